@@ -31,8 +31,8 @@ _MAX_WAITS = 8
 _KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
 # They show nothing in a partial sample: another thread may have shown more.
 _WEAK_KINDS = ("lock", "child", "other")
-# Others show nothing while a thread is on a CPU: what that thread waits for before or after counts, and not who stands
-# by, such as a progress bar that sleeps, or a shell that waits for a job's output.
+# Others show nothing while a thread is on a CPU: what that thread waits for before or after counts, and not a thread
+# that only waits, such as a progress bar that sleeps, or a shell that waits for a job's output.
 _STRONG_KINDS = ("disk", "network")
 _SEEN_WITHOUT_PRIVILEGE = ("disk", "other")
 _OTHER = "other"

@@ -121,7 +121,7 @@ def _dashboard_removals(ui: DashboardsServer, prefix: str) -> Iterator[Removal]:
 def _servers(
     url: str | None, ui_url: str | None, prefix: str, region: str | None, profile: str | None
 ) -> tuple[_Server, DashboardsServer | None]:
-    """The cluster, which the console of the dashboards' server stands for without an address, and that server.
+    """The cluster, by the console of the dashboards' server if it has no address, and that server.
 
     Raises UsageError without any server, or for an invalid prefix.
     """

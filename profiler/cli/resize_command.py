@@ -13,7 +13,7 @@ from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, say, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
-from profiler.cli.taskdef_command import with_progress
+from profiler.cli.taskdef_command import check_update_schedules, counted_parts, with_progress
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides
 from profiler.core.errors import UsageError
@@ -58,8 +58,7 @@ def resize_families(
     as_json: bool,
 ) -> int:
     """Plan the sizes of families, and register the revisions or write the files on request."""
-    if request.update_schedules and not request.register:
-        raise UsageError("--update-schedules needs --register: without it, the plan lists the pinned schedules.")
+    check_update_schedules(request)
     limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs, last=last)
     if files:
         if request != RolloutRequest():
@@ -222,6 +221,6 @@ def _text(size: TaskSize | None) -> str:
 
 
 def _print_summary(counts: Counter[str]) -> None:
-    names = {"registered": "registered", "moved": "schedules moved", "skipped": "schedules skipped", "failed": "failed"}
-    done = ", ".join(f"{counts[name]} {text}" for name, text in names.items() if counts[name])
+    names = {"registered": "registered", "schedules moved": "moved", "schedules skipped": "skipped", "failed": "failed"}
+    done = counted_parts({text: counts[name] for text, name in names.items()})
     warn(f"{done or 'nothing registered'}.")

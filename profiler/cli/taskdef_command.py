@@ -213,9 +213,14 @@ def _files_and_request(
         )
     if files and as_json:
         raise UsageError("--json prints the plan for families of ECS: the definition in a FILE is printed as it is.")
+    check_update_schedules(request)
+    return files, request
+
+
+def check_update_schedules(request: RolloutRequest) -> None:
+    """Raises UsageError for schedules to move without a revision to register."""
     if request.update_schedules and not request.register:
         raise UsageError("--update-schedules needs --register: without it, the plan lists the pinned schedules.")
-    return files, request
 
 
 def _roll_out(
@@ -323,8 +328,12 @@ def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> No
         "refused": actions["refused"],
         "failed": counts["failed"],
     }
-    done = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
-    warn(f"{format_count(len(planned), 'family')}: {done}.")
+    warn(f"{format_count(len(planned), 'family')}: {counted_parts(parts)}.")
+
+
+def counted_parts(parts: Mapping[str, int]) -> str:
+    """What was done, such as "2 registered, 1 failed"."""
+    return ", ".join(f"{count} {what}" for what, count in parts.items() if count)
 
 
 def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> int:

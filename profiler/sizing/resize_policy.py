@@ -27,7 +27,7 @@ _CPU_UNITS = 1024
 _MIN_RUNS_OF_DURATION = 5
 _MIN_RUNS_TO_KEEP = 10
 _MIN_FAILURES = 2
-# A reverted family is left alone for so many runs, or so long.
+# A reverted family is left alone for this number of runs, or for this time.
 _RUNS_AFTER_REVERT, _NS_AFTER_REVERT = 60, 90 * NS_PER_DAY
 
 

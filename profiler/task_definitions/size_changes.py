@@ -1,4 +1,4 @@
-"""Sets the size of a task definition, and lowers what ECS would refuse beside it: larger limits of its containers."""
+"""Sets the size of a task definition, and lowers what ECS would refuse with it: larger limits of its containers."""
 
 import math
 import re

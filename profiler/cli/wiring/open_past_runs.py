@@ -105,7 +105,7 @@ def _open(
 
 
 def _report_failure(error: TaskProfilerError) -> None:
-    """Warn about a source that failed beside others. The command's exit code becomes 1: see PastRunsCommand."""
+    """Warn about a source that failed while others are read. The command's exit code becomes 1: see PastRunsCommand."""
     import click  # not for `run`
 
     warn(str(error))

@@ -1,4 +1,4 @@
-"""The size of a definition, the limits of its containers beside it, and definitions that differ by the size alone."""
+"""The size of a definition, the limits of its containers, and definitions that differ by the size alone."""
 
 from typing import Any
 

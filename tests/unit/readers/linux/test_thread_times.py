@@ -120,7 +120,7 @@ def test_a_thread_that_was_on_a_cpu_at_an_earlier_reading_may_be_on_none_now(mac
 
 def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) -> None:
     machine.thread(7, run=1)
-    machine.thread(8, run=1, call=LOCKED)  # it stands by
+    machine.thread(8, run=1, call=LOCKED)  # it only waits
     machine.read(process(), process(8))
     machine.thread(7, run=2)
     assert machine.read(process(cpu=2), process(8), at=2).waits == Counter([])
