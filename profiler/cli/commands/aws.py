@@ -400,6 +400,11 @@ def image() -> None:
     "Subscribe this log group, or all that match NAME*, in place of groups of earlier deployments.",
 )
 @flag("--all-log-groups", "Subscribe all log groups of the Region.")
+@option(
+    "--instance-monitor",
+    "CLUSTER",
+    "Run a monitor on each EC2 instance of this ECS cluster. Without the option, it is removed.",
+)
 @repeatable("--parameter parameters", "NAME=VALUE", "Set a template parameter.")
 @repeatable("--tag tags", "KEY=VALUE", "Tag the stack, its resources and new secrets; KEY= removes a tag.")
 @option("--bucket", "NAME", "Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")
