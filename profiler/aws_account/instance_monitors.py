@@ -25,7 +25,7 @@ def instance_monitor_of(definition: Mapping[str, object]) -> DefinedContainer | 
 
 
 class InstanceMonitors:
-    """Reads the instance monitors of clusters (names or ARNs), each cluster once.
+    """Reads the instance monitors of clusters (names or ARNs of one account and Region), each cluster once.
 
     ``on_problem`` gets a sentence if ECS does not return them. The cluster then counts as one without a monitor.
     """
@@ -51,9 +51,10 @@ class InstanceMonitors:
         return bool(found) and all(found)
 
     def _reports(self, family: str, cluster: str) -> bool:
-        what = f"It is unknown whether the cluster {cluster_name(cluster)} has an instance monitor"
+        name = cluster_name(cluster)
+        what = f"It is unknown whether the cluster {name} has an instance monitor"
         with noted_errors(self._on_problem, what, _PERMISSIONS):
-            return any(matches_any(family, globs) for globs in self._families_of(cluster))
+            return any(matches_any(family, globs) for globs in self._families_of(name))
         return False
 
     def _read(self, cluster: str) -> tuple[tuple[str, ...], ...]:
