@@ -63,9 +63,9 @@ class RunSession:
                 *accelerator_collectors(settings.accelerators(), os.environ, clock, Log(), seconds, is_local=True)
             ),
             prices=settings.prices(),
-            series_points=settings.series_points(),
-            stuck_minutes=settings.stuck_minutes(),
-            expected_seconds=settings.expected_seconds(),
+            series_points=settings.value("series_points"),
+            stuck_minutes=settings.value("stuck_minutes"),
+            expected_seconds=settings.value("expected_seconds"),
             on_notice=_printer(stderr, is_json=options.output is None and self._format == "json"),
         )
         if self._view is not None:

@@ -176,7 +176,8 @@ print(*sys.modules)
 
 
 def test_no_help_imports_what_its_command_needs() -> None:
-    lines = [" ".join(words) for words, _ in leaves(group, ())]
+    # The help of monitor is made from its settings, whose types are msgspec's.
+    lines = [" ".join(words) for words, _ in leaves(group, ()) if words != ("monitor",)]
     done = subprocess.run([sys.executable, "-c", _HELP, *lines], capture_output=True, text=True, check=True)
     modules = done.stdout.split()
     assert "profiler.cli.commands.aws" in modules
