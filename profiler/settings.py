@@ -163,6 +163,7 @@ _SETTINGS: Mapping[str, _Setting] = {
     "price_storage_gb_hour": _Setting("", _price, "a price in USD"),
     "price_hour": _Setting("USD per hour of the task on EC2 (none)", _price, "a price in USD"),
 }
+SETTING_NAMES = frozenset(_PREFIX + name.upper() for name in _SETTINGS)
 _PRICES = tuple(name for name, one in _SETTINGS.items() if one.parse is _price)
 _DEFAULTS: Mapping[str, Any] = {
     **asdict(MonitorSettings(endpoint_address="", endpoint_version=0)),
