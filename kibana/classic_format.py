@@ -104,7 +104,6 @@ def colours_of(panel: Panel) -> dict[str, str]:
 
 
 def _legend(metric: PanelMetric) -> str:
-    """The name of a metric's series."""
     is_prefixed = metric.operation == "percentile"
     return f"{metric.percent}th percentile of {_PERCENTILE_LABEL}" if is_prefixed else metric.label
 

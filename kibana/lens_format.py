@@ -323,7 +323,6 @@ def _axis_settings(panel: Panel) -> Json:
 
 
 def _limit_layer(panel: Panel) -> tuple[str, Json]:
-    """The id of the layer of the line at the limit, and its only column."""
     column = {
         "label": "Limit",
         "customLabel": True,

@@ -104,7 +104,6 @@ def json_path(path: str) -> str | None:
 
 
 def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
-    """A row for the value at a path of the view; ``outputs`` are attributes of `Metric`."""
     return Metric(unit=unit, get=reader(path), record_path=json_path(path), document_field=document_field, **outputs)
 
 
@@ -165,7 +164,6 @@ def _failed(run: RunView) -> int | None:
 
 
 def _out_of_memory(run: RunView) -> int | None:
-    """1 or 0, once for each run."""
     likely = run.record.likely_out_of_memory
     return None if run.record.status == "running" or likely is None else int(likely)
 

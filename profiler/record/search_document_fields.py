@@ -41,13 +41,11 @@ def _tags(run: RunView) -> list[str] | None:
 
 
 def _copied(name: str, path: str, index_type: IndexType = "keyword") -> DocumentField:
-    """A field with the value at a path of the record."""
     path = f"record.{path}"
     return DocumentField(name=name, index_type=index_type, get=reader(path), record_path=json_path(path))
 
 
 def _added(*names: str) -> Iterator[DocumentField]:
-    """Fields that are not in the record."""
     return (DocumentField(name=name) for name in names)
 
 

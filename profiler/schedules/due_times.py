@@ -212,7 +212,6 @@ def _life(schedule: Schedule, expression: _Cron | _Rate | _Once) -> tuple[int, i
 
 
 def _local(moment_ns: int, zone: tzinfo) -> datetime:
-    """The local time without its zone."""
     moment = _EPOCH + timedelta(microseconds=min(max(moment_ns, 0), _END_NS) // _NS_PER_US)
     return moment.astimezone(zone).replace(tzinfo=None)
 

@@ -54,7 +54,6 @@ class _RunCommand(click.Command):
 
 
 def _run_option(one: RunOption) -> Callable[[Decorated], Decorated]:
-    """The option for click."""
     if one.default is False:
         return flag(one.names, one.text)
     if one.default == ():

@@ -160,7 +160,6 @@ def _facts(record: Record, room: int, glyphs: Glyphs) -> str:
 
 
 def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ...]:
-    """The evidence of the verdict, if it is not obvious."""
     is_kill = record.likely_out_of_memory or record.exit_code == SIGKILL_EXIT_CODE
     if verdict.evidence is None or not (is_kill or known_status(record) in ("stopped", "unknown")):
         return ()
@@ -259,7 +258,6 @@ def _wrapped(name: str, text: str, view: EndView) -> tuple[Line, ...]:
 
 
 def _rows(text: str, first: Span, view: EndView, style: str = "") -> tuple[Line, ...]:
-    """The wrapped text; a word that is longer than a line is cut."""
     room = view.width - len(first.text)
     rows = wrapped(text, view.width, first, style=style)
     return tuple(line(start, Span(shorten(rest.text, room, view.glyphs), style)) for start, rest in rows)

@@ -121,7 +121,6 @@ def time_bar(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Line:
 
 
 def _entries(parts: Iterable[tuple[_Kind, float]], record: Record, glyphs: Glyphs) -> list[Line]:
-    """The characters with their names and percentages."""
     marks = {"waiting_for_cpu_percent": glyphs.at_least} if is_cpu_wait_partial(record) else {}
     return [
         (

@@ -186,7 +186,6 @@ def _metric_row(
 
 
 def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
-    """The revision and the image, if they differ."""
     new_image, old_image = _image(this), _image(that)
     part = 0 if new_image[0] != old_image[0] else 1
     is_same_image = new_image[1] is not None and new_image[1] == old_image[1]
