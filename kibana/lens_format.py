@@ -73,10 +73,9 @@ def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
 
 def _ratio(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
     """A formula, with the columns that it is calculated from, as the formula editor saves them."""
-    condition = model.kql(metric.share_of)
     part, whole, result = f"{name}X0", f"{name}X1", f"{name}X2"
     operation = _OPERATIONS.get(metric.operation, metric.operation)
-    formula = f"{operation}({metric.field}, kql='{condition}') / {operation}({metric.field})"
+    formula = f"{operation}({metric.field}, kql='{metric.share_of}') / {operation}({metric.field})"
     number = {"dataType": "number", "isBucketed": False, "scale": "ratio", "customLabel": True}
     divide = {
         "type": "function",
