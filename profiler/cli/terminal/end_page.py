@@ -11,10 +11,8 @@ from msgspec.structs import replace
 
 from profiler.cli.printing import STDERR, terminal_columns
 from profiler.cli.styled_text import (
-    BLOCKS,
     INDENT,
     RESET,
-    Glyphs,
     Line,
     Span,
     glyphs_for,
@@ -47,6 +45,7 @@ from profiler.core.timestamps import MS_PER_SECOND, local_time, with_local_times
 from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
+from profiler.record.sparkline import BLOCKS, Glyphs
 from profiler.record.units import MIB, format_duration, format_memory, format_percent, format_vcpu
 from profiler.record.worth_a_word import is_cpu_partial
 from profiler.runs.past_runs.run_source import PastRun
