@@ -69,11 +69,7 @@ def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals | None:
     return GpuTotals(
         count=len(gpus),
         idle=sum(map(is_idle, gpus)),
-        utilization_percent=_combine([gpu.utilization_percent for gpu in gpus]),
-        sm_active_percent=_combine([gpu.sm_active_percent for gpu in gpus]),
-        tensor_active_percent=_combine([gpu.tensor_active_percent for gpu in gpus]),
-        dram_active_percent=_combine([gpu.dram_active_percent for gpu in gpus]),
-        memory_used_mb=_combine([gpu.memory_used_mb for gpu in gpus]),
+        **{name: _combine([getattr(gpu, name) for gpu in gpus]) for name in GpuTotals.__struct_fields__[2:]},
     )
 
 

@@ -36,7 +36,7 @@ def test_without_a_command_the_help_is_printed_as_it_is(words: tuple[str, ...]) 
 
 
 def test_the_list_of_commands_has_the_whole_first_sentence_of_their_help() -> None:
-    for name, (_, sentence) in COMMANDS.items():
+    for name, (*_, sentence) in COMMANDS.items():
         command = present(group.get_command(click.Context(group), name))
         assert command.get_short_help_str(1_000) == sentence
     shown = CliRunner().invoke(group, ["setup", "--help"], terminal_width=60).output
