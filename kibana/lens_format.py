@@ -158,12 +158,12 @@ def _metric(metric: PanelMetric, panel: Panel) -> Json:
     return {**column, "dataType": "date"} if metric.operation == "max" and metric.field == model.TIME_FIELD else column
 
 
-def lens_charts(dashboard: Dashboard) -> Iterator[Json]:
+def charts(dashboard: Dashboard) -> Iterator[Json]:
     """The charts of a dashboard."""
     return map(_chart, dashboard.charts)
 
 
-def lens_dashboard(dashboard: Dashboard) -> Json:
+def saved_dashboard(dashboard: Dashboard) -> Json:
     """The saved object of a dashboard, with its dropdown lists."""
     controls = [(object_id("control", f"{dashboard.key}/{control.field}"), control) for control in dashboard.controls]
     return dashboard_object(
