@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from profiler.core.optional_math import max_known, mean_known
+from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Distribution, Gpu, Neuron, Number, Record, TaskSize, Visible
@@ -195,9 +196,8 @@ def gpu_idle_sentence(record: Record) -> str | None:
     largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
     if not largest:
         return text
-    *others, last = (_in_words(kind, percent, times, record) for percent, kind in largest)
-    listed = f"{', '.join(others)} and {last}" if others else last
-    return f"{text}; {'while all were idle,' if several else 'meanwhile'} the batch {listed}"
+    done = listed(_in_words(kind, percent, times, record) for percent, kind in largest)
+    return f"{text}; {'while all were idle,' if several else 'meanwhile'} the batch {done}"
 
 
 def gpu_idle_texts(record: Record) -> Iterator[str]:
