@@ -1,7 +1,7 @@
 """``task-profiler replay``: sends the reports of a log group through the forwarder function again."""
 
 import os
-from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -82,9 +82,6 @@ def _replay_group(
         start_ms, start = from_ms, format_local(from_ms * NS_PER_MS)
         click.echo(f"Continuing an interrupted replay of {group} from {start} {local_zone()}.", err=True)
 
-    def forward(event: Mapping[str, object]) -> ReplayCounts:
-        return call_forwarder(functions, function_name, event)
-
     def on_window(done_until_ms: int, counts: ReplayCounts) -> None:
         if progress_file is not None:
             progress_file.save(done_until_ms)
@@ -92,7 +89,8 @@ def _replay_group(
 
     try:
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row() as show:
-            logs, send = open_client("logs"), None if progress_file is None else forward
+            logs = open_client("logs")
+            send = None if progress_file is None else partial(call_forwarder, functions, function_name)
             return replay(
                 logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms, concurrency=concurrency
             )
