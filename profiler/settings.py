@@ -5,7 +5,7 @@ values. An empty value counts as unset.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -97,12 +97,11 @@ def _price(value: str) -> float:
     return parse_price(value)
 
 
-class _Setting(NamedTuple):
+class _Setting:
     """What the help says of a setting, with its default in braces; the function that parses it, and what it expects."""
 
-    help: str
-    parse: Callable[[str], Any] = str
-    expected: str = ""
+    def __init__(self, text: str, parse: Callable[[str], Any] = str, expected: str = "") -> None:
+        self.help, self.parse, self.expected = text, parse, expected
 
 
 def _word(text: str, literal: object) -> _Setting:

@@ -60,7 +60,7 @@ def _run_option(one: RunOption) -> Callable[[Decorated], Decorated]:
         return repeatable(one.names, one.metavar, one.text)
     more: dict[str, Any] = {"shell_complete": completes(families=True)} if one.field == "name" else {}
     if isinstance(one.values, Amount):
-        parser, least, most = one.values
+        parser, least, most = one.values.parser, one.values.least, one.values.most
         more["type"] = WholeNumber(int(least), int(most)) if parser == "int" else Quantity(parser, least, most)
     elif one.values is not None:
         more["type"] = click.Choice(one.values)
