@@ -29,7 +29,7 @@ from profiler.readers.cgroup.container_group import find_container_cgroup, machi
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
-from profiler.settings import DEFAULT_SERIES_POINTS
+from profiler.settings import TaskSettings
 
 _MAX_MORE_PERCENT = 15
 _WARM_UP_TICKS = 5
@@ -122,7 +122,7 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
         exit_waiter=ProcessExitWaiter(),
         open_threads=(lambda: ThreadReader(time.thread_time_ns)) if reads_threads else None,
     )
-    collector = ProcessCollector(access, SystemClock(), NS_PER_SECOND, lambda _: None, DEFAULT_SERIES_POINTS)
+    collector = ProcessCollector(access, SystemClock(), NS_PER_SECOND, lambda _: None, TaskSettings().series_points)
     collector.on_batch_started(ContainerMetadata(docker_id=docker_id, name="batch"))
     return collector
 

@@ -1,5 +1,7 @@
 """The rows and panels of the dashboard: tasks, their instance, GPUs, NeuronCores and the monitor."""
 
+import re
+from functools import partial
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -37,26 +39,8 @@ class Row(Struct, frozen=True, kw_only=True):
     is_collapsed: bool = False
 
 
-def chart(title: str, description: str, unit: Unit, *queries: Query, **options: Any) -> Panel:  # noqa: ANN401  fields
-    """Lines over time; ``options`` are other fields of the panel."""
-    return Panel(title=title, description=description, unit=unit, queries=queries, **options)
-
-
-def ratio(title: str, description: str, *queries: Query, **options: Any) -> Panel:  # noqa: ANN401  as of chart
-    """Lines over time, from 0 to 100 %."""
-    return chart(title, description, "percentunit", *queries, axis_max=1, **options)
-
-
-def number(title: str, description: str, unit: Unit, query: Query, **options: Any) -> Panel:  # noqa: ANN401  as of chart
-    """One large number."""
-    return chart(title, description, unit, query, **({"kind": "stat", "width": 4, "height": 5} | options))
-
-
 _SELECTED_TASKS: Final = '{task_family=~"$family",task_id=~"$task"}'
-_TASK: Final = "task_family, task_id"
 _TASK_NAME: Final = "{{task_family}} {{task_id}}"
-_CONTAINER_NAME: Final = "{{task_family}} {{container}} {{task_id}}"
-
 # Name, label, and the query of the values that the user selects from.
 VARIABLES: Final = (
     ("family", "Family", "label_values(task_profiler_task_info, task_family)"),
@@ -64,119 +48,117 @@ VARIABLES: Final = (
 )
 
 
-def _metric(name: str) -> str:
-    """The series of the selected tasks."""
-    return f"task_profiler_{name}{_SELECTED_TASKS}"
+def chart(legend: str, title: str, description: str, unit: Unit, *lines: str, **options: Any) -> Panel:  # noqa: ANN401  fields
+    """Lines over time; ``options`` are other fields of the panel.
 
-
-def _rate(name: str) -> str:
-    """The increase of a counter per second."""
-    return f"rate({_metric(name)}[$__rate_interval])"
-
-
-def _per_task(name: str) -> str:
-    """The increase of a counter per second, summed over all series of a task."""
-    return f"sum by ({_TASK}) ({_rate(name)})"
-
-
-def _share(used: str, size: str) -> str:
-    """The used share of a size."""
-    return f"{_metric(used)} / {_metric(size)}"
-
-
-def _network(direction: str, legend: str) -> tuple[Query, ...]:
-    """Network traffic of each task.
-
-    In bridge mode each container has its own counters. In awsvpc mode the task has counters that its containers share.
+    A line is an expression, in which ``<name>`` are the series of a metric of the selected tasks, and ``rate(<name>)``
+    is its increase per second. What follows ``|`` is added to the legend of the line.
     """
-    return tuple(
-        Query(_per_task(f"{owner}_network_{direction}_bytes_total"), f"{_TASK_NAME} {legend}")
-        for owner in ("container", "task")
-    )
+    queries = []
+    for line in lines:
+        expr, _, end = line.partition("|")
+        expr = re.sub(r"rate\(<(\w+)>\)", r"rate(<\1>[$__rate_interval])", expr)
+        expr = re.sub(r"<(\w+)>", lambda found: f"task_profiler_{found[1]}{_SELECTED_TASKS}", expr)
+        queries.append(Query(expr, f"{legend} {end}".rstrip()))
+    return Panel(title=title, description=description, unit=unit, queries=tuple(queries), **options)
 
+
+def ratio(legend: str, title: str, description: str, *lines: str, **options: Any) -> Panel:  # noqa: ANN401  as of chart
+    """Lines over time, from 0 to 100 %."""
+    return chart(legend, title, description, "percentunit", *lines, axis_max=1, **options)
+
+
+_number = partial(chart, kind="stat", width=4, height=5)
+_of_task, _share_of_task = partial(chart, _TASK_NAME), partial(ratio, _TASK_NAME)
+_of_container = partial(chart, "{{task_family}} {{container}} {{task_id}}")
+_of_gpu, _share_of_gpu = partial(chart, "{{task_family}} {{uuid}}"), partial(ratio, "{{task_family}} {{uuid}}")
+# In bridge mode each container has its own counters. In awsvpc mode the task has counters that its containers share.
+_NETWORK: Final = tuple(
+    f"sum by (task_family, task_id) (rate(<{owner}_network_{direction}_bytes_total>))|{legend}"
+    for direction, legend in (("receive", "received"), ("transmit", "sent"))
+    for owner in ("container", "task")
+)
 
 _OVERVIEW = Row(
     title="Tasks",
     panels=(
-        number(
+        _number(
+            "Tasks",
             "Running tasks",
             "Tasks whose monitor Prometheus has scraped.",
             "none",
-            Query(f"count(count by ({_TASK}) ({_metric('task_info')}))", "Tasks"),
+            "count(count by (task_family, task_id) (<task_info>))",
         ),
-        number(
+        _number(
+            "vCPU",
             "vCPU in use",
             "Total over all containers of the selected tasks.",
             "short",
-            Query(f"sum({_metric('container_cpu_used_vcpus')})", "vCPU"),
+            "sum(<container_cpu_used_vcpus>)",
         ),
-        number(
+        _number(
+            "Memory",
             "Memory in use",
             "Excluding reclaimable page cache.",
             "bytes",
-            Query(f"sum({_metric('container_memory_used_bytes')})", "Memory"),
+            "sum(<container_memory_used_bytes>)",
         ),
-        number(
+        _number(
+            "Memory",
             "Highest memory utilization",
             "The container closest to its memory limit. At 100 %, the kernel kills a process in it.",
             "percentunit",
-            Query(f"max({_share('container_memory_used_bytes', 'container_memory_limit_bytes')})", "Memory"),
+            "max(<container_memory_used_bytes> / <container_memory_limit_bytes>)",
             axis_max=1,
             width=8,
         ),
-        number(
+        _number(
+            "Sources",
             "Unavailable sources",
             "Sources that a running monitor cannot read: task metadata endpoint, GPUs, Neuron devices.",
             "none",
-            Query(f"sum(1 - {_metric('monitor_source_up')})", "Sources"),
+            "sum(1 - <monitor_source_up>)",
         ),
-        Panel(
-            title="Running for",
-            description="Time since the start of the task's first container, longest first.",
-            unit="s",
-            queries=(
-                Query(f"sort_desc(time() - min by ({_TASK}) ({_metric('container_start_time_seconds')}))", _TASK_NAME),
-            ),
+        _of_task(
+            "Running for",
+            "Time since the start of the task's first container, longest first.",
+            "s",
+            "sort_desc(time() - min by (task_family, task_id) (<container_start_time_seconds>))",
             kind="table",
             width=24,
             height=6,
         ),
-        chart(
+        _of_container(
             "vCPU",
             "CPU usage over the last interval of the container's stats (1 s on EC2, 10 s on Fargate).",
             "short",
-            Query(_metric("container_cpu_used_vcpus"), _CONTAINER_NAME),
+            "<container_cpu_used_vcpus>",
         ),
-        chart(
+        _of_container(
             "CPU utilization",
             "CPU time as a share of the task's vCPUs, else of the instance. At 100 % it waits for CPU.",
             "percentunit",
-            Query(f"{_rate('container_cpu_seconds_total')} / {_metric('container_cpu_limit_vcpus')}", _CONTAINER_NAME),
+            "rate(<container_cpu_seconds_total>) / <container_cpu_limit_vcpus>",
         ),
-        chart(
-            "Memory",
-            "Memory usage excluding reclaimable page cache.",
-            "bytes",
-            Query(_metric("container_memory_used_bytes"), _CONTAINER_NAME),
+        _of_container(
+            "Memory", "Memory usage excluding reclaimable page cache.", "bytes", "<container_memory_used_bytes>"
         ),
-        ratio(
+        _of_container(
             "Memory utilization",
             "Memory usage as a share of the limit. At 100 %, the kernel kills a process in the container.",
-            Query(_share("container_memory_used_bytes", "container_memory_limit_bytes"), _CONTAINER_NAME),
+            "percentunit",
+            "<container_memory_used_bytes> / <container_memory_limit_bytes>",
+            axis_max=1,
         ),
-        chart(
-            "Network",
-            "Bytes per second. Traffic that containers share (awsvpc) is counted once.",
-            "Bps",
-            *_network("receive", "received"),
-            *_network("transmit", "sent"),
+        _of_task(
+            "Network", "Bytes per second. Traffic that containers share (awsvpc) is counted once.", "Bps", *_NETWORK
         ),
-        chart(
+        _of_task(
             "Block devices",
             "Bytes read and written per second.",
             "Bps",
-            Query(_per_task("container_block_read_bytes_total"), f"{_TASK_NAME} read"),
-            Query(_per_task("container_block_write_bytes_total"), f"{_TASK_NAME} written"),
+            "sum by (task_family, task_id) (rate(<container_block_read_bytes_total>))|read",
+            "sum by (task_family, task_id) (rate(<container_block_write_bytes_total>))|written",
         ),
     ),
 )
@@ -184,168 +166,147 @@ _OVERVIEW = Row(
 _INSTANCE = Row(
     title="Instance (EC2)",
     panels=(
-        ratio(
+        _share_of_task(
             "Available memory",
             "Memory of the instance that is available without swapping, as a share of its size.",
-            Query(_share("instance_memory_available_bytes", "instance_memory_size_bytes"), _TASK_NAME),
+            "<instance_memory_available_bytes> / <instance_memory_size_bytes>",
         ),
-        chart(
+        _of_task(
             "Swapping",
             "Bytes swapped per second. Swapping on the instance slows the batch down.",
             "Bps",
-            Query(_rate("instance_swap_out_bytes_total"), f"{_TASK_NAME} out"),
-            Query(_rate("instance_swap_in_bytes_total"), f"{_TASK_NAME} in"),
+            "rate(<instance_swap_out_bytes_total>)|out",
+            "rate(<instance_swap_in_bytes_total>)|in",
         ),
-        chart(
+        _of_task(
             "Swap in use",
             "Swap space of the instance in use; 0 if it has none.",
             "bytes",
-            Query(f"{_metric('instance_swap_size_bytes')} - {_metric('instance_swap_free_bytes')}", _TASK_NAME),
+            "<instance_swap_size_bytes> - <instance_swap_free_bytes>",
         ),
-        ratio(
+        _share_of_task(
             "Available disk space",
             "Free share of each file system that is mounted in the monitor's container.",
-            Query(
-                _share("instance_disk_available_bytes", "instance_disk_size_bytes"), f"{_TASK_NAME} {{{{mount_point}}}}"
-            ),
+            "<instance_disk_available_bytes> / <instance_disk_size_bytes>|{{mount_point}}",
         ),
     ),
 )
-
-
-_GPU_NAME = "{{task_family}} {{uuid}}"
-
-
-def _gpu_ratios(title: str, description: str, **legends: str) -> Panel:
-    """A line for each ratio of each GPU; the names of the lines end with these texts."""
-    lines = (Query(_metric(f"gpu_{name}_ratio"), f"{_GPU_NAME}{legend}") for name, legend in legends.items())
-    return ratio(title, description, *lines)
-
 
 _GPU = Row(
     title="GPUs",
     is_collapsed=True,
     panels=(
-        _gpu_ratios(
+        _share_of_gpu(
             "GPU utilization",
             "Share of time in which a kernel ran. At 100 %, most of a GPU's units can still be idle.",
-            utilization="",
+            "<gpu_utilization_ratio>",
         ),
-        _gpu_ratios(
+        _share_of_gpu(
             "GPU multiprocessors (SM)",
             "Share of the multiprocessors that worked, and of their warps. Hopper and newer.",
-            sm_active=" active",
-            sm_occupancy=" occupancy",
+            "<gpu_sm_active_ratio>|active",
+            "<gpu_sm_occupancy_ratio>|occupancy",
         ),
-        number(
+        _number(
+            "{{task_family}}",
             "Idle GPU-hours",
             "Time of the selected range in which no kernel ran on a GPU, by family.",
             "short",
-            Query(
-                f"sum by (task_family) (increase({_metric('gpu_idle_seconds_total')}[$__range])) / 3600",
-                "{{task_family}}",
-            ),
+            "sum by (task_family) (increase(<gpu_idle_seconds_total>[$__range])) / 3600",
             width=12,
             height=8,
         ),
-        _gpu_ratios(
+        _share_of_gpu(
             "GPU tensor cores and memory transfers",
             "Share of time in which they were active. Hopper and newer.",
-            tensor_active=" tensor cores",
-            dram_active=" memory",
+            "<gpu_tensor_active_ratio>|tensor cores",
+            "<gpu_dram_active_ratio>|memory",
         ),
-        chart(
+        _of_gpu(
             "GPU transfers",
             "Bytes per second. Hopper and newer.",
             "Bps",
             *(
-                Query(_rate(f"gpu_{link.lower()}_{direction}_bytes_total"), f"{_GPU_NAME} {link} {direction}")
+                f"rate(<gpu_{link.lower()}_{direction}_bytes_total>)|{link} {direction}"
                 for link in ("PCIe", "NVLink")
                 for direction in ("receive", "transmit")
             ),
             width=24,
         ),
-        ratio(
+        _share_of_gpu(
             "GPU memory",
             "Memory in use as a share of the GPU's memory.",
-            Query(_share("gpu_memory_used_bytes", "gpu_memory_size_bytes"), _GPU_NAME),
+            "<gpu_memory_used_bytes> / <gpu_memory_size_bytes>",
         ),
-        chart(
-            "GPU power", "Power draw at the time of the reading.", "watt", Query(_metric("gpu_power_watts"), _GPU_NAME)
-        ),
-        chart(
+        _of_gpu("GPU power", "Power draw at the time of the reading.", "watt", "<gpu_power_watts>"),
+        _of_gpu(
             "GPU energy",
             "Mean power from the energy counter, which includes all peaks.",
             "watt",
-            Query(_rate("gpu_energy_joules_total"), _GPU_NAME),
+            "rate(<gpu_energy_joules_total>)",
         ),
-        chart(
-            "GPU temperature",
-            "Temperature of the GPU chip.",
-            "celsius",
-            Query(_metric("gpu_temperature_celsius"), _GPU_NAME),
-        ),
-        chart(
-            "GPU clock",
-            "Clock of the streaming multiprocessors (SM).",
-            "hertz",
-            Query(_metric("gpu_sm_clock_hertz"), _GPU_NAME),
-        ),
-        ratio(
+        _of_gpu("GPU temperature", "Temperature of the GPU chip.", "celsius", "<gpu_temperature_celsius>"),
+        _of_gpu("GPU clock", "Clock of the streaming multiprocessors (SM).", "hertz", "<gpu_sm_clock_hertz>"),
+        _share_of_gpu(
             "GPU throttled",
             "Share of time in which the driver reported this reason for a reduced clock.",
             # Scrapes and readings happen at different times, so a rate can slightly exceed 1.
-            Query(f"clamp_max({_rate('gpu_throttled_seconds_total')}, 1) > 0", f"{_GPU_NAME} {{{{reason}}}}"),
+            "clamp_max(rate(<gpu_throttled_seconds_total>), 1) > 0|{{reason}}",
             width=24,
         ),
     ),
 )
 
-_CORE_NAME = "{{task_family}} core {{neuron_core}}"
 _NEURON = Row(
     title="Neuron",
     is_collapsed=True,
     panels=(
         ratio(
+            "{{task_family}} core {{neuron_core}}",
             "NeuronCore utilization",
             "Measured while a process uses the devices. An unused core has 0.",
-            Query(_metric("neuron_core_utilization_ratio"), _CORE_NAME),
+            "<neuron_core_utilization_ratio>",
         ),
         chart(
+            "{{task_family}} core {{neuron_core}}",
             "NeuronCore memory",
             "Device memory in use per core.",
             "bytes",
-            Query(_metric("neuron_core_memory_used_bytes"), _CORE_NAME),
+            "<neuron_core_memory_used_bytes>",
         ),
         chart(
+            "{{task_family}} {{category}}",
             "Device memory by category",
             "Device memory in use on all devices of the task.",
             "bytes",
-            Query(_metric("neuron_memory_used_bytes"), "{{task_family}} {{category}}"),
+            "<neuron_memory_used_bytes>",
             is_stacked=True,
         ),
-        ratio(
+        _share_of_task(
             "Device memory utilization",
             "Device memory in use as a share of the memory of all devices.",
-            Query(_share("neuron_device_memory_used_bytes", "neuron_device_memory_size_bytes"), _TASK_NAME),
+            "<neuron_device_memory_used_bytes> / <neuron_device_memory_size_bytes>",
         ),
         chart(
+            "{{task_family}} {{outcome}}",
             "Executions",
             "Executions per second by outcome.",
             "ops",
-            Query(_rate("neuron_executions_total"), "{{task_family}} {{outcome}}"),
+            "rate(<neuron_executions_total>)",
         ),
         chart(
+            "{{task_family}} {{percentile}}",
             "Execution latency",
             "Latency percentiles of the last period, from the slowest process.",
             "s",
-            Query(_metric("neuron_execution_latency_seconds"), "{{task_family}} {{percentile}}"),
+            "<neuron_execution_latency_seconds>",
         ),
-        number(
+        _number(
+            _TASK_NAME,
             "Memory errors",
             "Uncorrected ECC errors in the selected time range.",
             "none",
-            Query(f"increase({_metric('neuron_ecc_uncorrected_errors_total')}[$__range])", _TASK_NAME),
+            "increase(<neuron_ecc_uncorrected_errors_total>[$__range])",
             width=24,
             height=4,
         ),
@@ -356,29 +317,24 @@ _MONITOR = Row(
     title="The monitor itself",
     is_collapsed=True,
     panels=(
-        chart(
+        _of_task(
             "CPU of the monitor",
             "CPU usage as a share of one core.",
             "percentunit",
-            Query(_rate("monitor_cpu_seconds_total"), _TASK_NAME),
+            "rate(<monitor_cpu_seconds_total>)",
         ),
-        chart(
-            "Memory of the monitor",
-            "Peak resident memory so far.",
-            "bytes",
-            Query(_metric("monitor_memory_peak_bytes"), _TASK_NAME),
-        ),
-        chart(
+        _of_task("Memory of the monitor", "Peak resident memory so far.", "bytes", "<monitor_memory_peak_bytes>"),
+        _of_task(
             "Failed readings",
             "Failed readings of the containers' stats per second.",
             "ops",
-            Query(_rate("monitor_read_failures_total"), _TASK_NAME),
+            "rate(<monitor_read_failures_total>)",
         ),
-        chart(
+        _of_task(
             "Late ticks",
             "Missed ticks per second: the monitor had no CPU, or waited for a response.",
             "ops",
-            Query(_rate("monitor_missed_ticks_total"), _TASK_NAME),
+            "rate(<monitor_missed_ticks_total>)",
         ),
     ),
 )

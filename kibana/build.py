@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Final, get_args
 
 if __package__ in {None, ""}:  # run as a script, which puts only this folder on the path
@@ -23,23 +24,20 @@ SEARCHES: Final = (FAILURES, NEWEST_RUNS)
 
 def build_dashboards() -> dict[str, str]:
     """Generate the text of each dashboard file, by file name."""
-    flavours = {"opensearch-dashboards.ndjson": False, "kibana.ndjson": True}
-    return {
-        name: "".join(f"{to_json(one)}\n" for one in _objects(is_lens=is_lens)) for name, is_lens in flavours.items()
-    }
+    formats = {"opensearch-dashboards.ndjson": classic_format, "kibana.ndjson": lens_format}
+    return {name: "".join(f"{to_json(one)}\n" for one in _objects(form)) for name, form in formats.items()}
 
 
-def _objects(*, is_lens: bool) -> Iterator[Json]:
+def _objects(form: ModuleType) -> Iterator[Json]:
     """The lines of a file, each with the versions of its format. An object follows the objects that it refers to."""
-    versions = lens_format.VERSIONS if is_lens else classic_format.VERSIONS
+    versions, is_lens = form.VERSIONS, form is lens_format
     core = {"coreMigrationVersion": versions["core"]} if "core" in versions else {}
-    charts = lens_format.lens_charts if is_lens else classic_format.classic_charts
     objects = (
         *(data_view(index, is_lens=is_lens) for index in get_args(Index)),
         *(saved_search(search, is_lens=is_lens) for search in SEARCHES),
         navigation(DASHBOARDS, SEARCHES),
-        *(chart for dashboard in DASHBOARDS for chart in charts(dashboard)),
-        *map(lens_format.lens_dashboard if is_lens else classic_format.classic_dashboard, DASHBOARDS),
+        *(chart for dashboard in DASHBOARDS for chart in form.charts(dashboard)),
+        *map(form.saved_dashboard, DASHBOARDS),
     )
     for one in objects:
         yield {**one, "migrationVersion": {one["type"]: versions[one["type"]]}, **core}

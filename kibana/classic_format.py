@@ -39,13 +39,13 @@ _ABOVE_ALL_VALUES: Final = 1_000_000_000
 _PERCENTILE_LABEL = "duration"
 
 
-def classic_charts(dashboard: Dashboard) -> Iterator[Json]:
+def charts(dashboard: Dashboard) -> Iterator[Json]:
     """The visualizations of a dashboard."""
     yield _controls(dashboard)
     yield from (_visualization(panel) for panel in dashboard.charts)
 
 
-def classic_dashboard(dashboard: Dashboard) -> Json:
+def saved_dashboard(dashboard: Dashboard) -> Json:
     """The saved object of a dashboard. Its dropdown lists are a panel."""
     height = _CONTROLS_HEIGHT + (_HEIGHT_OF_A_SECOND_ROW if len(dashboard.controls) > _CONTROLS_IN_A_ROW else 0)
     controls = [controls_panel(dashboard, height)]
@@ -104,7 +104,6 @@ def colours_of(panel: Panel) -> dict[str, str]:
 
 
 def _legend(metric: PanelMetric) -> str:
-    """The name of a metric's series."""
     is_prefixed = metric.operation == "percentile"
     return f"{metric.percent}th percentile of {_PERCENTILE_LABEL}" if is_prefixed else metric.label
 

@@ -1,6 +1,6 @@
-"""Conditions, panels and dashboards, independent of the product that draws them."""
+"""Panels and dashboards, independent of the product that draws them. Conditions are in Kibana's query language, KQL."""
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -33,76 +33,9 @@ COLUMN_WIDTHS: Final = {
 columns share the rest."""
 
 
-class Is(Struct, frozen=True):
-    """The field has this value."""
-
-    field: str
-    value: str | bool
-
-
-class Compared(Struct, frozen=True):
-    """The number in the field is greater (``>``) or less (``<``) than the limit."""
-
-    field: str
-    sign: Literal["<", ">"]
-    limit: int
-
-
-class Exists(Struct, frozen=True):
-    """The field has a value."""
-
-    field: str
-
-
-class Not(Struct, frozen=True):
-    """The condition does not hold."""
-
-    condition: "Condition"
-
-
-class AllOf(tuple["Condition", ...]):
-    """All of the conditions hold."""
-
-    __slots__ = ()
-
-
-class AnyOf(tuple["Condition", ...]):
-    """At least one condition holds."""
-
-    __slots__ = ()
-
-
-Condition: TypeAlias = Is | Compared | Exists | Not | AllOf | AnyOf
-
-
-def kql(condition: Condition | None) -> str:  # noqa: PLR0911  one for each kind
-    """The condition in Kibana's query language; an empty text for None."""
-    match condition:
-        case None:
-            return ""
-        case Is(field, bool(value)):
-            return f"{field}: {str(value).lower()}"
-        case Is(field, value):
-            return f'{field}: "{value}"'
-        case Compared(field, sign, limit):
-            return f"{field} {sign} {limit}"
-        case Exists(field):
-            return f"{field}: *"
-        case Not(inner):
-            return f"not {_group(inner)}"
-        case AllOf():
-            return " and ".join(_group(inner) for inner in condition)
-        case AnyOf():
-            return " or ".join(_group(inner) for inner in condition)
-
-
-def _group(condition: Condition) -> str:
-    return f"({kql(condition)})" if isinstance(condition, AllOf | AnyOf) else kql(condition)
-
-
-def kuery(condition: Condition | None) -> dict[str, str]:
-    """The condition as a query of a saved object."""
-    return {"query": kql(condition), "language": "kuery"}
+def kuery(condition: str | None) -> dict[str, str]:
+    """A condition in Kibana's query language (KQL), without one for all documents, as a query of a saved object."""
+    return {"query": condition or "", "language": "kuery"}
 
 
 class PanelMetric(Struct, frozen=True):
@@ -110,7 +43,7 @@ class PanelMetric(Struct, frozen=True):
 
     Every document has the field of a ``count``.
 
-    With ``share_of``, the number is a ratio: of the documents that fulfil the condition, to all documents.
+    With ``share_of``, the number is a ratio: of the documents that fulfil this condition in KQL, to all documents.
     """
 
     operation: Operation
@@ -118,7 +51,7 @@ class PanelMetric(Struct, frozen=True):
     label: str
     colour: str | None = None  # in a chart in which each series is a metric
     percent: int | None = None  # for the operation "percentile"
-    share_of: Condition | None = None
+    share_of: str | None = None
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -142,7 +75,7 @@ class Case(Struct, frozen=True, kw_only=True):
     """A named condition with the colour that it has on every panel."""
 
     label: str
-    condition: Condition
+    condition: str
     colour: str
 
 
@@ -150,7 +83,7 @@ class Panel(Struct, frozen=True, kw_only=True):
     """One chart, number or table. Buckets are nested in this order: cases, terms, time, metrics.
 
     ``cases`` exclude each other. ``time_field`` is the clock, or the elapsed time of each run. ``condition`` selects
-    the documents; None: all. ``bands`` are the colours of a heatmap, or of a number. ``limit`` is the value of a line
+    the documents; "": all. ``bands`` are the colours of a heatmap, or of a number. ``limit`` is the value of a line
     across the chart, where the axis does not end. Without an ``axis``, the only metric's label names it. The width is
     in columns of 48, the height in rows of 20 pixels.
     """
@@ -165,7 +98,7 @@ class Panel(Struct, frozen=True, kw_only=True):
     cases: tuple[Case, ...] = ()
     has_time_axis: bool = False
     time_field: str = TIME_FIELD
-    condition: Condition | None = None
+    condition: str = ""
     bands: tuple[Band, ...] = ()
     is_logarithmic: bool = False
     is_stacked: bool = False
@@ -222,7 +155,7 @@ class SavedSearch(Struct, frozen=True, kw_only=True):
     description: str
     columns: tuple[str, ...]
     index: Index = "reports"
-    condition: Condition | None = None
+    condition: str = ""
     width: int = 48
     height: int = 14
 

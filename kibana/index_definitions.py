@@ -9,7 +9,7 @@ from kibana.dashboard_model import TIME_FIELD, Index, Json
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id, saved_object, to_json
 from profiler.record.run_outcome import Status
-from profiler.record.search_document_fields import FIELDS, INTERVAL_PREFIX, DocumentField
+from profiler.record.search_document_fields import FIELDS, INTERVAL_PREFIX, DocumentField, keywords
 
 _LOG_MESSAGE = "message"
 _DATA_VIEW_TYPES: Final = {"keyword": "string", "date": "date", "boolean": "boolean"}
@@ -65,28 +65,22 @@ _OBJECTS: Final = (
 # The memory peak waits here: its place is inside an object that is moved as a whole.
 _PEAK = "line.peak"
 _PEAK_FIELD = "usage.memory.used_mb.max"
-
-
-def _keywords(names: str) -> tuple[DocumentField, ...]:
-    return tuple(DocumentField(name=name) for name in names.split())
-
-
 _TIME: Final = DocumentField(name="@timestamp", index_type="date")
 # The keywords of a log line's document; the message itself is full text.
 _LOG_FIELDS: Final = (
     _TIME,
-    *_keywords(f"aws.cloudwatch.log_group aws.cloudwatch.log_stream {_LOG_MESSAGE} event.kind event.dataset"),
-    *_keywords("cloud.provider task.id container.name"),
+    *keywords(f"aws.cloudwatch.log_group aws.cloudwatch.log_stream {_LOG_MESSAGE} event.kind event.dataset"),
+    *keywords("cloud.provider task.id container.name"),
 )
 # The fields of both kinds of notices (profiler/forwarder/documents.py).
 _NOTICE_FIELDS: Final = (
     _TIME,
-    *_keywords("event.kind event.dataset notice.kind notice.message"),
+    *keywords("event.kind event.dataset notice.kind notice.message"),
     *(DocumentField(name=name, index_type="date") for name in ("notice.since", "notice.due_at")),
-    *_keywords("notice.reason schedule.kind schedule.name schedule.group schedule.expression schedule.time_zone"),
-    *_keywords("cloud.provider cloud.region cloud.account.id orchestrator.type orchestrator.cluster.name service.name"),
-    *_keywords("container.name aws.cloudwatch.log_group aws.cloudwatch.log_stream"),
-    *_keywords("task.id task.arn task.family task.revision links.run links.logs links.task"),
+    *keywords("notice.reason schedule.kind schedule.name schedule.group schedule.expression schedule.time_zone"),
+    *keywords("cloud.provider cloud.region cloud.account.id orchestrator.type orchestrator.cluster.name service.name"),
+    *keywords("container.name aws.cloudwatch.log_group aws.cloudwatch.log_stream"),
+    *keywords("task.id task.arn task.family task.revision links.run links.logs links.task"),
     DocumentField(name="record", is_searchable=False),
 )
 

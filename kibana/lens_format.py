@@ -73,10 +73,9 @@ def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
 
 def _ratio(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
     """A formula, with the columns that it is calculated from, as the formula editor saves them."""
-    condition = model.kql(metric.share_of)
     part, whole, result = f"{name}X0", f"{name}X1", f"{name}X2"
     operation = _OPERATIONS.get(metric.operation, metric.operation)
-    formula = f"{operation}({metric.field}, kql='{condition}') / {operation}({metric.field})"
+    formula = f"{operation}({metric.field}, kql='{metric.share_of}') / {operation}({metric.field})"
     number = {"dataType": "number", "isBucketed": False, "scale": "ratio", "customLabel": True}
     divide = {
         "type": "function",
@@ -159,12 +158,12 @@ def _metric(metric: PanelMetric, panel: Panel) -> Json:
     return {**column, "dataType": "date"} if metric.operation == "max" and metric.field == model.TIME_FIELD else column
 
 
-def lens_charts(dashboard: Dashboard) -> Iterator[Json]:
+def charts(dashboard: Dashboard) -> Iterator[Json]:
     """The charts of a dashboard."""
     return map(_chart, dashboard.charts)
 
 
-def lens_dashboard(dashboard: Dashboard) -> Json:
+def saved_dashboard(dashboard: Dashboard) -> Json:
     """The saved object of a dashboard, with its dropdown lists."""
     controls = [(object_id("control", f"{dashboard.key}/{control.field}"), control) for control in dashboard.controls]
     return dashboard_object(
@@ -323,7 +322,6 @@ def _axis_settings(panel: Panel) -> Json:
 
 
 def _limit_layer(panel: Panel) -> tuple[str, Json]:
-    """The id of the layer of the line at the limit, and its only column."""
     column = {
         "label": "Limit",
         "customLabel": True,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
-from kibana.dashboard_model import AllOf, Case, Compared, Dashboard, Exists, Is, Not, Panel, PanelMetric, Terms
+from kibana.dashboard_model import Case, Dashboard, Panel, PanelMetric, Terms
 from kibana.run_panels import NEWEST_RUNS
 
 _MEAN_OF_MEANS = (
@@ -86,10 +86,10 @@ _NOTICES: Final = PanelMetric(operation="count", field=model.TIME_FIELD, label="
 
 def _notices(key: str, title: str, description: str, dataset: str, by_kind: dict[str, str]) -> Panel:
     """Bars of the kinds of a dataset, in their colours. Kinds that only a newer version writes are the last case."""
-    kinds = {kind: Is("notice.kind", kind) for kind in by_kind}
-    others = AllOf(Not(is_kind) for is_kind in kinds.values())
+    is_kind = {kind: f'notice.kind: "{kind}"' for kind in by_kind}
+    others = " and ".join(f"not {condition}" for condition in is_kind.values())
     cases = (
-        *(Case(label=kind.capitalize(), condition=kinds[kind], colour=colour) for kind, colour in by_kind.items()),
+        *(Case(label=kind.capitalize(), condition=is_kind[kind], colour=colour) for kind, colour in by_kind.items()),
         Case(label="Other", condition=others, colour=colours.SIZE),
     )
     return parts.bars(
@@ -100,7 +100,7 @@ def _notices(key: str, title: str, description: str, dataset: str, by_kind: dict
         cases=cases,
         terms=(),
         index="notices",
-        condition=Is("event.dataset", dataset),
+        condition=f'event.dataset: "{dataset}"',
         height=_NOTICES_HEIGHT,
     )
 
@@ -213,7 +213,7 @@ OVERVIEW: Final = Dashboard(
             "Mean parts of the duration, for the 25 families with the most runs. A part is the mean of the runs in "
             "which it is known.",
             *parts.TIME_PARTS,
-            condition=Exists(parts.TIME_PARTS[0].field),
+            condition=f"{parts.TIME_PARTS[0].field}: *",
             is_stacked=True,
             axis="% of the duration",
             width=48,
@@ -236,10 +236,10 @@ OVERVIEW: Final = Dashboard(
 
 
 _SAVING: Final = "recommendation.saving_percent"
-_HAS_WASTE: Final = Compared("cost.waste_usd", ">", 0)
-_IS_TOO_SMALL: Final = Compared(_SAVING, "<", 0)
+_HAS_WASTE: Final = "cost.waste_usd > 0"
+_IS_TOO_SMALL: Final = f"{_SAVING} < 0"
 # A Fargate task is paid once: the reports of its other containers have no cost.
-_COST_UNKNOWN: Final = AllOf((Not(parts.COST_KNOWN), Not(Is("task.launch_type", "FARGATE"))))
+_COST_UNKNOWN: Final = f'not {parts.COST_KNOWN} and not task.launch_type: "FARGATE"'
 _WASTED: Final = replace(parts.WASTE, label="Waste (USD)", colour=colours.USED)
 # One order for all rows: the family with the most waste first.
 _LARGEST_WASTE: Final = replace(parts.FAMILIES, order_by=parts.WASTE, is_by_count=False)
@@ -319,7 +319,7 @@ RIGHT_SIZING: Final = Dashboard(
             "families that wasted the most in all such runs. Families without a known cost are below.",
             *_newest_advice(replace(parts.WASTE, label="Total waste")),
             terms=_FAMILY_ROWS,
-            condition=AllOf((_HAS_WASTE, Exists("recommendation.vcpu"))),
+            condition=f"{_HAS_WASTE} and recommendation.vcpu: *",
         ),
         parts.table(
             "cost-table",

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from kibana import colours
 from kibana import dashboard_model as model
-from kibana.dashboard_model import AllOf, AnyOf, Case, Control, Exists, Is, Kind, Not, Panel, PanelMetric, Terms
+from kibana.dashboard_model import Case, Control, Kind, Panel, PanelMetric, Terms
 
 HEATMAP_ROWS: Final = 25
 
 TASKS: Final = PanelMetric(operation="count_distinct", field="task.id", label="Tasks")
-COST_KNOWN: Final = Exists("cost.usd")  # the sum of unknown amounts would be $0.00
+COST_KNOWN: Final = "cost.usd: *"  # the sum of unknown amounts would be $0.00
 COST: Final = PanelMetric(operation="sum", field="cost.usd", label="USD")
 WASTE: Final = PanelMetric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
@@ -40,19 +40,16 @@ PLACE_CONTROLS: Final = (
     Control(field="orchestrator.cluster.name", label="Cluster"),
 )
 
-_SUCCESS, _FAILURE = Is("event.outcome", "success"), Is("event.outcome", "failure")
-_STOPPED = Is("task.status", "stopped")
-FAILED: Final = _FAILURE
-NOT_SUCCESSFUL: Final = Not(_SUCCESS)
-OUT_OF_MEMORY: Final = AnyOf(
-    (Is("task.stop_category", "oom"), Is("task.out_of_memory", value=True), Is("task.likely_out_of_memory", value=True))
-)
+NOT_SUCCESSFUL: Final = 'not event.outcome: "success"'
+FAILED: Final = 'event.outcome: "failure"'
+_NEITHER, _STOPPED = f"{NOT_SUCCESSFUL} and not {FAILED}", 'task.status: "stopped"'
+OUT_OF_MEMORY: Final = 'task.stop_category: "oom" or task.out_of_memory: true or task.likely_out_of_memory: true'
 OUTCOMES: Final = (
-    Case(label="Success", condition=_SUCCESS, colour=colours.SUCCESS),
-    Case(label="Failure", condition=AllOf((_FAILURE, Not(OUT_OF_MEMORY))), colour=colours.FAILURE),
-    Case(label="Out of memory", condition=AllOf((_FAILURE, OUT_OF_MEMORY)), colour=colours.OUT_OF_MEMORY),
-    Case(label="Stopped", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), _STOPPED)), colour=colours.STOPPED),
-    Case(label="Unknown", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), Not(_STOPPED))), colour=colours.UNKNOWN),
+    Case(label="Success", condition='event.outcome: "success"', colour=colours.SUCCESS),
+    Case(label="Failure", condition=f"{FAILED} and not ({OUT_OF_MEMORY})", colour=colours.FAILURE),
+    Case(label="Out of memory", condition=f"{FAILED} and ({OUT_OF_MEMORY})", colour=colours.OUT_OF_MEMORY),
+    Case(label="Stopped", condition=f"{_NEITHER} and {_STOPPED}", colour=colours.STOPPED),
+    Case(label="Unknown", condition=f"{_NEITHER} and not {_STOPPED}", colour=colours.UNKNOWN),
 )
 """Each run has exactly one of these outcomes."""
 
@@ -79,7 +76,7 @@ def panel(kind: Kind, key: str, title: str, description: str, *metrics: PanelMet
     be first, or the lowest values.
     """
     if kind in {"ranking", "heatmap"}:
-        options.setdefault("condition", Exists(metrics[0].field))
+        options.setdefault("condition", f"{metrics[0].field}: *")
     options = _DEFAULTS.get(kind, {}) | options
     return Panel(kind=kind, key=key, title=title, description=description, metrics=metrics, **options)
 
@@ -106,7 +103,7 @@ WASTE_TOTAL: Final = number(
     "The amount that the recommended sizes would have saved.",
     WASTE,
     width=10,
-    condition=Exists("cost.waste_usd"),
+    condition="cost.waste_usd: *",
 )
 LATEST_TASK: Final = latest("task.id", "Latest task")
 LATEST_CHARTS: Final = latest("links.run", "Charts")

@@ -6,7 +6,7 @@ from typing import Final
 from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
-from kibana.dashboard_model import Dashboard, Exists, Panel, PanelMetric, SavedSearch, Terms
+from kibana.dashboard_model import Dashboard, Panel, PanelMetric, SavedSearch, Terms
 
 _TABLE_HEIGHT: Final = 9
 # A log stream is of one container of one task. When no task is selected, the charts show one run, and not a mixture.
@@ -31,7 +31,7 @@ def _device_chart(key: str, title: str, description: str, metric: PanelMetric) -
         *(key, title, description, metric),
         index="checkpoints",
         terms=(_FAMILIES_OF_CHART,),
-        condition=Exists(metric.field),
+        condition=f"{metric.field}: *",
         has_time_axis=True,
         time_field=model.ELAPSED_FIELD,
     )
@@ -147,7 +147,7 @@ RUN: Final = Dashboard(
 
 def _accelerator_table(key: str, title: str, description: str, field: str, *metrics: PanelMetric) -> Panel:
     columns = (parts.TASKS, *metrics, parts.LATEST_TASK)
-    return parts.table(key, title, description, *columns, terms=(parts.FAMILIES,), condition=Exists(field), height=12)
+    return parts.table(key, title, description, *columns, terms=(parts.FAMILIES,), condition=f"{field}: *", height=12)
 
 
 GPU: Final = Dashboard(

@@ -159,7 +159,6 @@ def controls_panel(dashboard: Dashboard, height: int) -> Json:
 
 
 def _placed_panels(dashboard: Dashboard, kind: str, settings: Callable[[Panel], Json], *, top: int) -> Iterator[Json]:
-    """Place panels from left to right and from top to bottom."""
     x, y, row_height = 0, top, 0
     for panel in dashboard.panels:
         if x + panel.width > _GRID_COLUMNS:

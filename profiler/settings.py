@@ -5,9 +5,10 @@ values. An empty value counts as unset.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from profiler.core.ecs_terms import ReportStream
 from profiler.core.errors import UsageError
@@ -19,30 +20,15 @@ Switch = Literal["auto", "on", "off"]
 Emf = Literal["off", "report", "live"]
 Arguments = Literal["off", "redacted", "all"]
 StacksMode = Literal["off", "moments", "on"]
+Scope = Literal["task", "instance"]
+Processes = Literal["off", "on"]
 
-MIN_INTERVAL_SECONDS = 0.02
-MAX_SECONDS = 86_400.0
-DEFAULT_SERIES_POINTS = 60
-DEFAULT_STUCK_MINUTES = 30.0
 MAX_SERIES_POINTS = 240
-_MAX_STUCK_MINUTES = 1440.0
-_MIN_EXPECTED_SECONDS = 0.01
-_MAX_EXPECTED_SECONDS = 31_536_000.0  # a year
-_EMF: Mapping[str, Emf] = {"true": "report", "live": "live", "false": "off", "off": "off"}
-_TAGS: Mapping[str, bool] = {"true": True, "false": False, "off": False}
+_MAX_SECONDS = 86_400
 DEFAULT_EMF_METRICS = ("durationMs", "maxMemoryUsedMB", "cpuUtilizationPercent", "costUsd", "failed")
 _PREFIX = "TASK_PROFILER_"
-_PRICES = {
-    "PRICE_VCPU_HOUR": "vcpu_hour_usd",
-    "PRICE_GB_HOUR": "gb_hour_usd",
-    "PRICE_STORAGE_GB_HOUR": "storage_gb_hour_usd",
-    "PRICE_HOUR": "hour_usd",
-}
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
 _V3 = "ECS_CONTAINER_METADATA_URI"
-
-_T = TypeVar("_T")
-_N = TypeVar("_N", int, float)
 
 
 class AcceleratorSettings(Struct, frozen=True, kw_only=True):
@@ -61,17 +47,20 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     log_group: str | None = None
     log_stream: str | None = None
     report_stream: ReportStream = "batch"
-    series_points: int = DEFAULT_SERIES_POINTS
+    series_points: int = 60
     prices: "PriceOverrides | None" = None
     emf: Emf = "off"
     emf_metrics: tuple[str, ...] = DEFAULT_EMF_METRICS
-    stuck_minutes: float = DEFAULT_STUCK_MINUTES
+    stuck_minutes: float = 30.0
     expected_seconds: float | None = None
     aws_region: str | None = None
 
 
 class MonitorSettings(Struct, frozen=True, kw_only=True):
-    """The settings of the monitor's process, and those of its ``task``. ``problems`` describes the invalid values."""
+    """The settings of the monitor's process, and those of its ``task``. ``problems`` describes the invalid values.
+
+    ``families`` and ``processes`` are for the scope ``instance``.
+    """
 
     endpoint_address: str
     endpoint_version: int
@@ -83,7 +72,120 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     stacks: StacksMode = "off"
     prometheus_port: int | None = None
     tags: bool = False
+    scope: Scope = "task"
+    families: tuple[str, ...] = ("*",)
+    processes: Processes = "off"
     problems: tuple[str, ...] = ()
+
+
+def _number(minimum: float, maximum: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
+    def parse(value: str) -> float:
+        number = kind(value)
+        if not minimum <= number <= maximum:  # nor NaN
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+
+
+def _gpu_uuids(value: str) -> tuple[str, ...]:
+    uuids = _names(value)
+    if not all(uuid.startswith("GPU-") for uuid in uuids):
+        raise ValueError
+    return uuids
+
+
+def _price(value: str) -> float:
+    from profiler.sizing.prices import parse_price  # rarely used
+
+    return parse_price(value)
+
+
+class _Setting:
+    """What the help says of a setting, with its default in braces; the function that parses it, and what it expects."""
+
+    def __init__(self, text: str, parse: Callable[[str], Any] = str, expected: str = "") -> None:
+        self.help, self.parse, self.expected = text, parse, expected
+
+
+def _word(text: str, literal: object) -> _Setting:
+    """One of the words of a literal type."""
+    *first, last = words = get_args(literal)
+    return _Setting(text, lambda value: words[words.index(value.lower())], f"{', '.join(first)} or {last}")
+
+
+# By field, in the order of the help. The name of the variable is that of the field, and the default is the field's.
+_SETTINGS: Mapping[str, _Setting] = {
+    "container": _Setting("the batch container (the only other one)"),
+    "interval_seconds": _Setting(
+        "sampling period ({:g})", _number(0.02, _MAX_SECONDS), f"a number of seconds from 0.02 to {_MAX_SECONDS}"
+    ),
+    "checkpoint_seconds": _Setting(
+        "period of checkpoints, 0 = none ({:g})",
+        _number(0, _MAX_SECONDS),
+        f"0 (off) or a number of seconds up to {_MAX_SECONDS}",
+    ),
+    "stop_seconds": _Setting(
+        "time limit after SIGTERM ({:g})", _number(1, _MAX_SECONDS), "a number of seconds of at least 1"
+    ),
+    "log_group": _Setting("destination of the report (the batch's"),
+    "log_stream": _Setting("awslogs options)"),
+    "report_stream": _word("monitor: the monitor's own stream ({})", ReportStream),
+    "series_points": _Setting(
+        "size of the time series, 0 = none ({})",
+        _number(0, MAX_SERIES_POINTS, int),
+        f"0 (none) or a whole number up to {MAX_SERIES_POINTS}",
+    ),
+    "stuck_minutes": _Setting(
+        "idle minutes until stuck, 0 = never ({:g})", _number(0, 1440), "0 (off) or a number of minutes up to 1440"
+    ),
+    "expected_seconds": _Setting(
+        "seconds until overdue (none)", _number(0.01, 31_536_000), "a number of seconds from 0.01 to 31536000"
+    ),
+    "tags": _Setting(
+        "true: record the task's tags (false)",
+        lambda value: {"true": True, "false": False, "off": False}[value.lower()],
+        "true or false",
+    ),
+    "gpu": _word("auto, on, off ({})", Switch),
+    "gpu_uuids": _Setting("the batch's GPUs (all visible ones)", _gpu_uuids, "a comma-separated list like GPU-…,GPU-…"),
+    "neuron": _word("auto, on, off ({})", Switch),
+    "scope": _word("instance: all tasks of an instance ({})", Scope),
+    "families": _Setting("with instance: globs of families (all)", _names),
+    "processes": _word("with instance: on: processes ({})", Processes),
+    "process_arguments": _word("off, redacted, all ({})", Arguments),
+    "stacks": _word("call stacks of Python: on, moments ({})", StacksMode),
+    "emf": _Setting(
+        "CloudWatch metrics: true, live (false)",
+        lambda value: {"true": "report", "live": "live", "false": "off", "off": "off"}[value.lower()],
+        "true, live or false",
+    ),
+    "emf_metrics": _Setting("names of these metrics", _names),
+    "prometheus_port": _Setting(
+        "live metrics for Prometheus (off)", _number(1, 65_535, int), "a port number from 1 to 65535"
+    ),
+    "price_vcpu_hour": _Setting("Fargate prices in USD (built-in table)", _price, "a price in USD"),
+    "price_gb_hour": _Setting("", _price, "a price in USD"),
+    "price_storage_gb_hour": _Setting("", _price, "a price in USD"),
+    "price_hour": _Setting("USD per hour of the task on EC2 (none)", _price, "a price in USD"),
+}
+SETTING_NAMES = frozenset(_PREFIX + name.upper() for name in _SETTINGS)
+_PRICES = tuple(name for name, one in _SETTINGS.items() if one.parse is _price)
+_DEFAULTS: Mapping[str, Any] = {
+    **asdict(MonitorSettings(endpoint_address="", endpoint_version=0)),
+    **asdict(AcceleratorSettings()),
+    **asdict(TaskSettings()),
+}
+
+
+def settings_help() -> str:
+    """A line for each setting: its variable, what it does, and its default."""
+    rows = ((_PREFIX + name.upper(), one.help.format(_DEFAULTS.get(name))) for name, one in _SETTINGS.items())
+    return "\n".join(f"{variable:<36}{text}".rstrip() for variable, text in rows)
 
 
 class SettingsReader(Struct):
@@ -92,106 +194,49 @@ class SettingsReader(Struct):
     _environment: Mapping[str, str]
     problems: list[str] = field(default_factory=list)
 
+    def value(self, name: str) -> Any:  # noqa: ANN401  the type of the setting's field
+        """The value of a setting; its default if it is not set or not valid."""
+        text, default = self._text(name), _DEFAULTS.get(name)
+        if not text:
+            return default
+        try:
+            return _SETTINGS[name].parse(text)
+        except (ValueError, KeyError):
+            self.problems.append(f"{_PREFIX}{name.upper()}={text[:80]!r} is not {_SETTINGS[name].expected}")
+            return default
+
+    def _text(self, name: str) -> str:
+        return self._environment.get(_PREFIX + name.upper(), "").strip()
+
     def accelerators(self) -> AcceleratorSettings:
         """Which accelerators to read."""
-        return AcceleratorSettings(
-            gpu=self._word("GPU", Switch),
-            neuron=self._word("NEURON", Switch),
-            gpu_uuids=self._parsed("GPU_UUIDS", (), _gpu_uuids, "a comma-separated list like GPU-…,GPU-…"),
-        )
+        return AcceleratorSettings(**{name: self.value(name) for name in AcceleratorSettings.__struct_fields__})
 
     def prices(self) -> "PriceOverrides | None":
         """The prices that replace the table's; None if none is set."""
         if not any(map(self._text, _PRICES)):
             return None
-        from profiler.sizing.prices import PriceOverrides, parse_price  # rarely used
+        from profiler.sizing.prices import PriceOverrides  # rarely used
 
-        parse: Callable[[str], float | None] = parse_price
-        return PriceOverrides(
-            **{field: self._parsed(name, None, parse, "a price in USD") for name, field in _PRICES.items()}
-        )
-
-    def stuck_minutes(self) -> float:
-        """After how many idle minutes a batch is stuck; 0 for never."""
-        expected = f"0 (off) or a number of minutes up to {_MAX_STUCK_MINUTES:.0f}"
-        return self._parsed("STUCK_MINUTES", DEFAULT_STUCK_MINUTES, _number(0, _MAX_STUCK_MINUTES), expected)
-
-    def expected_seconds(self) -> float | None:
-        """After how many seconds a batch is overdue; None for never."""
-        parse: Callable[[str], float | None] = _number(_MIN_EXPECTED_SECONDS, _MAX_EXPECTED_SECONDS)
-        expected = f"a number of seconds from {_MIN_EXPECTED_SECONDS:g} to {_MAX_EXPECTED_SECONDS:.0f}"
-        return self._parsed("EXPECTED_SECONDS", None, parse, expected)
-
-    def series_points(self) -> int:
-        """Half the largest number of steps of the time series; 0 for none."""
-        expected = f"0 (none) or a whole number up to {MAX_SERIES_POINTS}"
-        return self._parsed("SERIES_POINTS", DEFAULT_SERIES_POINTS, _number(0, MAX_SERIES_POINTS, int), expected)
-
-    def _text(self, name: str) -> str | None:
-        return self._environment.get(_PREFIX + name, "").strip() or None
-
-    def _parsed(self, name: str, default: _T, parse: Callable[[str], _T], expected: str) -> _T:
-        value = self._text(name)
-        if value is None:
-            return default
-        try:
-            return parse(value)
-        except (ValueError, KeyError):
-            self.problems.append(f"{_PREFIX}{name}={value[:80]!r} is not {expected}")
-            return default
-
-    def _word(self, name: str, literal: object) -> Any:  # noqa: ANN401  one of the words of the literal type
-        """One of the words of a literal type, of which the first is the default."""
-        words = get_args(literal)
-        expected = f"{', '.join(words[:-1])} or {words[-1]}"
-        return self._parsed(name, words[0], lambda value: words[words.index(value.lower())], expected)
+        return PriceOverrides(**{f"{name.removeprefix('price_')}_usd": self.value(name) for name in _PRICES})
 
     def monitor(self, address: str, version: int) -> MonitorSettings:
         """All settings of the monitor, with the address and the version of the task metadata endpoint."""
-        port: Callable[[str], int | None] = _number(1, 65_535, int)
-        values: dict[str, Any] = {
-            "container": self._text("CONTAINER"),
-            "interval_seconds": self._parsed(
-                "INTERVAL_SECONDS",
-                1.0,
-                _number(MIN_INTERVAL_SECONDS, MAX_SECONDS),
-                f"a number of seconds from {MIN_INTERVAL_SECONDS} to {MAX_SECONDS:.0f}",
-            ),
-            "checkpoint_seconds": self._parsed(
-                "CHECKPOINT_SECONDS",
-                60.0,
-                _number(0, MAX_SECONDS),
-                f"0 (off) or a number of seconds up to {MAX_SECONDS:.0f}",
-            ),
-            "log_group": self._text("LOG_GROUP"),
-            "log_stream": self._text("LOG_STREAM"),
-            "report_stream": self._word("REPORT_STREAM", ReportStream),
-            "stop_seconds": self._parsed(
-                "STOP_SECONDS", 25.0, _number(1, MAX_SECONDS), "a number of seconds of at least 1"
-            ),
-            "series_points": self.series_points(),
-            "accelerators": self.accelerators(),
-            "process_arguments": self._word("PROCESS_ARGUMENTS", Arguments),
-            "stacks": self._word("STACKS", StacksMode),
-            "prices": self.prices(),
-            "emf": self._parsed("EMF", "off", lambda value: _EMF[value.lower()], "true, live or false"),
-            "emf_metrics": self._emf_metrics(),
-            "prometheus_port": self._parsed("PROMETHEUS_PORT", None, port, "a port number from 1 to 65535"),
-            "stuck_minutes": self.stuck_minutes(),
-            "expected_seconds": self.expected_seconds(),
-            "tags": self._parsed(
-                "TAGS", default=False, parse=lambda value: _TAGS[value.lower()], expected="true or false"
-            ),
-            "aws_region": self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION") or None,
-        }
+        region = self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION") or None
+        others = {"accelerators": self.accelerators(), "prices": self.prices(), "aws_region": region}
+        own = _SETTINGS.keys() - _PRICES - set(AcceleratorSettings.__struct_fields__)
+        values = others | {name: self.value(name) for name in _SETTINGS if name in own}
+        values["families"] = values["families"] or ("*",)
+        if values["scope"] == "instance" and not self._text("checkpoint_seconds"):
+            values["checkpoint_seconds"] = 0.0  # the lines of all tasks would be in the monitor's stream
+        values["emf_metrics"] = self._known_metrics(values["emf_metrics"])
         task = TaskSettings(**{name: values.pop(name) for name in TaskSettings.__struct_fields__})
         return MonitorSettings(
             endpoint_address=address, endpoint_version=version, task=task, problems=tuple(self.problems), **values
         )
 
-    def _emf_metrics(self) -> tuple[str, ...]:
-        chosen = tuple(dict.fromkeys(_names(self._text("EMF_METRICS") or "")))
-        if not chosen:
+    def _known_metrics(self, chosen: tuple[str, ...]) -> tuple[str, ...]:
+        if not chosen or chosen == DEFAULT_EMF_METRICS:
             return DEFAULT_EMF_METRICS
         from profiler.record.report_line import EMF_METRICS  # its catalogue takes memory; most monitors do without
 
@@ -207,6 +252,8 @@ class SettingsReader(Struct):
 def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
     """The settings of the monitor. Raises UsageError outside of ECS, where there is nothing to monitor."""
     endpoint = endpoint_address(environment)
+    if environment.get(f"{_PREFIX}SCOPE", "").strip().lower() == "instance":
+        endpoint = endpoint or ("", 4)
     if endpoint is None:
         raise UsageError(
             f"The monitor measures a batch in an ECS task, and {_V4} is not set here: "
@@ -227,24 +274,3 @@ def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
         if address:
             return address, version
     return None
-
-
-def _number(minimum: _N, maximum: _N, kind: Callable[[str], Any] = float) -> Callable[[str], _N]:
-    def parse(value: str) -> _N:
-        number: _N = kind(value)
-        if not minimum <= number <= maximum:  # nor NaN
-            raise ValueError
-        return number
-
-    return parse
-
-
-def _names(value: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in value.split(",") if name.strip())
-
-
-def _gpu_uuids(value: str) -> tuple[str, ...]:
-    uuids = _names(value)
-    if not all(uuid.startswith("GPU-") for uuid in uuids):
-        raise ValueError
-    return uuids

@@ -3,6 +3,8 @@
 The tests run these requests on real servers.
 """
 
+import json
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
@@ -11,14 +13,7 @@ from kibana.dashboard_model import (
     ELAPSED_FIELD,
     ORDER,
     TIME_FIELD,
-    AllOf,
-    AnyOf,
-    Compared,
-    Condition,
-    Exists,
-    Is,
     Json,
-    Not,
     Panel,
     PanelMetric,
     Terms,
@@ -40,7 +35,7 @@ def search_body(panel: Panel, start: datetime, end: datetime, *, interval: str) 
     """
     time_range = {"gte": start.isoformat(), "lt": end.isoformat(), "format": "strict_date_optional_time"}
     filters: list[Json] = [{"range": {TIME_FIELD: time_range}}]
-    if panel.condition is not None:
+    if panel.condition:
         filters.append(query(panel.condition))
     return {"size": 0, "query": {"bool": {"filter": filters}}, "aggs": _aggregations(panel, interval)}
 
@@ -117,21 +112,26 @@ def _operation(group: tuple[PanelMetric, ...]) -> Json:
             return {metric.operation: {"field": metric.field}}
 
 
-def query(condition: Condition) -> Json:
-    """The condition as a query of Elasticsearch and OpenSearch."""
-    match condition:
-        case Is(field, value):
-            return {"term": {field: value}}
-        case Compared(field, sign, limit):
-            return {"range": {field: {"gt" if sign == ">" else "lt": limit}}}
-        case Exists(field):
-            return {"exists": {"field": field}}
-        case Not(inner):
-            return {"bool": {"must_not": [query(inner)]}}
-        case AllOf():
-            return {"bool": {"filter": [query(inner) for inner in condition]}}
-        case AnyOf():
-            return {"bool": {"should": [query(inner) for inner in condition], "minimum_should_match": 1}}
+_OUTSIDE_OF_PARENTHESES = r"(?![^(]*\))"
+_LEAF = re.compile(r'([@\w.]+)(?:: (\*|true|false|"[^"]*")| ([<>]) (-?\d+))')
+
+
+def query(condition: str) -> Json:
+    """A condition in KQL as a query of Elasticsearch and OpenSearch."""
+    for word, kind in (("or", "should"), ("and", "filter")):
+        parts = re.split(f" {word} {_OUTSIDE_OF_PARENTHESES}", condition)
+        if len(parts) > 1:
+            return {"bool": {kind: [query(part) for part in parts]}}
+    if condition.startswith("not "):
+        return {"bool": {"must_not": [query(condition.removeprefix("not "))]}}
+    if condition.startswith("("):
+        return query(condition[1:-1])
+    found = _LEAF.fullmatch(condition)
+    assert found is not None, condition
+    field, value, sign, limit = found.groups()
+    if sign is not None:
+        return {"range": {field: {"gt" if sign == ">" else "lt": int(limit)}}}
+    return {"exists": {"field": field}} if value == "*" else {"term": {field: json.loads(value)}}
 
 
 def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
@@ -150,18 +150,7 @@ def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
     )
 
 
-def fields_in(condition: Condition | None) -> tuple[tuple[str, str], ...]:
-    """The fields of a condition, each with its use: ``filter``, ``comparison`` or ``exists``."""
-    match condition:
-        case None:
-            return ()
-        case Is(field, value):
-            return ((field, "flag" if isinstance(value, bool) else "filter"),)
-        case Compared(field):
-            return ((field, "comparison"),)
-        case Exists(field):
-            return ((field, "exists"),)
-        case Not(inner):
-            return fields_in(inner)
-        case AllOf() | AnyOf():
-            return tuple(use for inner in condition for use in fields_in(inner))
+def fields_in(condition: str | None) -> Iterator[tuple[str, str]]:
+    """The fields of a condition, each with its use: ``filter``, ``flag``, ``comparison`` or ``exists``."""
+    for field, value, sign, _ in _LEAF.findall(condition or ""):
+        yield field, "comparison" if sign else {"*": "exists", "true": "flag", "false": "flag"}.get(value, "filter")

@@ -1,30 +1,14 @@
 """A monitored task and its snapshot for Prometheus."""
 
-from profiler.collectors.collector import Collector, Collectors
-from profiler.core.clock import Ticker
+from profiler.collectors.collector import Collector
 from profiler.monitor.prometheus.snapshot import Snapshot, SnapshotBuilder
-from profiler.monitor.report_delivery import Delivery
-from profiler.monitor.shared_parts import SharedParts
-from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.readers.linux.host import Host, InstanceReading, OwnUsage
-from tests.fakes import (
-    START_NS,
-    FakeCalls,
-    FakeClock,
-    FakeLog,
-    FakeLogsSink,
-    FakeStdout,
-    FakeStop,
-    FakeTaskSource,
-    sample,
-    seconds,
-)
+from profiler.readers.linux.host import InstanceReading
+from tests.fakes import START_NS, sample, seconds
+from tests.monitor_world import MIB, OWN, World
 
-MIB = 2**20
-OWN = ContainerMetadata(name="task-monitor", docker_id="m", started_ns=START_NS)
 BATCH = ContainerMetadata(name="batch", docker_id="b", started_ns=START_NS, memory_limit_bytes=512 * MIB)
 TASK = TaskMetadata(
     arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
@@ -37,27 +21,19 @@ TASK = TaskMetadata(
 )
 
 
-class World:
+class SnapshotWorld(World):
     """A batch that uses half a vCPU; ``tick`` is a second and a snapshot."""
 
     def __init__(self, *accelerators: Collector, task: TaskMetadata = TASK) -> None:
-        self.clock = FakeClock()
-        self.task: TaskMetadata | Unavailable = task
+        super().__init__()
+        self.collectors = accelerators
+        self.answer: TaskMetadata | Unavailable = task
         self.instance: InstanceReading | Unavailable = InstanceReading(memory_size_bytes=1)
         self.instance_reads = 0
-        self.source = FakeTaskSource(self.clock, lambda _at: self.task, lambda at: {"b": self.batch(at)}, OWN)
-        host = Host(vcpu=8, memory_bytes=2**35)
-        shared = SharedParts(
-            clock=self.clock,
-            ticker=Ticker(0, seconds(1)),
-            stop=FakeStop(self.clock),
-            stop_seconds=25,
-            log=FakeLog(),
-            collectors=Collectors(*accelerators),
-            delivery=Delivery(FakeLogsSink(), FakeStdout(), FakeLog(), FakeCalls()),
-            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5),
-        )
-        self.sampler = TaskSampler(self.source, self.clock, FakeLog(), seconds(1), shared.collectors, host=host)
+        self.source.task_at = lambda _at: self.answer
+        self.source.stats_at = lambda at: {"b": self.reading(at)}
+        shared = self.shared()
+        self.task(shared)
         self.builder = SnapshotBuilder(self.sampler, shared, self.read_instance)
 
     def read_instance(self) -> InstanceReading | Unavailable:
@@ -65,7 +41,7 @@ class World:
         return self.instance
 
     @staticmethod
-    def batch(at: float, **more: int) -> ContainerSample:
+    def reading(at: float, **more: int) -> ContainerSample:
         return sample(START_NS + seconds(at), at * 0.5, 100 * MIB, **more)
 
     def tick(self, ticks: int = 1) -> Snapshot:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.aws_clients import AwsClient
+from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.errors import TaskProfilerError
 
 # Not "task.*": the line of call stacks may have 200 KB, and the service returns at most 1 MB at a time.
@@ -24,8 +25,6 @@ WINDOW_MS = 6 * 60 * 60 * 1000
 MAX_PAYLOAD_BYTES = 1024 * 1024
 _EVENT_OVERHEAD_BYTES = 200
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"', '"task.notice"')
-# The forwarder sends no notification for an event with this filter.
-SUBSCRIPTION_FILTER = "task-profiler replay"
 
 # An event of FilterLogEvents.
 _Event = Mapping[str, Any]
@@ -148,7 +147,7 @@ def build_subscription_event(events: Sequence[_Event], group: str, owner: str) -
         "owner": owner,
         "logGroup": group,
         "logStream": events[0]["logStreamName"],
-        "subscriptionFilters": [SUBSCRIPTION_FILTER],
+        "subscriptionFilters": [REPLAY_FILTER],
         "logEvents": [
             {"id": one["eventId"], "timestamp": one["timestamp"], "message": one["message"]} for one in events
         ],

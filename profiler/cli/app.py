@@ -3,6 +3,7 @@
 import os
 import sys
 from importlib import import_module
+from itertools import groupby
 
 import click
 
@@ -12,39 +13,33 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.text import printable
 from profiler.core.version import __version__
 
-# The headings of the help, with their commands. Commands without a heading are documented, but not listed.
-SECTIONS = {
-    "Profile": ("run", "compare"),
-    "Look back": ("show", "history", "report", "recommend"),
-    "Now": ("watch", "schedules"),
-    "AWS": ("setup", "taskdef", "doctor", "replay", "kibana", "notify"),
-    "Shell": ("completion",),
-}
-# The module of each command below profiler.cli, and the first sentence of its help.
+# The heading of each command in the help (without one, it is not listed), its module, and the help's first sentence.
 COMMANDS = {
-    "run": ("commands.runs", "Run a command and report its CPU, memory and I/O."),
-    "compare": ("commands.runs", "Compare two sets of runs: medians, changes, verdicts."),
-    "show": ("commands.runs", "Show one run: verdict, resource usage, comparison, advice."),
-    "history": ("commands.runs", "List past runs, newest first."),
-    "report": ("commands.runs", "Write an HTML page of past runs, with charts."),
-    "recommend": ("commands.runs", "Recommend task sizes based on past runs."),
-    "watch": ("commands.runs", "Show what runs now: time, CPU, memory, notifications."),
-    "schedules": ("commands.runs", "List the schedules that start ECS tasks, and what became of them."),
-    "setup": ("commands.aws", "Set up an AWS account: image, forwarder, monitors."),
-    "taskdef": ("commands.aws", "Add the monitor to ECS task definitions, and remove it."),
+    "run": ("Profile", "commands.runs", "Run a command and report its CPU, memory and I/O."),
+    "compare": ("Profile", "commands.runs", "Compare two sets of runs: medians, changes, verdicts."),
+    "show": ("Look back", "commands.runs", "Show one run: verdict, resource usage, comparison, advice."),
+    "history": ("Look back", "commands.runs", "List past runs, newest first."),
+    "report": ("Look back", "commands.runs", "Write an HTML page of past runs, with charts."),
+    "recommend": ("Look back", "commands.runs", "Recommend task sizes based on past runs."),
+    "watch": ("Now", "commands.runs", "Show what runs now: time, CPU, memory, notifications."),
+    "schedules": ("Now", "commands.runs", "List the schedules that start ECS tasks, and what became of them."),
+    "setup": ("AWS", "commands.aws", "Set up an AWS account: image, forwarder, monitors."),
+    "taskdef": ("AWS", "commands.aws", "Add the monitor to ECS task definitions, and remove it."),
     "doctor": (
+        "AWS",
         "commands.aws",
         "Show what can be measured in this container and what to change in the task definition.",
     ),
-    "replay": ("commands.aws", "Send the reports in a log group through the forwarder again."),
-    "kibana": ("commands.aws", "Set up Elasticsearch or OpenSearch, and their dashboards."),
-    "notify": ("commands.aws", "Print the notification of a stopped task, and send it with --yes."),
-    "monitor": ("commands.aws", "Run as a sidecar of an ECS task."),
+    "replay": ("AWS", "commands.aws", "Send the reports in a log group through the forwarder again."),
+    "kibana": ("AWS", "commands.aws", "Set up Elasticsearch or OpenSearch, and their dashboards."),
+    "notify": ("AWS", "commands.aws", "Print the notification of a stopped task, and send it with --yes."),
+    "monitor": ("", "commands.aws", "Run as a sidecar of an ECS task."),
     "completion": (
+        "Shell",
         "completion_command",
         "Print the script that completes commands, options, families, runs and files in this shell.",
     ),
-    "schema": ("app", "Print the JSON Schema of the record."),
+    "schema": ("", "app", "Print the JSON Schema of the record."),
 }
 _NO_JSON = "--json is for commands that print data as text, which this command does not."
 
@@ -58,14 +53,15 @@ class _LazyGroup(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"profiler.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        command: click.Command = getattr(import_module(f"profiler.cli.{COMMANDS[cmd_name][1]}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  click's signature
         """List the commands below their headings, without their modules, which take longer than everything else."""
-        for heading, names in SECTIONS.items():
-            with formatter.section(heading):
-                formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
+        for heading, rows in groupby(COMMANDS.items(), key=lambda row: row[1][0]):
+            if heading:
+                with formatter.section(heading):
+                    formatter.write_dl([(name, sentence) for name, (_, _, sentence) in rows])
 
     def suggestion(self, ctx: click.Context, words: list[str]) -> str:
         """The probable intention: a similar name, or to profile a program of this name."""

@@ -137,7 +137,6 @@ def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
 
 
 def _set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
-    """The titles, and a row for each set."""
     yield "", "Runs of", "Runs", f"Started ({local_zone()})", "Left out"
     for name, one in zip("AB", sets, strict=True):
         days = sorted((format_local(start_ns(report)) or "")[:10] for report in one.reports)

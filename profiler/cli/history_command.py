@@ -8,13 +8,14 @@ import msgspec
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, say, terminal_columns, value_text, warn, warned_notes, write_out
-from profiler.cli.styled_text import BLOCKS, OUTCOME_STYLES, Column, Line, Span, glyphs_for, table, write_lines
+from profiler.cli.styled_text import OUTCOME_STYLES, Column, Line, Span, glyphs_for, table, write_lines
 from profiler.cli.terminal.page_parts import peak_text
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.record_model import Distribution, outcome
+from profiler.record.sparkline import BLOCKS
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.run_source import PastRun, no_run_sentence
 

@@ -54,10 +54,8 @@ def import_setup(
     existing = existing_objects(ui, objects)
     if existing is None and keep_existing:
         raise TaskProfilerError("The server does not list its dashboards: import without --keep-existing.")
-    if cluster is not ui:
-        _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
-    else:  # a server without a console can still have dashboards
-        _install_templates(ui, prefix=prefix, dry_run=dry_run, show=show, is_optional=True)
+    # A server without a console can still have dashboards.
+    _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show, is_optional=cluster is ui)
     if existing and keep_existing:
         objects = [item for item in objects if (item["type"], item["id"]) not in existing]
         show("kept", f"{len(existing)} existing objects")

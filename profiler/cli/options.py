@@ -108,7 +108,9 @@ def option(
     **more: Any,  # noqa: ANN401  click's own
 ) -> Callable[[Decorated], Decorated]:
     """An option with a value. ``names`` are its spellings and perhaps its field. The help shows a default."""
-    return click.option(*names.split(), metavar=metavar, help=text, **{"show_default": "default" in more} | more)
+    return click.option(
+        *names.split(), metavar=metavar or None, help=text, **{"show_default": "default" in more} | more
+    )
 
 
 def flag(names: str, text: str) -> Callable[[Decorated], Decorated]:
@@ -195,6 +197,22 @@ report_stream_option = click.option(
     type=click.Choice(["batch", "monitor"]),
     help="Whose log stream gets the report (default: the batch's, or the monitor's for families that Airflow starts). "
     "For the monitor's own, the task role needs no permission.",
+)
+policy_options = add_options(
+    option(
+        "--max-slowdown max_slowdown_percent",
+        "PERCENT",
+        "How much longer a run may take than at the current size.",
+        type=Number(0, 10_000),
+        default=25,
+    ),
+    option(
+        "--memory-margin memory_margin_percent",
+        "PERCENT",
+        "Margin above the required memory.",
+        type=Number(0, 10_000),
+        default=20,
+    ),
 )
 on_fargate_option = option(
     "--on-fargate", "REGION", "Treat local and EC2 runs as if they had run on Fargate in this Region."

@@ -1,7 +1,7 @@
 """``task-profiler replay``: sends the reports of a log group through the forwarder function again."""
 
 import os
-from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,12 +10,12 @@ import click
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder, replay
-from profiler.cli.options import parse_time
+from profiler.cli.options import SourceOptions
 from profiler.cli.printing import NOT_APPLIED, say, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import check_region, open_clients
-from profiler.core.clock import SystemClock
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.cli.wiring.open_past_runs import run_filter
+from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
 
 _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction on the function"
@@ -35,10 +35,8 @@ def replay_groups(
     restart: bool,
 ) -> None:
     """Send the reports in a log group through the forwarder again."""
-    now_ms = SystemClock().wall_ns() // 1_000_000
-    start_ms, end_ms = parse_time(since, now_ms), parse_time(until, now_ms)
-    if start_ms >= end_ms:
-        raise UsageError("--since is not before --until: use an earlier --since or a later --until.")
+    times = run_filter(SourceOptions(since=since, until=until))
+    window_ms = (times.since_ns or 0) // NS_PER_MS, (times.until_ns or 0) // NS_PER_MS
     check_region(region, profile)
     open_client = open_clients(region, profile)
     groups = matching_log_groups(open_client, (name,))
@@ -48,12 +46,11 @@ def replay_groups(
     place = f"{open_client('logs').meta.region_name} {account}"
     counts, progress_files = ReplayCounts(), list[ReplayProgressFile]()
     for group in groups:
-        file = ReplayProgressFile(_state_file(group, function_name, place), start_ms) if yes else None
+        file = ReplayProgressFile(_state_file(group, function_name, place), window_ms[0]) if yes else None
         if file is not None:
             progress_files.append(file)
             if restart:
                 file.clear()
-        window_ms = start_ms, end_ms
         counts = counts.plus(_replay_group(open_client, group, account, function_name, file, window_ms, concurrency))
     for file in progress_files:
         file.clear()
@@ -85,9 +82,6 @@ def _replay_group(
         start_ms, start = from_ms, format_local(from_ms * NS_PER_MS)
         click.echo(f"Continuing an interrupted replay of {group} from {start} {local_zone()}.", err=True)
 
-    def forward(event: Mapping[str, object]) -> ReplayCounts:
-        return call_forwarder(functions, function_name, event)
-
     def on_window(done_until_ms: int, counts: ReplayCounts) -> None:
         if progress_file is not None:
             progress_file.save(done_until_ms)
@@ -95,7 +89,8 @@ def _replay_group(
 
     try:
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row() as show:
-            logs, send = open_client("logs"), None if progress_file is None else forward
+            logs = open_client("logs")
+            send = None if progress_file is None else partial(call_forwarder, functions, function_name)
             return replay(
                 logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms, concurrency=concurrency
             )

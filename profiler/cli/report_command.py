@@ -86,7 +86,6 @@ def write_report(
 
 
 def _warn_about_omissions(data: PageData, runs: int) -> None:
-    """Warn about the parts that the limit on the page's size has left out."""
     if data.runs < runs:
         warn(
             f"The oldest {runs - data.runs} of {runs} runs do not fit into a page of 8 MB and are left out: select "

@@ -1,12 +1,8 @@
-"""The options of ``run``, and a parser of the usual command lines, which does without click."""
+"""The options of ``run`` with their help, and a parser of the usual command lines, which does without click."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
-MIN_INTERVAL_SECONDS = 0.02
-MAX_INTERVAL_SECONDS = 3600.0
-# As many as the history keeps.
-MAX_RUNS = 10_000
 _STACKS = "--stacks"
 _MODES = ("off", "moments", "on")
 
@@ -38,56 +34,112 @@ class RunOptions(NamedTuple):
     max_cpu_seconds: float | None = None
 
 
-def _number(convert: Callable[[str], object], least: float, most: float) -> Callable[[str], object]:
-    def parse(text: str) -> object:
+class Amount:
+    """A number within limits, parsed by a function of ``profiler.core.quantities``; by ``int`` a whole number."""
+
+    def __init__(self, parser: str, least: float = 0, most: float = float("inf")) -> None:
+        self.parser, self.least, self.most = parser, least, most
+
+
+class RunOption:
+    """An option of ``run``: its spellings and perhaps its field, the name of its value, and its help.
+
+    Without a name, the help lists the ``values``. An option whose default is False is a flag, one whose default is
+    empty is repeatable, and the value of one with a name in brackets is optional.
+    """
+
+    # A named tuple takes 0.1 ms more to define, and the command waits for it.
+    def __init__(self, names: str, metavar: str, text: str, values: Amount | tuple[str, ...] | None = None) -> None:
+        self.names, self.metavar, self.text, self.values = names, metavar, text, values
+        self.field = names.rsplit(maxsplit=1)[-1].lstrip("-").replace("-", "_")
+        self.default: object = RunOptions._field_defaults[self.field]
+
+    def parse(self, text: str) -> object:
+        """The value; None if it is not valid."""
+        if not isinstance(self.values, Amount):
+            return text if self.values is None or text in self.values else None
+        parse: Callable[[str], float] = int
+        if self.values.parser != "int":
+            from profiler.core import quantities  # most runs have none
+
+            parse = getattr(quantities, self.values.parser)
         try:
-            number = convert(text)
+            number = parse(text)
         except ValueError:
             return None
-        return number if isinstance(number, int | float) and least <= number <= most else None
-
-    return parse
+        return number if self.values.least <= number <= self.values.most else None
 
 
-def _one_of(*choices: str) -> Callable[[str], object]:
-    return lambda text: text if text in choices else None
-
-
-def _quantity(parser: str) -> Callable[[str], object]:
-    def parse(text: str) -> object:
-        from profiler.core import quantities  # most runs have none
-
-        try:
-            return getattr(quantities, parser)(text)
-        except ValueError:
-            return None
-
-    return parse
-
-
-# The option's field, and its parser, which returns None for an invalid value.
-_OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
-    "--name": ("name", str),
-    "--interval": ("interval_seconds", _number(_quantity("parse_seconds"), MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS)),
-    "--format": ("output_format", _one_of("auto", "human", "text")),
-    "-o": ("output", str),
-    "--output": ("output", str),
-    "--label": ("labels", str),
-    _STACKS: ("stacks", _one_of(*_MODES)),
-    "--runs": ("runs", _number(int, 1, MAX_RUNS)),
-    "--max-memory": ("max_memory_mb", _quantity("parse_memory_mb")),
-    "--max-duration": ("max_duration_ms", _quantity("parse_duration_ms")),
-    "--max-cpu-seconds": ("max_cpu_seconds", _quantity("parse_seconds")),
-}
-# The field that the option sets, and its value.
-_FLAGS: Mapping[str, tuple[str, object]] = {
-    "--no-history": ("no_history", True),
-    "--live": ("live", True),
-    "--otlp": ("otlp", True),
-    "-q": ("quiet", True),
-    "--quiet": ("quiet", True),
-    "--json": ("as_json", True),
-}
+# In the order of the help.
+RUN_OPTIONS = (
+    RunOption("--name", "NAME", "Family of the run, at most 255 characters (default: the base name of CMD)."),
+    RunOption(
+        "--interval interval_seconds",
+        "TIME",
+        "Sampling period, 20ms to 1h; a number without a unit is seconds.",
+        Amount("parse_seconds", 0.02, 3600),
+    ),
+    RunOption("--json as_json", "", "Report as JSON, also on a terminal."),
+    RunOption(
+        "--format output_format",
+        "",
+        "Format of the report: a summary for people, or text like AWS Lambda's REPORT. auto is human if stderr is a "
+        "terminal and --output is not given, else JSON.",
+        ("auto", "human", "text"),
+    ),
+    RunOption(
+        "-q --quiet",
+        "",
+        "Print no report, notification or warning to stderr, only why CMD did not start or which budget it exceeded.",
+    ),
+    RunOption("-o --output", "FILE", "Append the report line to FILE instead of printing it to stderr."),
+    RunOption("--no-history", "", "Do not add the run to the history."),
+    RunOption("--label labels", "NAME=VALUE", "Add a label to the run."),
+    RunOption(
+        "--live",
+        "",
+        "Show CPU, memory, the time left and the largest processes at the bottom of the terminal while CMD runs.",
+    ),
+    RunOption(
+        _STACKS,
+        "[=moments]",
+        "Sample the call stacks of Python processes (py-spy); --stacks=moments only while memory rises, nothing runs "
+        "or all CPUs are in use.",
+        _MODES,
+    ),
+    RunOption(
+        "--otlp",
+        "",
+        "Export each run over OTLP (OpenTelemetry; default: to localhost:4318). The variables OTEL_EXPORTER_OTLP_… "
+        "configure it.",
+    ),
+    RunOption(
+        "--runs",
+        "N",
+        "Run CMD N times, until the first failure or signal, and report each run. If N is above 1, CMD's input is "
+        "empty.",
+        Amount("int", 1, 10_000),  # as many as the history keeps
+    ),
+    RunOption(
+        "--max-memory max_memory_mb",
+        "SIZE",
+        "Exit with 3 if CMD succeeds but its memory peak is above SIZE, such as 900MB, 900MiB or 1.5g.",
+        Amount("parse_memory_mb"),
+    ),
+    RunOption(
+        "--max-duration max_duration_ms",
+        "TIME",
+        "Exit with 3 if CMD succeeds but takes longer than TIME, such as 90s or 1h30m. CMD is not killed.",
+        Amount("parse_duration_ms"),
+    ),
+    RunOption(
+        "--max-cpu-seconds",
+        "TIME",
+        "Exit with 3 if CMD succeeds but uses more CPU time than TIME.",
+        Amount("parse_seconds"),
+    ),
+)
+_BY_SPELLING = {name: one for one in RUN_OPTIONS for name in one.names.split() if name.startswith("-")}
 
 
 def joined_stacks(words: Sequence[str]) -> list[str]:
@@ -103,35 +155,35 @@ def with_stacks_value(arguments: Sequence[str]) -> list[str]:
     while position < len(words) and words[position].startswith("-") and words[position] not in ("-", "--"):
         if words[position] == _STACKS:
             words[position : position + 2] = joined_stacks(words[position : position + 2])
-        position += 2 if words[position] in _OPTIONS else 1
+        option = _BY_SPELLING.get(words[position])
+        position += 2 if option is not None and option.default is not False else 1
     return words
 
 
 def parse_usual(arguments: Sequence[str]) -> RunOptions | None:
     """Parse the arguments of ``run`` as click does; None for help and for errors, which click prints."""
     rest = with_stacks_value(arguments)
-    values: dict[str, object] = {}
-    labels: list[str] = []
+    values: dict[str, Any] = {}
     while rest and rest[0].startswith("-") and rest[0] != "-":
-        option = rest.pop(0)
-        if option == "--":
+        word = rest.pop(0)
+        if word == "--":
             break
-        if option in _FLAGS:
-            field, value = _FLAGS[option]
-            values[field] = value
-            continue
         # click parses -o=FILE, whose value begins with the equals sign.
-        option, equals, text = option.partition("=") if option.startswith("--") else (option, "", "")
-        if option not in _OPTIONS or not (equals or rest):
+        spelling, equals, text = word.partition("=") if word.startswith("--") else (word, "", "")
+        option = _BY_SPELLING.get(spelling)
+        if option is None or (equals and option.default is False):
             return None
-        field, parse = _OPTIONS[option]
-        value = parse(text if equals else rest.pop(0))
+        if option.default is False:
+            values[option.field] = True
+            continue
+        if not equals and not rest:
+            return None
+        value = option.parse(text if equals else rest.pop(0))
         if value is None:
             return None
-        if field == "labels":
-            labels.append(str(value))
-        else:
-            values[field] = value
+        if option.default == ():
+            value = (*values.get(option.field, ()), value)
+        values[option.field] = value
     if not rest:
         return None
-    return RunOptions(words=tuple(rest), labels=tuple(labels), **values)  # type: ignore[arg-type]  # see _OPTIONS
+    return RunOptions(words=tuple(rest), **values)

@@ -8,7 +8,7 @@ from typing import Any
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import terminal_columns, warned_notes, write_json_lines, write_out
-from profiler.cli.styled_text import BLOCKS, EMPTY, INDENT, Line, Span, glyphs_for, line, write_lines
+from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, glyphs_for, line, write_lines
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
@@ -20,6 +20,7 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
 from profiler.record.family_identity import family_key
 from profiler.record.record_model import Record, Series, known_status
+from profiler.record.sparkline import BLOCKS
 from profiler.runs.past_runs.families import earlier_successes, last_success
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, find_runs, no_stacks_sentence

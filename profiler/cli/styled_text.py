@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler.cli.printing import STDOUT, encodable, is_terminal, stdout_encoding, terminal_columns, write_out
 from profiler.core.text import columns_of, printable
-from profiler.record.units import AT_LEAST
+from profiler.record.sparkline import ASCII, BLOCKS, Glyphs
 
 INDENT = "  "
 _MIN_COLUMN_WIDTH = 8
@@ -48,40 +48,6 @@ OUTCOME_STYLES: Mapping[str, str] = {
     "stopped": "grey",
     "unknown": "yellow",
 }
-
-
-class Glyphs(Struct, frozen=True, kw_only=True):
-    """The characters of bars and lines: block elements, or ASCII where the encoding has no block elements."""
-
-    average: str = "█"
-    p95: str = "▓"
-    peak: str = "░"
-    rest: str = "·"
-    limit: str = "▔"
-    dot: str = "●"
-    separator: str = " · "
-    arrow: str = "→"
-    at_least: str = AT_LEAST
-    times: str = "×"
-    ellipsis: str = "…"
-    is_ascii: bool = False
-
-
-BLOCKS = Glyphs()
-ASCII = Glyphs(
-    average="#",
-    p95="=",
-    peak="-",
-    rest=".",
-    limit="^",
-    dot="*",
-    separator=", ",
-    arrow="->",
-    at_least=">",
-    times="x",
-    ellipsis="...",
-    is_ascii=True,
-)
 
 
 class Span(Struct, frozen=True):

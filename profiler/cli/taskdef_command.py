@@ -26,7 +26,7 @@ from profiler.core.ecs_terms import CONTAINER_VARIABLE
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.units import format_count
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
-from profiler.settings import read_settings
+from profiler.settings import SETTING_NAMES, read_settings
 from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
 from profiler.task_definitions.definition_files import read_bytes, write_definition
@@ -136,18 +136,6 @@ def print_container(*, output_format: ContainerFormat, request: ContainerRequest
     say(container_text(complete, output_format), end="")
 
 
-class _AskedVariables(dict[str, str]):
-    """An environment that remembers the requested names."""
-
-    def __init__(self, variables: dict[str, str]) -> None:
-        super().__init__(variables)
-        self.asked: set[str] = set()
-
-    def get(self, key: str, default: str = "") -> str:  # type: ignore[override]
-        self.asked.add(key)
-        return super().get(key, default)
-
-
 def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
     """The variables by their names. Raises UsageError for a mistake in a name or a value."""
     settings: dict[str, str] = {}
@@ -159,12 +147,11 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"--setting {name} is given twice: use one value.")
         if name in _OPTIONS:
             raise UsageError(f"--setting cannot set {name}, which requires further changes: use {_OPTIONS[name]}.")
-        environment = _AskedVariables({**_ENDPOINT, name: value})
-        problems = read_settings(environment).problems
-        if name.startswith(_PREFIX) and name not in environment.asked:
+        if name.startswith(_PREFIX) and name not in SETTING_NAMES:
             raise UsageError(
                 f"--setting {name}: the monitor has no such setting, so check its name in docs/monitor.md."
             )
+        problems = read_settings({**_ENDPOINT, name: value}).problems
         if problems:
             raise UsageError(f"--setting {problems[0]}: correct the value.")
         settings[name] = value

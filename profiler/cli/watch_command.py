@@ -14,11 +14,9 @@ from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, Watch
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import STDOUT, UNKNOWN, is_terminal, stdout_encoding, warn, write_json_lines, write_out
 from profiler.cli.styled_text import (
-    BLOCKS,
     MIN_COLUMNS,
     OUTCOME_STYLES,
     Column,
-    Glyphs,
     Line,
     Span,
     glyphs_for,
@@ -38,6 +36,7 @@ from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.record_model import Distribution, Report, known_status, outcome
 from profiler.record.run_outcome import PREDICATES
+from profiler.record.sparkline import BLOCKS, Glyphs
 from profiler.record.units import format_count, format_duration, format_memory, format_vcpu
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns

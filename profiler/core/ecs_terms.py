@@ -17,6 +17,8 @@ ReportStream = Literal["batch", "monitor"]
 AWSLOGS = "awslogs"
 EC2, FARGATE = "EC2", "FARGATE"  # as launch types
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
+# The subscription filter in the events of `task-profiler replay`. The forwarder sends no notifications for them.
+REPLAY_FILTER = "task-profiler replay"
 SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource

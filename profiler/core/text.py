@@ -1,6 +1,6 @@
 """Text from other programs, without the characters that cannot be written or that control a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _MAX_NAMES = 5
 
@@ -41,6 +41,12 @@ def first_names(names: Sequence[str]) -> str:
     """The first five names, and an ellipsis if there are more."""
     more = ["…"] if len(names) > _MAX_NAMES else []
     return ", ".join([*names[:_MAX_NAMES], *more])
+
+
+def listed(texts: Iterable[str]) -> str:
+    """``a, b and c``."""
+    *first, last = texts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def as_sentence(text: str) -> str:

@@ -43,12 +43,6 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
     return labels
 
 
-def build_default_labels(*, host: str | None, user: str | None, git_commit: str | None) -> dict[str, str]:
-    """The labels that need no option; an unknown fact has no label."""
-    facts = {"host": host, "user": user, "gitCommit": git_commit}
-    return {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
-
-
 def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
     """The labels from the environment variables of AWS Batch and Airflow; an empty variable makes no label.
 

@@ -21,7 +21,7 @@ from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.terminal_rows import BOLD, DIM, GREEN, RED, YELLOW, BottomRows, Part, Row, bar
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, curve_top, sparkline
+from profiler.record.sparkline import ASCII, BLOCKS, LEAST_MB, LEAST_VCPU, Glyphs, curve_top, sparkline
 from profiler.record.units import MIB, format_count, format_memory, format_part, format_vcpu
 
 if TYPE_CHECKING:
@@ -75,22 +75,9 @@ class LiveFigures(Struct, frozen=True, kw_only=True):
     notices: Sequence[str] = ()
 
 
-class _Glyphs(Struct, frozen=True):
-    full: str
-    top: str
-    times: str
-    dot: str
-    ellipsis: str
-    is_ascii: bool = False
-
-
-_BLOCKS = _Glyphs("█", "▔", "×", " · ", "…")
-_ASCII = _Glyphs("#", "^", "x", ", ", "...", is_ascii=True)
-
-
 def live_rows(figures: LiveFigures, terminal: terminal_size, *, ascii_only: bool) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
-    glyphs = _ASCII if ascii_only else _BLOCKS
+    glyphs = ASCII if ascii_only else BLOCKS
     vcpu = _head("CPU", _UNKNOWN if figures.vcpu is None else f"{figures.vcpu:.2f} vCPU")
     used = _head("Memory", _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes))
     cpu_top, draw_cpu = _curve(
@@ -126,7 +113,7 @@ def _curve(
     course: Sequence[float | None],
     limit: float | None,
     format_value: Callable[[float], str],
-    glyphs: _Glyphs,
+    glyphs: Glyphs,
     *,
     limit_colour: str,
     least_top: float,
@@ -145,10 +132,10 @@ def _curve(
 
     def draw(width: int) -> list[Part]:
         drawn = sparkline(course, width=width, top=top, ascii_only=glyphs.is_ascii)
-        runs = groupby(f"{drawn:<{width}}", key=lambda character: character == glyphs.full)
+        runs = groupby(f"{drawn:<{width}}", key=lambda character: character == glyphs.average)
         return [*head, *(("".join(run), full_colour if is_full else GREEN) for is_full, run in runs)]
 
-    return f"{glyphs.top} {name}{shown}", draw
+    return f"{glyphs.limit} {name}{shown}", draw
 
 
 def _format_bytes(size_bytes: float) -> str:
@@ -169,7 +156,7 @@ def _time_text(figures: LiveFigures) -> str:
     return f"{about}, {_clock(left_seconds * MS_PER_SECOND)} left"
 
 
-def _time_row(figures: LiveFigures, bar_width: int, glyphs: _Glyphs) -> Row:
+def _time_row(figures: LiveFigures, bar_width: int, glyphs: Glyphs) -> Row:
     now, usual = _clock(figures.elapsed_ms), figures.usual
     head, text = _head("Time", now), _time_text(figures)
     if usual is None:
@@ -177,7 +164,7 @@ def _time_row(figures: LiveFigures, bar_width: int, glyphs: _Glyphs) -> Row:
         threads = "" if figures.threads is None else f", {format_count(figures.threads, 'thread')}"
         counts = f"{format_count(processes, 'process')}{threads}" if processes else ""
         texts = (counts, figures.without_usual and f"time left unknown: {figures.without_usual}")
-        return (*head, (glyphs.dot.join(filter(None, texts)), DIM))
+        return (*head, (glyphs.separator.join(filter(None, texts)), DIM))
     bar_colour, colour = (YELLOW, YELLOW) if figures.elapsed_ms > usual.p95_ms else (GREEN, DIM)
     if not bar_width:
         return head[0], (now, ""), (f" {text}", colour)
@@ -192,12 +179,12 @@ def _clock(milliseconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def _processes_row(processes: Sequence[NamedProcesses], columns: int, glyphs: _Glyphs) -> Row:
+def _processes_row(processes: Sequence[NamedProcesses], columns: int, glyphs: Glyphs) -> Row:
     """As many of the processes as fit."""
     parts: list[Part] = [(f"{'Top':<{_LABEL_WIDTH}}", BOLD)]
     room = columns - _LABEL_WIDTH
     for named in processes:
-        before = glyphs.dot if len(parts) > 1 else ""
+        before = glyphs.separator if len(parts) > 1 else ""
         name = printable(named.name)
         if len(name) > _MAX_NAME_CHARS:
             name = name[: _MAX_NAME_CHARS - len(glyphs.ellipsis)] + glyphs.ellipsis

@@ -1,7 +1,8 @@
 """The budgets of ``task-profiler run``: which of them the runs have exceeded."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import Metrics
 from profiler.record.units import format_duration, format_memory
@@ -49,12 +50,12 @@ def failed_budgets(
     sentences = []
     if exceeded:
         subject = "The run" if len(runs) == 1 else f"{len(exceeded)} of {len(runs)} runs"
-        sentences.append(f"{subject} exceeded the budget: {_list(texts)}.")
+        sentences.append(f"{subject} exceeded the budget: {listed(texts)}.")
     if unknown:
         of_runs = "the run" if len(runs) == 1 else f"{len(unknown)} of {len(runs)} runs"
         sentences.append(
-            f"The {_list(names)} of {of_runs} could not be measured, and so the budget could not be checked: omit this "
-            "budget if the command is always this short."
+            f"The {listed(names)} of {of_runs} could not be measured, and so the budget could not be checked: omit "
+            "this budget if the command is always this short."
         )
     return tuple(sentences)
 
@@ -67,8 +68,3 @@ def _write_duration(milliseconds: float) -> tuple[str, str]:
 
 def _exact(value: float) -> str:
     return f"{value:.6f}".rstrip("0").rstrip(".")
-
-
-def _list(texts: Iterable[str]) -> str:
-    *first, last = texts
-    return f"{', '.join(first)} and {last}" if first else last

@@ -19,7 +19,7 @@ from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError, SSLEr
 from profiler.core.aws_signature import AwsSignature
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import on_one_line
+from profiler.core.text import listed, on_one_line
 from profiler.core.threads import run_with_timeout
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
@@ -199,8 +199,7 @@ def _sentences(targets: Targets, reasons: Mapping[Signal, str]) -> list[str]:
     for signal, reason in reasons.items():
         signals.setdefault((reason, targets[signal].setting), []).append(signal)
     return [
-        f"The {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} were not exported: {reason} ({setting})."
-        for (reason, setting), names in signals.items()
+        f"The {listed(names)} were not exported: {reason} ({setting})." for (reason, setting), names in signals.items()
     ]
 
 

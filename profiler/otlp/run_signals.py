@@ -17,8 +17,8 @@ from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.family_identity import family_key
-from profiler.record.hardware import GpuTotals, gpu_totals
-from profiler.record.record_model import Container, Metrics, Number, Record, Report, known_status
+from profiler.record.metric_catalogue import RunView, reader, view_of
+from profiler.record.record_model import Container, Number, Record, Report, known_status
 from profiler.record.run_outcome import describe_exit_code
 from profiler.runs.past_runs.moments import find_moments
 
@@ -38,6 +38,26 @@ _KIND_INTERNAL, _STATUS_UNSET, _STATUS_ERROR = 1, 0, 2
 _REMOTE_PARENT = 0x300
 _INFO, _ERROR = (9, "INFO"), (17, "ERROR")
 _SECONDS_PER_HOUR, _PERCENT, _MB_PER_BYTE = 3600, 100, 2**-20
+# The name and the unit of each metric, the divisor of its value for this unit, and the function that reads the value.
+_GAUGES = (
+    ("duration", "s", MS_PER_SECOND, reader("metrics.duration_ms")),
+    ("billed_duration", "s", MS_PER_SECOND, reader("metrics.billed_duration_ms")),
+    ("init_duration", "s", MS_PER_SECOND, reader("metrics.init_duration_ms")),
+    ("cpu.time", "s", 1, reader("metrics.cpu_seconds")),
+    ("cpu.utilization.avg", "1", _PERCENT, reader("metrics.cpu_utilization_percent.avg")),
+    ("cpu.utilization.max", "1", _PERCENT, reader("metrics.cpu_utilization_percent.max")),
+    ("cpu.wait", "s", 1, reader("metrics.cpu_wait_seconds")),
+    ("memory.used.avg", "By", _MB_PER_BYTE, reader("metrics.memory_used_mb.avg")),
+    ("memory.peak", "By", _MB_PER_BYTE, reader("metrics.max_memory_used_mb")),
+    ("memory.limit", "By", _MB_PER_BYTE, reader("metrics.memory_size_mb")),
+    ("gpu.utilization.avg", "1", _PERCENT, reader("gpus.utilization_percent.avg")),
+    ("gpu.sm_active.avg", "1", _PERCENT, reader("gpus.sm_active_percent.avg")),
+    ("gpu.tensor_active.avg", "1", _PERCENT, reader("gpus.tensor_active_percent.avg")),
+    ("gpu.dram_active.avg", "1", _PERCENT, reader("gpus.dram_active_percent.avg")),
+    ("gpu.idle", "1", _PERCENT, reader("record.gpu_idle.percent")),
+    ("gpu.idle.time", "s", 1 / _SECONDS_PER_HOUR, reader("record.gpu_idle.gpu_hours")),
+    ("cost", "{USD}", 1, reader("record.cost.usd")),
+)
 
 
 def attributes(values: Mapping[str, Value]) -> list[Message]:
@@ -342,7 +362,7 @@ def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message
 
 def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
     """Gauges at the end of the run; unknown values are left out."""
-    for name, unit, divisor, attribute, values in _measured(record, record.metrics):
+    for name, unit, divisor, attribute, values in _measured(view_of(record)):
         points = [
             {
                 **({"asInt": str(round(value / divisor))} if unit == "By" else {"asDouble": float(value / divisor)}),
@@ -356,35 +376,14 @@ def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
             yield {"name": f"task_profiler.run.{name}", "unit": unit, "gauge": {"dataPoints": points}}
 
 
-def _measured(record: Record, metrics: Metrics) -> Iterator[tuple[str, str, float, str, Mapping[str, Number | None]]]:
+def _measured(run: RunView) -> Iterator[tuple[str, str, float, str, Mapping[str, Number | None]]]:
     """Yield the name and the unit of each metric, the divisor of its values for this unit, and the values.
 
     The values are by the value of an attribute, whose name comes before them; it is empty for a single value.
     """
-    utilization, memory = metrics.cpu_utilization_percent, metrics.memory_used_mb
-    gpus, idle = gpu_totals(record.gpus) or GpuTotals(), record.gpu_idle
-    single: tuple[tuple[str, str, float, Number | None], ...] = (
-        ("duration", "s", MS_PER_SECOND, metrics.duration_ms),
-        ("billed_duration", "s", MS_PER_SECOND, metrics.billed_duration_ms),
-        ("init_duration", "s", MS_PER_SECOND, metrics.init_duration_ms),
-        ("cpu.time", "s", 1, metrics.cpu_seconds),
-        ("cpu.utilization.avg", "1", _PERCENT, None if utilization is None else utilization.avg),
-        ("cpu.utilization.max", "1", _PERCENT, None if utilization is None else utilization.max),
-        ("cpu.wait", "s", 1, metrics.cpu_wait_seconds),
-        ("memory.used.avg", "By", _MB_PER_BYTE, None if memory is None else memory.avg),
-        ("memory.peak", "By", _MB_PER_BYTE, metrics.max_memory_used_mb),
-        ("memory.limit", "By", _MB_PER_BYTE, metrics.memory_size_mb),
-        ("gpu.utilization.avg", "1", _PERCENT, gpus.utilization_percent.avg),
-        ("gpu.sm_active.avg", "1", _PERCENT, gpus.sm_active_percent.avg),
-        ("gpu.tensor_active.avg", "1", _PERCENT, gpus.tensor_active_percent.avg),
-        ("gpu.dram_active.avg", "1", _PERCENT, gpus.dram_active_percent.avg),
-        ("gpu.idle", "1", _PERCENT, None if idle is None else idle.percent),
-        ("gpu.idle.time", "s", 1 / _SECONDS_PER_HOUR, None if idle is None else idle.gpu_hours),
-        ("cost", "{USD}", 1, None if record.cost is None else record.cost.usd),
-    )
-    for name, unit, divisor, value in single:
-        yield name, unit, divisor, "", {"": value}
-    network = {"receive": metrics.network_rx_bytes, "transmit": metrics.network_tx_bytes}
+    for name, unit, divisor, read in _GAUGES:
+        yield name, unit, divisor, "", {"": read(run)}
+    network = {"receive": run.metrics.network_rx_bytes, "transmit": run.metrics.network_tx_bytes}
     yield "network.io", "By", 1, "network.io.direction", network
-    disk = {"read": metrics.block_read_bytes, "write": metrics.block_write_bytes}
+    disk = {"read": run.metrics.block_read_bytes, "write": run.metrics.block_write_bytes}
     yield "disk.io", "By", 1, "disk.io.direction", disk

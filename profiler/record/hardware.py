@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from profiler.core.optional_math import max_known, mean_known
+from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Distribution, Gpu, Neuron, Number, Record, TaskSize, Visible
@@ -69,11 +70,7 @@ def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals | None:
     return GpuTotals(
         count=len(gpus),
         idle=sum(map(is_idle, gpus)),
-        utilization_percent=_combine([gpu.utilization_percent for gpu in gpus]),
-        sm_active_percent=_combine([gpu.sm_active_percent for gpu in gpus]),
-        tensor_active_percent=_combine([gpu.tensor_active_percent for gpu in gpus]),
-        dram_active_percent=_combine([gpu.dram_active_percent for gpu in gpus]),
-        memory_used_mb=_combine([gpu.memory_used_mb for gpu in gpus]),
+        **{name: _combine([getattr(gpu, name) for gpu in gpus]) for name in GpuTotals.__struct_fields__[2:]},
     )
 
 
@@ -199,9 +196,8 @@ def gpu_idle_sentence(record: Record) -> str | None:
     largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
     if not largest:
         return text
-    *others, last = (_in_words(kind, percent, times, record) for percent, kind in largest)
-    listed = f"{', '.join(others)} and {last}" if others else last
-    return f"{text}; {'while all were idle,' if several else 'meanwhile'} the batch {listed}"
+    done = listed(_in_words(kind, percent, times, record) for percent, kind in largest)
+    return f"{text}; {'while all were idle,' if several else 'meanwhile'} the batch {done}"
 
 
 def gpu_idle_texts(record: Record) -> Iterator[str]:

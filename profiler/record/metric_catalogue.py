@@ -34,6 +34,7 @@ _INDEX_TYPES: Mapping[Unit, IndexType] = {
 TIME_PARTS = ("on_cpu", "waiting_for_cpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
 _NO_INTERVAL, _NO_GPUS, _NO_NEURON = Interval(), GpuTotals(), NeuronTotals()
 _NO_NAMES: Mapping[str, str] = {}
+_MEAN_AND_MAX = ("avg", "max")
 
 
 class RunView(Struct, frozen=True):
@@ -104,7 +105,6 @@ def json_path(path: str) -> str | None:
 
 
 def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
-    """A row for the value at a path of the view; ``outputs`` are attributes of `Metric`."""
     return Metric(unit=unit, get=reader(path), record_path=json_path(path), document_field=document_field, **outputs)
 
 
@@ -127,19 +127,14 @@ def _statistics(
     path: str,
     document_field: str,
     *,
-    text_labels: Mapping[str, str] = _NO_NAMES,
-    emf_names: Mapping[str, str] = _NO_NAMES,
     names: tuple[str, ...] = ("avg", "p50", "p95", "p99", "max"),
+    text: Mapping[str, str] = _NO_NAMES,
+    emf: Mapping[str, str] = _NO_NAMES,
 ) -> Iterator[Metric]:
-    """One row for each statistic of a distribution; labels and CloudWatch names are by statistic."""
+    """One row for each statistic of a distribution; ``text`` and ``emf`` have its label and CloudWatch name."""
     for name in names:
-        yield _value(
-            unit,
-            f"{path}.{name}",
-            f"{document_field}.{name}",
-            text_label=text_labels.get(name),
-            emf_name=emf_names.get(name),
-        )
+        outputs = {"text_label": text.get(name), "emf_name": emf.get(name)}
+        yield _value(unit, f"{path}.{name}", f"{document_field}.{name}", **outputs)
 
 
 def _latest_mean(name: str) -> Callable[[RunView], float | None]:
@@ -165,7 +160,6 @@ def _failed(run: RunView) -> int | None:
 
 
 def _out_of_memory(run: RunView) -> int | None:
-    """1 or 0, once for each run."""
     likely = run.record.likely_out_of_memory
     return None if run.record.status == "running" or likely is None else int(likely)
 
@@ -194,16 +188,14 @@ METRICS: tuple[Metric, ...] = (
     # CPU
     _value("vCPU", "metrics.vcpu_size", "usage.cpu.size", text_label="vCPU Size"),
     _emf_value("s", "metrics.cpu_seconds", "usage.cpu.seconds", text_label="CPU Time"),
-    *_statistics(
-        "vCPU", "metrics.vcpu_used", "usage.cpu.used", text_labels={"avg": "Avg vCPU Used", "max": "Max vCPU Used"}
-    ),
+    *_statistics("vCPU", "metrics.vcpu_used", "usage.cpu.used", text={"avg": "Avg vCPU Used", "max": "Max vCPU Used"}),
     Metric(unit="%", get=_latest_mean("cpu_utilization_percent"), emf_name="cpuUtilizationPercent"),
     *_statistics(
         "%",
         "metrics.cpu_utilization_percent",
         "usage.cpu.percent",
-        text_labels={"avg": "Avg CPU"},
-        emf_names={"max": "maxCpuUtilizationPercent"},
+        text={"avg": "Avg CPU"},
+        emf={"max": "maxCpuUtilizationPercent"},
     ),
     _value("%", "metrics.vcpu_saturated_percent", "usage.cpu.saturated_percent", field_type="double"),
     _value("s", "metrics.cpu_wait_seconds", "usage.cpu.wait_seconds"),
@@ -218,19 +210,16 @@ METRICS: tuple[Metric, ...] = (
         "MB",
         "metrics.memory_used_mb",
         "usage.memory.used_mb",
-        text_labels={"avg": "Avg Memory Used"},
+        text={"avg": "Avg Memory Used"},
         names=("avg", "p50", "p95", "p99"),
     ),
     _emf_value("MB", "metrics.max_memory_used_mb", "usage.memory.used_mb.max", text_label="Max Memory Used"),
     Metric(unit="%", get=_latest_mean("memory_utilization_percent"), emf_name="memoryUtilizationPercent"),
     *_statistics(
-        "%",
-        "metrics.memory_utilization_percent",
-        "usage.memory.percent",
-        emf_names={"max": "maxMemoryUtilizationPercent"},
+        "%", "metrics.memory_utilization_percent", "usage.memory.percent", emf={"max": "maxMemoryUtilizationPercent"}
     ),
     _value("text", "metrics.memory_peak_source", "usage.memory.peak_source", text_label="Memory Peak Source"),
-    *_statistics("MB", "metrics.memory_cache_mb", "usage.memory.cache_mb", names=("avg", "max")),
+    *_statistics("MB", "metrics.memory_cache_mb", "usage.memory.cache_mb", names=_MEAN_AND_MAX),
     _value("MB", "metrics.memory_usage_peak_mb", "usage.memory.usage_peak_mb"),
     _value("count", "record.memory_kills.count", "usage.memory.kills"),
     # Network and storage
@@ -263,9 +252,9 @@ METRICS: tuple[Metric, ...] = (
         "%",
         "gpus.utilization_percent",
         "usage.gpu.percent",
-        names=("avg", "max"),
-        text_labels={"avg": "Avg GPU"},
-        emf_names={"avg": "gpuUtilizationPercent"},
+        names=_MEAN_AND_MAX,
+        text={"avg": "Avg GPU"},
+        emf={"avg": "gpuUtilizationPercent"},
     ),
     *(
         metric
@@ -274,8 +263,8 @@ METRICS: tuple[Metric, ...] = (
             "%",
             f"gpus.{name}_active_percent",
             f"usage.gpu.{name}_active.percent",
-            names=("avg", "max"),
-            emf_names={"avg": f"gpu{name.title()}ActivePercent"},
+            names=_MEAN_AND_MAX,
+            emf={"avg": f"gpu{name.title()}ActivePercent"},
         )
     ),
     _value("%", "record.gpu_idle.percent", "usage.gpu.idle.percent", emf_name="gpuIdlePercent"),
@@ -284,9 +273,9 @@ METRICS: tuple[Metric, ...] = (
         "MB",
         "gpus.memory_used_mb",
         "usage.gpu.memory_mb",
-        names=("avg", "max"),
-        text_labels={"max": "Max GPU Memory Used"},
-        emf_names={"avg": "gpuMemoryUsedMB", "max": "maxGpuMemoryUsedMB"},
+        names=_MEAN_AND_MAX,
+        text={"max": "Max GPU Memory Used"},
+        emf={"avg": "gpuMemoryUsedMB", "max": "maxGpuMemoryUsedMB"},
     ),
     _gpu_total("J", "energy_joules", "usage.gpu.energy_joules", text_label="GPU Energy"),
     *(
@@ -305,17 +294,17 @@ METRICS: tuple[Metric, ...] = (
         "%",
         "neuron.utilization_percent",
         "usage.neuron.percent",
-        names=("avg", "max"),
-        text_labels={"avg": "Avg Neuron Core"},
-        emf_names={"avg": "neuronUtilizationPercent"},
+        names=_MEAN_AND_MAX,
+        text={"avg": "Avg Neuron Core"},
+        emf={"avg": "neuronUtilizationPercent"},
     ),
     *_statistics(
         "MB",
         "neuron.device_memory_used_mb",
         "usage.neuron.memory_mb",
         names=("max",),
-        text_labels={"max": "Max Neuron Memory Used"},
-        emf_names={"max": "maxNeuronMemoryUsedMB"},
+        text={"max": "Max Neuron Memory Used"},
+        emf={"max": "maxNeuronMemoryUsedMB"},
     ),
     # The recommended size
     _value("vCPU", "record.recommendation.vcpu", "recommendation.vcpu", text_label="Recommended vCPU"),

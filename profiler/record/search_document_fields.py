@@ -41,14 +41,13 @@ def _tags(run: RunView) -> list[str] | None:
 
 
 def _copied(name: str, path: str, index_type: IndexType = "keyword") -> DocumentField:
-    """A field with the value at a path of the record."""
     path = f"record.{path}"
     return DocumentField(name=name, index_type=index_type, get=reader(path), record_path=json_path(path))
 
 
-def _added(*names: str) -> Iterator[DocumentField]:
-    """Fields that are not in the record."""
-    return (DocumentField(name=name) for name in names)
+def keywords(names: str) -> Iterator[DocumentField]:
+    """Fields with these names, which are not in the record."""
+    return (DocumentField(name=name) for name in names.split())
 
 
 def _on_ecs(value: str) -> Callable[[RunView], str | None]:
@@ -57,7 +56,7 @@ def _on_ecs(value: str) -> Callable[[RunView], str | None]:
 
 IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="@timestamp", index_type="date"),
-    *_added("event.kind", "event.dataset", "event.outcome"),
+    *keywords("event.kind event.dataset event.outcome"),
     DocumentField(name="event.duration", index_type="long"),
     _copied("event.start", "started_at", "date"),
     _copied("event.end", "finished_at", "date"),
@@ -81,7 +80,7 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     _copied("aws.cloudwatch.log_group", "log_group"),
     _copied("aws.cloudwatch.log_stream", "log_stream"),
     # Whole addresses: the run's dashboard, its log stream and its task in the AWS console.
-    *_added("links.run", "links.logs", "links.task"),
+    *keywords("links.run links.logs links.task"),
     _copied("task.id", "task_id"),
     _copied("task.arn", "task_arn"),
     _copied("task.family", "family"),
@@ -91,9 +90,9 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(
         name="task.exit_code", index_type="long", get=lambda run: integer(run.record.exit_code), record_path="exitCode"
     ),
-    *_added("task.stop_code", "task.stop_category", "task.stopped_reason", "task.started_by", "task.capacity_provider"),
+    *keywords("task.stop_code task.stop_category task.stopped_reason task.started_by task.capacity_provider"),
     # The ids of the other task, where a run that was killed for memory was started again.
-    *_added("task.retry_of", "task.retried_as"),
+    *keywords("task.retry_of task.retried_as"),
     DocumentField(name="task.out_of_memory", index_type="boolean"),
     _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     DocumentField(name="task.complete", index_type="boolean"),

@@ -1,8 +1,12 @@
-"""A time series as one line of text: ``▁▂▅█``, for the terminal and for messages."""
+"""A time series as one line of text: ``▁▂▅█``, for the terminal and for messages, and the characters of pictures."""
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+
+from msgspec import Struct
+
+from profiler.record.units import AT_LEAST
 
 GAP = " "
 """The character of a part of the series without a measurement."""
@@ -15,6 +19,40 @@ MIN_SHARE_OF_LIMIT = 0.3
 # The least top of each curve: what is below it is noise, which must not fill a chart. The report page has both rules,
 # too: the page's data carries them.
 LEAST_VCPU, LEAST_MB, LEAST_PERCENT = 0.1, 1.0, 10.0
+
+
+class Glyphs(Struct, frozen=True, kw_only=True):
+    """The characters of bars and lines: block elements, or ASCII where the encoding has no block elements."""
+
+    average: str = "█"
+    p95: str = "▓"
+    peak: str = "░"
+    rest: str = "·"
+    limit: str = "▔"
+    dot: str = "●"
+    separator: str = " · "
+    arrow: str = "→"
+    at_least: str = AT_LEAST
+    times: str = "×"
+    ellipsis: str = "…"
+    is_ascii: bool = False
+
+
+BLOCKS = Glyphs()
+ASCII = Glyphs(
+    average="#",
+    p95="=",
+    peak="-",
+    rest=".",
+    limit="^",
+    dot="*",
+    separator=", ",
+    arrow="->",
+    at_least=">",
+    times="x",
+    ellipsis="...",
+    is_ascii=True,
+)
 
 
 def curve_top(highest: float, limit: float | None, least: float) -> tuple[float, bool]:

@@ -9,6 +9,7 @@ in the event's text.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ from profiler.core.ecs_terms import FARGATE, SERVICE_GROUP, arn_account, arn_reg
 from profiler.core.json_fields import integer, mapping, mappings, text
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
+from profiler.record.model_base import json_name
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE, EndStatus, StopCategory, end_status
 from profiler.record.spot_price import FARGATE_SPOT
 
@@ -70,6 +72,9 @@ _RESOURCES = (
     "unexpected ec2 error",
 )
 _MAX_DIGITS = 9
+# The fields of a task that have the names of the event's.
+_TEXTS = ("availability_zone", "launch_type", "group", "started_by", "stop_code", "stopped_reason")
+_TIMES = ("created_at", "pull_started_at", "pull_stopped_at", "started_at", "execution_stopped_at", "stopped_at")
 
 
 class EventContainer(Struct, frozen=True, kw_only=True):
@@ -245,7 +250,6 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monito
 
 
 def _specific_reason(task: StoppedTask, batch: EventContainer | None, monitor: str | None) -> str | None:
-    """Return the most specific reason from ECS."""
     own = batch.reason if batch is not None and not _is_only(batch.reason, _NO_REASON) else None
     others = (
         f"{container.name}: {container.reason}"
@@ -259,7 +263,6 @@ def _specific_reason(task: StoppedTask, batch: EventContainer | None, monitor: s
 
 
 def _is_only(reason: str | None, sentence: str) -> bool:
-    """Whether the reason is this sentence alone."""
     return (reason or "").strip().rstrip(".").lower() == sentence
 
 
@@ -288,6 +291,8 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     }
     containers = (_container(item, overrides) for item in mappings(detail.get("containers")))
     cpu_units = _amount(detail, "cpu")
+    named: dict[str, Any] = {name: _text(detail, json_name(name)) for name in _TEXTS}
+    named |= {name: _time(detail, json_name(name)) for name in _TIMES}
     architectures = (  # as a record writes them: X86_64, ARM64
         value.upper()
         for item in mappings(detail.get("attributes"))
@@ -299,23 +304,12 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         definition_arn=_text(detail, "taskDefinitionArn"),
         region=_text(root, "region") or arn_region(arn),
         account_id=_text(root, "account") or arn_account(arn),
-        availability_zone=_text(detail, "availabilityZone"),
-        launch_type=_text(detail, "launchType"),
         cpu_architecture=next(architectures, None),
         vcpu=None if cpu_units is None else cpu_units / 1024,
         memory_mb=_amount(detail, "memory"),
         capacity_provider=_text(detail, "capacityProviderName"),
-        group=_text(detail, "group"),
-        started_by=_text(detail, "startedBy"),
-        stop_code=_text(detail, "stopCode"),
-        stopped_reason=_text(detail, "stoppedReason"),
-        created_at=_time(detail, "createdAt"),
-        pull_started_at=_time(detail, "pullStartedAt"),
-        pull_stopped_at=_time(detail, "pullStoppedAt"),
-        started_at=_time(detail, "startedAt"),
-        execution_stopped_at=_time(detail, "executionStoppedAt"),
-        stopped_at=_time(detail, "stoppedAt"),
         containers=tuple(container for container in containers if container is not None),
+        **named,
     )
 
 
@@ -347,10 +341,7 @@ def _container(values: Mapping[str, object], overrides: Mapping[object, Mapping[
     return EventContainer(
         name=name,
         arn=_text(values, "containerArn"),
-        image=_text(values, "image"),
-        image_digest=_text(values, "imageDigest"),
-        runtime_id=_text(values, "runtimeId"),
         memory_mb=_amount(mapping(overrides.get(name)), "memory") or _amount(values, "memory"),
         exit_code=integer(values.get("exitCode")),
-        reason=_text(values, "reason"),
+        **{name: _text(values, json_name(name)) for name in ("image", "image_digest", "runtime_id", "reason")},
     )

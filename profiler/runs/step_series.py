@@ -218,20 +218,12 @@ def _average(values: Column, lengths_ms: Sequence[int]) -> float | None:
     return sum(part for part, _ in known) / total_ms if total_ms else None
 
 
-def _largest(values: Column, _: Sequence[int]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def _sum(values: Column, _: Sequence[int]) -> float | None:
-    return sum_known(*values)
-
-
 _MERGES: Mapping[str, Callable[[Column, Sequence[int]], float | None]] = {
     "vcpu_used": _average,
-    "memory_mb": _largest,
-    "block_read_bytes": _sum,
-    "block_write_bytes": _sum,
+    "memory_mb": lambda values, _: max_known(*values),
+    "block_read_bytes": lambda values, _: sum_known(*values),
+    "block_write_bytes": lambda values, _: sum_known(*values),
     "gpu_percent": _average,
-    "gpu_memory_mb": _largest,
+    "gpu_memory_mb": lambda values, _: max_known(*values),
     "neuron_percent": _average,
 }

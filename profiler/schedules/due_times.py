@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import count, islice, pairwise, product, takewhile
+from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
@@ -141,17 +142,8 @@ class ScheduleExpressionError(TaskProfilerError):
     """The expression or the time zone of a schedule cannot be read."""
 
 
-class _Rate(Struct, frozen=True):
-    period_ns: int
-
-
-class _Once(Struct, frozen=True):
-    """``at(…)``: a single local time."""
-
-    local: datetime
-
-    def ascending(self, since: datetime) -> Iterator[datetime]:
-        return iter([self.local] if self.local >= since else [])
+_Expression: TypeAlias = _Cron | int | datetime
+"""``cron(…)``, the period of a ``rate(…)`` in nanoseconds, or the local time of an ``at(…)``."""
 
 
 def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]:
@@ -161,15 +153,15 @@ def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]
     begin_ns, end_ns = _life(schedule, expression)
     since_ns = max(since_ns, begin_ns)
     until_ns = min(until_ns, end_ns + 1)
-    if isinstance(expression, _Rate):
+    if isinstance(expression, int):
         anchor_ns = _anchor_ns(schedule)
         if anchor_ns is None:
             return iter(())
-        first_ns = since_ns + (anchor_ns - since_ns) % expression.period_ns
-        times: Iterable[int] = count(first_ns, expression.period_ns)
+        times: Iterable[int] = count(since_ns + (anchor_ns - since_ns) % expression, expression)
     else:
-        instants = _instants(expression.ascending(_local(since_ns, zone)), zone)
-        times = (due_ns for due_ns in instants if due_ns >= since_ns)
+        since = _local(since_ns, zone)
+        locals_ = expression.ascending(since) if isinstance(expression, _Cron) else (expression,)
+        times = (due_ns for due_ns in _instants(locals_, zone) if due_ns >= since_ns)
     return takewhile(lambda due_ns: due_ns < until_ns, times)
 
 
@@ -194,7 +186,7 @@ def last_due(schedule: Schedule, until_ns: int) -> int | None:
 
 def are_times_known(schedule: Schedule) -> bool:
     """Return False for a rate of which AWS returns neither a start nor a creation; errors as in due_times."""
-    is_rate = isinstance(_read_expression(schedule.expression), _Rate)
+    is_rate = isinstance(_read_expression(schedule.expression), int)
     return not is_rate or _anchor_ns(schedule) is not None
 
 
@@ -203,16 +195,15 @@ def _anchor_ns(schedule: Schedule) -> int | None:
     return schedule.created_ns if schedule.starts_ns is None else schedule.starts_ns
 
 
-def _life(schedule: Schedule, expression: _Cron | _Rate | _Once) -> tuple[int, int]:
+def _life(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
     """The first and the last moment of a schedule. AWS ignores the start and end dates of an ``at``."""
     begin_ns = max(schedule.created_ns or 0, 0)
-    if isinstance(expression, _Once):
+    if isinstance(expression, datetime):
         return begin_ns, _END_NS
     return max(begin_ns, schedule.starts_ns or 0), _END_NS if schedule.ends_ns is None else schedule.ends_ns
 
 
 def _local(moment_ns: int, zone: tzinfo) -> datetime:
-    """The local time without its zone."""
     moment = _EPOCH + timedelta(microseconds=min(max(moment_ns, 0), _END_NS) // _NS_PER_US)
     return moment.astimezone(zone).replace(tzinfo=None)
 
@@ -226,16 +217,16 @@ def _instants(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
 
 
 @lru_cache(maxsize=1024)
-def _read_expression(expression: str) -> _Cron | _Rate | _Once:
+def _read_expression(expression: str) -> _Expression:
     try:
         found = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
         name, inner = found.groups() if found else ("", "")
         if name == "cron":
             return _parse_cron(inner)
         if name == "at":
-            return _Once(datetime.strptime(inner.strip(), "%Y-%m-%dT%H:%M:%S"))  # noqa: DTZ007 - a local time
+            return datetime.strptime(inner.strip(), "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007 - a local time
         value, unit = inner.split()
-        return _Rate(int(value) * _UNIT_NS[unit.removesuffix("s")])
+        return int(value) * _UNIT_NS[unit.removesuffix("s")]
     except (ValueError, KeyError) as error:
         raise ScheduleExpressionError(f"The schedule expression '{expression}' cannot be read.") from error
 

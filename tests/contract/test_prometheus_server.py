@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from profiler.monitor.prometheus.exporter import ALL_ADDRESSES, MetricsServer, PrometheusExporter
 from tests.fakes import FakeLog
-from tests.prometheus_world import World
+from tests.prometheus_world import SnapshotWorld
 from tests.values import present
 
 LOCAL, IPV6_LOCAL = "127.0.0.1", "::1"
@@ -138,7 +138,7 @@ class Exported:
     """A world of which snapshots are exported."""
 
     def __init__(self, port: int = 0, host: str = LOCAL) -> None:
-        self.world = World()
+        self.world = SnapshotWorld()
         self.log = FakeLog()
         self.exporter = PrometheusExporter(port, self.world.builder, self.log, host=host)
 

@@ -21,6 +21,7 @@ from profiler.cli.options import (
     last_option,
     option,
     past_run_options,
+    policy_options,
     repeatable,
     report_stream_option,
     stacks_option,
@@ -134,20 +135,7 @@ def remove_monitor() -> None:
     "size.",
 )
 @last_option(10_000, 50, "Use the N newest runs of each family for its size.")
-@option(
-    "--max-slowdown max_slowdown_percent",
-    "PERCENT",
-    "How much longer a run may take than at the current size.",
-    type=Number(0, 10_000),
-    default=25,
-)
-@option(
-    "--memory-margin memory_margin_percent",
-    "PERCENT",
-    "Margin above the required memory.",
-    type=Number(0, 10_000),
-    default=20,
-)
+@policy_options
 @option("--min-saving min_saving_percent", "PERCENT", "Minimum saving.", type=Number(0, 100), default=10)
 @option("--min-runs", "N", "Change a size only after N runs.", type=WholeNumber(1, 10_000), default=20)
 @repeatable("--apply files", "FILE", "Write the sizes to the task definitions in FILE, and call nothing in ECS.")
@@ -265,40 +253,26 @@ Polls the stats of the task's containers every second. When the batch ends, writ
 line to the batch's log stream; until then, writes a checkpoint line a minute to its own.
 
 \b
-TASK_PROFILER_CONTAINER             the batch container (the only other one)
-TASK_PROFILER_INTERVAL_SECONDS      sampling period (1)
-TASK_PROFILER_CHECKPOINT_SECONDS    period of checkpoints, 0 = none (60)
-TASK_PROFILER_STOP_SECONDS          time limit after SIGTERM (25)
-TASK_PROFILER_LOG_GROUP             destination of the report (the batch's
-TASK_PROFILER_LOG_STREAM            awslogs options)
-TASK_PROFILER_REPORT_STREAM         monitor: the monitor's own stream (batch)
-TASK_PROFILER_SERIES_POINTS         size of the time series, 0 = none (60)
-TASK_PROFILER_STUCK_MINUTES         idle minutes until stuck, 0 = never (30)
-TASK_PROFILER_EXPECTED_SECONDS      seconds until overdue (none)
-TASK_PROFILER_TAGS                  true: record the task's tags (false)
-TASK_PROFILER_GPU                   auto, on, off (auto)
-TASK_PROFILER_GPU_UUIDS             the batch's GPUs (all visible ones)
-TASK_PROFILER_NEURON                auto, on, off (auto)
-TASK_PROFILER_SCOPE                 instance: all tasks of an instance (task)
-TASK_PROFILER_FAMILIES              with instance: globs of families (all)
-TASK_PROFILER_PROCESSES             with instance: on: processes (off)
-TASK_PROFILER_PROCESS_ARGUMENTS     off, redacted, all (off)
-TASK_PROFILER_STACKS                call stacks of Python: on, moments (off)
-TASK_PROFILER_EMF                   CloudWatch metrics: true, live (false)
-TASK_PROFILER_EMF_METRICS           names of these metrics
-TASK_PROFILER_PROMETHEUS_PORT       live metrics for Prometheus (off)
-TASK_PROFILER_PRICE_VCPU_HOUR       Fargate prices in USD (built-in table)
-TASK_PROFILER_PRICE_GB_HOUR
-TASK_PROFILER_PRICE_STORAGE_GB_HOUR
-TASK_PROFILER_PRICE_HOUR            USD per hour of the task on EC2 (none)
+{settings}
 ECS_CONTAINER_METADATA_URI_V4       task metadata endpoint (set by ECS)
 ECS_CONTAINER_METADATA_URI
 AWS_REGION, AWS_ENDPOINT_URL, …     settings of boto3
 """
 
 
+class _MonitorCommand(click.Command):
+    """The command ``monitor``, whose help lists the settings."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from profiler.settings import settings_help  # msgspec, only for this help
+
+        self.help = _MONITOR_HELP.format(settings=settings_help())
+        super().format_help_text(ctx, formatter)
+
+
 @click.command(
     "monitor",
+    cls=_MonitorCommand,
     help=_MONITOR_HELP,
     epilog="Example (container definition): "
     '{"name": "task-monitor", "image": "…", "command": ["monitor"], "essential": false, '

@@ -1,17 +1,21 @@
 """``run`` and ``compare``, ``show``, ``history``, ``report`` and ``recommend``; ``watch`` and ``schedules``.
 
-Of ``run``, click parses only the command lines that :func:`profiler.cli.run_options.parse_usual` does not.
+The options of ``run`` are in ``profiler.cli.run_options``. click parses only the command lines that its
+:func:`~profiler.cli.run_options.parse_usual` does not.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from profiler.cli.options import (
+    Decorated,
     Number,
     PastRunsCommand,
     Quantity,
     WholeNumber,
+    add_options,
     completes,
     family_arguments,
     filter_options,
@@ -21,10 +25,11 @@ from profiler.cli.options import (
     on_fargate_option,
     option,
     past_run_options,
+    policy_options,
     repeatable,
     source_options,
 )
-from profiler.cli.run_options import MAX_INTERVAL_SECONDS, MAX_RUNS, MIN_INTERVAL_SECONDS, RunOptions, with_stacks_value
+from profiler.cli.run_options import RUN_OPTIONS, Amount, RunOption, RunOptions, with_stacks_value
 
 # The names of profiler.runs.comparison.compared_metrics.COMPARED_METRICS, whose module is slow to import.
 METRIC_NAMES = (
@@ -36,7 +41,6 @@ METRIC_NAMES = (
     "blockWriteBytes",
     "costUsd",
 )
-_DEFAULTS = RunOptions(words=())
 _LOG_LINES = 10
 _MAX_LISTED = 1_000_000
 _PERCENT = Number(0, 10_000)
@@ -49,84 +53,28 @@ class _RunCommand(click.Command):
         return super().parse_args(ctx, with_stacks_value(args))
 
 
+def _run_option(one: RunOption) -> Callable[[Decorated], Decorated]:
+    if one.default is False:
+        return flag(one.names, one.text)
+    if one.default == ():
+        return repeatable(one.names, one.metavar, one.text)
+    more: dict[str, Any] = {"shell_complete": completes(families=True)} if one.field == "name" else {}
+    if isinstance(one.values, Amount):
+        parser, least, most = one.values.parser, one.values.least, one.values.most
+        more["type"] = WholeNumber(int(least), int(most)) if parser == "int" else Quantity(parser, least, most)
+    elif one.values is not None:
+        more["type"] = click.Choice(one.values)
+    shown = one.default is not None and not one.metavar.startswith("[")
+    return option(one.names, one.metavar, one.text, default=one.default, show_default=shown, **more)
+
+
 @click.command(
     "run",
     cls=_RunCommand,
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     epilog="Example: task-profiler run --name nightly-etl --output runs.jsonl -- python etl.py --date 2026-11-20",
 )
-@option(
-    "--name",
-    "NAME",
-    "Family of the run, at most 255 characters (default: the base name of CMD).",
-    shell_complete=completes(families=True),
-)
-@option(
-    "--interval interval_seconds",
-    "TIME",
-    "Sampling period, 20ms to 1h; a number without a unit is seconds.",
-    type=Quantity("parse_seconds", MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
-    default=_DEFAULTS.interval_seconds,
-)
-@flag("--json as_json", "Report as JSON, also on a terminal.")
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["auto", "human", "text"]),
-    default=_DEFAULTS.output_format,
-    show_default=True,
-    help="Format of the report: a summary for people, or text like AWS Lambda's REPORT. auto is human if stderr is a "
-    "terminal and --output is not given, else JSON.",
-)
-@flag(
-    "-q --quiet",
-    "Print no report, notification or warning to stderr, only why CMD did not start or which budget it exceeded.",
-)
-@option("-o --output", "FILE", "Append the report line to FILE instead of printing it to stderr.")
-@flag("--no-history", "Do not add the run to the history.")
-@repeatable("--label labels", "NAME=VALUE", "Add a label to the run.")
-@flag(
-    "--live", "Show CPU, memory, the time left and the largest processes at the bottom of the terminal while CMD runs."
-)
-@option(
-    "--stacks",
-    "[=moments]",
-    "Sample the call stacks of Python processes (py-spy); --stacks=moments only while memory rises, nothing runs "
-    "or all CPUs are in use.",
-    type=click.Choice(["off", "moments", "on"]),
-    default=_DEFAULTS.stacks,
-    show_default=False,
-)
-@flag(
-    "--otlp",
-    "Export each run over OTLP (OpenTelemetry; default: to localhost:4318). The variables OTEL_EXPORTER_OTLP_… "
-    "configure it.",
-)
-@option(
-    "--runs",
-    "N",
-    "Run CMD N times, until the first failure or signal, and report each run. If N is above 1, CMD's input is empty.",
-    type=WholeNumber(1, MAX_RUNS),
-    default=_DEFAULTS.runs,
-)
-@option(
-    "--max-memory max_memory_mb",
-    "SIZE",
-    "Exit with 3 if CMD succeeds but its memory peak is above SIZE, such as 900MB, 900MiB or 1.5g.",
-    type=Quantity("parse_memory_mb"),
-)
-@option(
-    "--max-duration max_duration_ms",
-    "TIME",
-    "Exit with 3 if CMD succeeds but takes longer than TIME, such as 90s or 1h30m. CMD is not killed.",
-    type=Quantity("parse_duration_ms"),
-)
-@option(
-    "--max-cpu-seconds",
-    "TIME",
-    "Exit with 3 if CMD succeeds but uses more CPU time than TIME.",
-    type=Quantity("parse_seconds"),
-)
+@add_options(*map(_run_option, RUN_OPTIONS))
 @click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, type=click.UNPROCESSED)
 def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
     """Run a command and report its CPU, memory and I/O.
@@ -260,16 +208,7 @@ def report() -> None:
 @family_arguments
 @source_options
 @last_option(10_000, 50, "Use the N newest runs of each family.")
-@option(
-    "--max-slowdown max_slowdown_percent",
-    "PERCENT",
-    "How much longer a run may take than at the current size.",
-    type=_PERCENT,
-    default=25,
-)
-@option(
-    "--memory-margin memory_margin_percent", "PERCENT", "Margin above the required memory.", type=_PERCENT, default=20
-)
+@policy_options
 @flag("--faster", "Recommend the next larger vCPU size to tasks that used all of their vCPUs.")
 @on_fargate_option
 @flag("--sizes with_sizes", "Also print the cost and the duration at each size.")

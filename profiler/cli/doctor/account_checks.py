@@ -146,7 +146,6 @@ def _last_reports(
 
 
 def _lines(judged: Sequence[FamilyHealth], width: int | None) -> Iterator[tuple[Span, ...]]:
-    """One row per family, then the problems, each with its families."""
     columns = tuple(Column(title, folds=True) for title in (*_TITLES, f"Last report ({local_zone()})"))
     yield from table(columns, map(_cells, judged), width=width)
     found = (

@@ -11,10 +11,8 @@ from msgspec.structs import replace
 
 from profiler.cli.printing import STDERR, terminal_columns
 from profiler.cli.styled_text import (
-    BLOCKS,
     INDENT,
     RESET,
-    Glyphs,
     Line,
     Span,
     glyphs_for,
@@ -47,6 +45,7 @@ from profiler.core.timestamps import MS_PER_SECOND, local_time, with_local_times
 from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
+from profiler.record.sparkline import BLOCKS, Glyphs
 from profiler.record.units import MIB, format_duration, format_memory, format_percent, format_vcpu
 from profiler.record.worth_a_word import is_cpu_partial
 from profiler.runs.past_runs.run_source import PastRun
@@ -160,7 +159,6 @@ def _facts(record: Record, room: int, glyphs: Glyphs) -> str:
 
 
 def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ...]:
-    """The evidence of the verdict, if it is not obvious."""
     is_kill = record.likely_out_of_memory or record.exit_code == SIGKILL_EXIT_CODE
     if verdict.evidence is None or not (is_kill or known_status(record) in ("stopped", "unknown")):
         return ()
@@ -259,7 +257,6 @@ def _wrapped(name: str, text: str, view: EndView) -> tuple[Line, ...]:
 
 
 def _rows(text: str, first: Span, view: EndView, style: str = "") -> tuple[Line, ...]:
-    """The wrapped text; a word that is longer than a line is cut."""
     room = view.width - len(first.text)
     rows = wrapped(text, view.width, first, style=style)
     return tuple(line(start, Span(shorten(rest.text, room, view.glyphs), style)) for start, rest in rows)

@@ -5,10 +5,10 @@ from datetime import datetime, tzinfo
 
 from msgspec import Struct
 
-from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line, separated, wrapped
+from profiler.cli.styled_text import INDENT, Line, Span, line, separated, wrapped
 from profiler.core.timestamps import local_time, parse_ns
 from profiler.record.record_model import Metrics, Number, Record, Series
-from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
+from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, Glyphs, curve_top, sparkline
 from profiler.record.units import (
     AT_LEAST,
     MIB,

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.cli.printing import value_text
-from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, shorten, wrapped
+from profiler.cli.styled_text import INDENT, Line, Span, line, shorten, wrapped
 from profiler.cli.terminal.page_parts import (
     CPU,
     LABEL_WIDTH,
@@ -28,6 +28,7 @@ from profiler.cli.terminal.two_runs import RunComparison, compared_lines
 from profiler.core.timestamps import with_local_times
 from profiler.record.hardware import GpuTotals, gpu_idle_texts, gpu_totals, neuron_totals, short_processor_name
 from profiler.record.record_model import Distribution, Record, Series, TaskSize, is_sampled_each_minute, known_status
+from profiler.record.sparkline import BLOCKS, Glyphs
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.units import (
     format_count,

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from profiler.cli.styled_text import Glyphs
 from profiler.record.hardware import gpu_advice, visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record, SlowdownBounds
+from profiler.record.sparkline import Glyphs
 from profiler.record.units import format_percent, format_range, format_task_size, format_vcpu
 from profiler.runs.past_runs.families import family_evidence
 from profiler.runs.past_runs.run_source import PastRun, RunSource

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from profiler.cli.printing import value_text
-from profiler.cli.styled_text import INDENT, Column, Glyphs, Line, Span, line, separated, shorten, table, wrapped
+from profiler.cli.styled_text import INDENT, Column, Line, Span, line, separated, shorten, table, wrapped
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks, StacksLine
 from profiler.record.record_model import Record
+from profiler.record.sparkline import Glyphs
 from profiler.record.units import format_count, format_percent
 from profiler.runs.past_runs.moments import MIN_SAMPLES, elapsed, frame_of, frames_of
 

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, length, line, shorten
+from profiler.cli.styled_text import INDENT, Line, Span, length, line, shorten
 from profiler.cli.terminal.page_parts import LABEL_WIDTH, label
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Record
+from profiler.record.sparkline import Glyphs
 from profiler.record.units import format_duration, format_percent
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, MIN_WAIT_PERCENT, is_cpu_wait_partial, is_long_cpu_wait
 
@@ -121,7 +122,6 @@ def time_bar(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Line:
 
 
 def _entries(parts: Iterable[tuple[_Kind, float]], record: Record, glyphs: Glyphs) -> list[Line]:
-    """The characters with their names and percentages."""
     marks = {"waiting_for_cpu_percent": glyphs.at_least} if is_cpu_wait_partial(record) else {}
     return [
         (

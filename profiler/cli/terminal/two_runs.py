@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, length, line, wrapped
+from profiler.cli.styled_text import INDENT, Line, Span, length, line, wrapped
 from profiler.cli.terminal.page_parts import View, local
 from profiler.cli.terminal.time_bar import CPU_PARTS, time_parts
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.hardware import processor_difference
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import Number, Record, known_peak_source, known_status
+from profiler.record.sparkline import BLOCKS, Glyphs
 from profiler.record.units import AT_LEAST, format_change, format_duration, format_memory, format_value
 from profiler.record.worth_a_word import is_cpu_partial
 from profiler.runs.past_runs.run_source import PastRun
@@ -186,7 +187,6 @@ def _metric_row(
 
 
 def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
-    """The revision and the image, if they differ."""
     new_image, old_image = _image(this), _image(that)
     part = 0 if new_image[0] != old_image[0] else 1
     is_same_image = new_image[1] is not None and new_image[1] == old_image[1]

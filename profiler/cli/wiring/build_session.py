@@ -17,7 +17,7 @@ from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
+from profiler.local_run.labels import MAX_LABEL_CHARS, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, run
 from profiler.readers.container_sample import ContainerSample
@@ -63,9 +63,9 @@ class RunSession:
                 *accelerator_collectors(settings.accelerators(), os.environ, clock, Log(), seconds, is_local=True)
             ),
             prices=settings.prices(),
-            series_points=settings.series_points(),
-            stuck_minutes=settings.stuck_minutes(),
-            expected_seconds=settings.expected_seconds(),
+            series_points=settings.value("series_points"),
+            stuck_minutes=settings.value("stuck_minutes"),
+            expected_seconds=settings.value("expected_seconds"),
             on_notice=_printer(stderr, is_json=options.output is None and self._format == "json"),
         )
         if self._view is not None:
@@ -184,7 +184,8 @@ def _find_labels() -> dict[str, str]:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # in many containers, the user has no name
         user = str(os.getuid())
-    labels = build_default_labels(host=os.uname().nodename, user=user, git_commit=commit)
+    facts = {"host": os.uname().nodename, "user": user, "gitCommit": commit}
+    labels = {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
     return {**labels, **runner_labels(os.environ)}
 
 

@@ -329,7 +329,6 @@ class HistoryStore:
         return None
 
     def _columns(self, name: str, reports: Iterable[Report]) -> Iterator[bytes | None]:
-        """The column of each run; None if it has none."""
         query = f"SELECT CAST({name} AS BLOB) FROM run WHERE task_id = ? AND started_at = ?"  # noqa: S608  our own names
         with self._open_for_reading() as connection:
             for report in reports:
@@ -375,7 +374,6 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
 
 
 def _newest(values: Sequence[float | None] | None) -> Distribution | None:
-    """The last known value of a time series."""
     value = next((value for value in reversed(values or ()) if value is not None), None)
     return None if value is None else Distribution(avg=value)
 

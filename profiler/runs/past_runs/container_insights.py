@@ -245,5 +245,4 @@ def _revision_of(task: SeenTask) -> tuple[str, ...]:
 
 
 def _code(error: TaskProfilerError) -> str:
-    """The code in AWS's answer that caused the error."""
     return error_code(error.__cause__) if isinstance(error.__cause__, Exception) else ""

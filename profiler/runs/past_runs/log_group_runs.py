@@ -163,7 +163,6 @@ class LogGroupRuns(RunSource):
         self._unreadable += len(invalid)
 
     def _lines(self, selection: RunFilter, **parameters: object) -> Iterator[tuple[RunLine, object]]:
-        """The lines of runs, with their log streams."""
         for page in self._read_pages(**parameters):
             for event in page["events"]:
                 line = self._line(event["message"], selection)

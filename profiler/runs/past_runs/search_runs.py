@@ -229,7 +229,6 @@ class IndexedRuns(RunSource):
         return tuple(line[0] for line in lines if line is not None and line[0].type == CHECKPOINT)
 
     def _all_runs(self, conditions: Sequence[JsonObject], order: str, size: int) -> Iterator[PastRun]:
-        """Yield the runs, ``size`` of a page after the others."""
         after: Sequence[Any] | None = None
         while True:
             hits = self._search("reports", conditions, order, size, after)
@@ -329,7 +328,6 @@ def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:
 
 
 def _time(source: Mapping[str, Any]) -> str:
-    """The document's time, as the record writes times."""
     text = source.get(_TIME)
     moment_ns = parse_ns(text)
     return str(text) if moment_ns is None else format_ms(moment_ns)

@@ -110,7 +110,6 @@ def _stop(record: Record, event: TaskEvent) -> str:
 
 
 def _cause(event: TaskEvent) -> str | None:
-    """The cause in words and ECS's own reason."""
     words = None if event.stop_category == "oom" else describe_cause(event.stop_category)
     reason = (event.stopped_reason or "").rstrip(".")
     if words and reason:

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from profiler.cli.compare_command import comparison_as_json, comparison_lines
 from profiler.cli.history_command import table_lines
-from profiler.cli.styled_text import BLOCKS, render_lines
+from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
@@ -18,6 +18,7 @@ from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.cli.terminal.two_runs import compare
 from profiler.record.activity_model import decode_stacks
 from profiler.record.record_model import decode
+from profiler.record.sparkline import BLOCKS
 from profiler.report_page.page_data import build_page_data
 from profiler.report_page.page_series import Run
 from profiler.runs.comparison.compared_metrics import compare_metrics

@@ -36,7 +36,7 @@ def test_without_a_command_the_help_is_printed_as_it_is(words: tuple[str, ...]) 
 
 
 def test_the_list_of_commands_has_the_whole_first_sentence_of_their_help() -> None:
-    for name, (_, sentence) in COMMANDS.items():
+    for name, (*_, sentence) in COMMANDS.items():
         command = present(group.get_command(click.Context(group), name))
         assert command.get_short_help_str(1_000) == sentence
     shown = CliRunner().invoke(group, ["setup", "--help"], terminal_width=60).output
@@ -176,7 +176,8 @@ print(*sys.modules)
 
 
 def test_no_help_imports_what_its_command_needs() -> None:
-    lines = [" ".join(words) for words, _ in leaves(group, ())]
+    # The help of monitor is made from its settings, whose types are msgspec's.
+    lines = [" ".join(words) for words, _ in leaves(group, ()) if words != ("monitor",)]
     done = subprocess.run([sys.executable, "-c", _HELP, *lines], capture_output=True, text=True, check=True)
     modules = done.stdout.split()
     assert "profiler.cli.commands.aws" in modules

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.show_command import log_lines
-from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, Line, line, render_lines
+from profiler.cli.styled_text import Line, line, render_lines
 from profiler.cli.terminal.page_parts import View, arrange
 from profiler.cli.terminal.run_page import MAX_LINES, page_lines
 from profiler.cli.terminal.size_lines import find_advice
@@ -34,6 +34,7 @@ from profiler.record.record_model import (
     Visible,
     encode,
 )
+from profiler.record.sparkline import ASCII, BLOCKS, Glyphs
 from profiler.record.spot_price import cost_on
 from profiler.runs.past_runs.moments import find_moments
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent

@@ -19,7 +19,7 @@ from profiler.forwarder.function_settings import (
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
 from profiler.record.record_model import json_schema
 from profiler.record.report_line import DIMENSION, EMF_METRICS, NAMESPACE
-from profiler.settings import DEFAULT_EMF_METRICS
+from profiler.settings import DEFAULT_EMF_METRICS, settings_help
 from profiler.sizing.prices import PRICE_TABLE_DATE, UNPRICED_REGIONS
 from tests.documentation import ROOT, blocks, pages, scripts
 from tests.ended_runs import OOM as OUT_OF_MEMORY
@@ -33,11 +33,12 @@ LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
 def test_every_setting_of_the_monitor_is_documented() -> None:
-    source = (ROOT / "profiler" / "settings.py").read_text()
-    names = set(re.findall(r'\b_(?:text|parsed)\(\s*"([A-Z_]+)"', source))
-    assert len(names) >= 14
     page = (ROOT / "docs" / "monitor.md").read_text()
-    assert {name for name in names if f"TASK_PROFILER_{name}" not in page} == set()
+    names = re.findall("^TASK_PROFILER_[A-Z_]+", settings_help(), re.MULTILINE)
+    assert len(names) == 23
+    assert {name for name in names if f"`{name}`" not in page} == set()
+    for name, default in re.findall(r"^\| `(TASK_PROFILER_[A-Z_]+)` \| `(\w+)` \|", page, re.MULTILINE):
+        assert re.search(rf"^{name} .*\({default}\)$", settings_help(), re.MULTILINE), name
 
 
 def test_every_field_of_the_record_is_documented() -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from profiler.cli.app import group
-from profiler.cli.styled_text import BLOCKS, render_lines
+from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.two_runs import compare
 from profiler.record.record_model import Distribution, Metrics, Report
+from profiler.record.sparkline import BLOCKS
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.prices import PriceOverrides
 from tests.documentation import ROOT, blocks

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
 from profiler.cli.terminal.end_page import MAX_LINES, EndView, end_lines, printed_summary, run_line
 from profiler.cli.terminal.next_step import next_step
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View, run_curves
@@ -32,6 +31,7 @@ from profiler.record.record_model import (
     TaskSize,
     decode,
 )
+from profiler.record.sparkline import ASCII, BLOCKS, Glyphs
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.trend import usual_range
 from tests.changed_records import changed_lines

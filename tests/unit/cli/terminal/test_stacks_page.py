@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
 from profiler.cli.terminal.stacks_page import function_tree, stacks_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.record.activity_model import Stacks, StacksLine, StackStep
 from profiler.record.record_model import Container, OtherContainer, encode
+from profiler.record.sparkline import ASCII, BLOCKS, Glyphs
 from tests.shown_runs import etl, waiting, waiting_stacks
 from tests.terminals import texts
 from tests.unit.cli.conftest import Cli

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.styled_text import BLOCKS, Glyphs
 from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Metrics
+from profiler.record.sparkline import BLOCKS, Glyphs
 from tests.shown_runs import waiting
 from tests.terminals import texts
 

@@ -21,17 +21,18 @@ from tests.fakes import (
     FakeClock,
     seconds,
 )
-from tests.prometheus_world import BATCH, MIB, OWN, TASK, World
+from tests.monitor_world import MIB, OWN
+from tests.prometheus_world import BATCH, TASK, SnapshotWorld
 from tests.scripted_gpus import ScriptedSource, reading
 from tests.values import present
 
 
 def test_a_container_by_its_last_sample() -> None:
-    world = World()
+    world = SnapshotWorld()
     (first,) = world.tick().containers
     assert first == ContainerSnapshot(
         container=present(world.sampler.task).containers[0],
-        sample=World.batch(1),
+        sample=SnapshotWorld.reading(1),
         vcpu_used=0.5,
         limits=ResourceLimits(vcpu=2.0, memory_bytes=512 * MIB),
     )
@@ -41,25 +42,25 @@ def test_a_container_by_its_last_sample() -> None:
 
 def test_statistics_that_stand_still_keep_their_last_step() -> None:
     """Fargate renews them every 10 s."""
-    world = World()
-    world.source.stats_at = lambda at: {"b": world.batch(at // 10 * 10)}
+    world = SnapshotWorld()
+    world.source.stats_at = lambda at: {"b": world.reading(at // 10 * 10)}
     assert [world.tick().containers[0].vcpu_used for _ in range(12)] == [None] * 9 + [0.5] * 3
 
 
 def test_a_container_vanishes_with_its_stats_or_a_minute_after_they_stop_to_move() -> None:
-    world = World()
-    world.source.stats_at = lambda at: {"b": world.batch(min(at, 5))} if at < 70 else {}
+    world = SnapshotWorld()
+    world.source.stats_at = lambda at: {"b": world.reading(min(at, 5))} if at < 70 else {}
     assert len(world.tick(65).containers) == 1
     assert world.tick().containers == ()
     world.sampler.interval_ns = seconds(30)
     assert len(world.builder.take().containers) == 1  # held for three intervals
     world.sampler.interval_ns = seconds(1)
-    world.source.stats_at = lambda at: {"b": world.batch(at)} if at < 70 else {}
+    world.source.stats_at = lambda at: {"b": world.reading(at)} if at < 70 else {}
     assert [len(world.tick().containers) for _ in range(5)] == [1, 1, 1, 0, 0]
 
 
 def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_back() -> None:
-    world = World()
+    world = SnapshotWorld()
     world.tick(3)
     usual, world.source.stats_at = world.source.stats_at, lambda _at: Unavailable("refused")
     assert len(world.tick(10).containers) == 1
@@ -75,12 +76,12 @@ def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_ba
 
 
 def test_a_network_of_ones_own_is_the_containers() -> None:
-    world = World()
-    world.source.stats_at = lambda at: {"b": world.batch(at, network_rx_bytes=5, network_tx_bytes=6)}
-    world.task, task = Unavailable("refused"), world.task
+    world = SnapshotWorld()
+    world.source.stats_at = lambda at: {"b": world.reading(at, network_rx_bytes=5, network_tx_bytes=6)}
+    world.answer, task = Unavailable("refused"), world.answer
     now = world.tick()
     assert (now.task, now.containers) == (None, ())  # before the task is known, there is only the monitor
-    world.task = task
+    world.answer = task
     now = world.tick()
     assert not now.containers[0].container.shares_network
     assert (now.task_rx_bytes, now.task_tx_bytes) == (None, None)
@@ -89,11 +90,11 @@ def test_a_network_of_ones_own_is_the_containers() -> None:
 def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
     """The containers' samples of it are of different moments, and one of them may end."""
     both = tuple(replace(one, network_mode="awsvpc") for one in (BATCH, OWN))
-    world = World(task=replace(TASK, containers=both))
+    world = SnapshotWorld(task=replace(TASK, containers=both))
     answers = [{"b": 10, "m": 12}, {"b": 15, "m": 12}, {"m": 14}, {"m": 20}]
 
     def stats_at(at: float) -> StatsReading:
-        return {docker_id: world.batch(at, network_rx_bytes=rx) for docker_id, rx in answers.pop(0).items()}
+        return {docker_id: world.reading(at, network_rx_bytes=rx) for docker_id, rx in answers.pop(0).items()}
 
     world.source.stats_at = stats_at
     snapshots = [world.tick() for _ in range(4)]
@@ -102,7 +103,7 @@ def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
 
 
 def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
-    world = World()
+    world = SnapshotWorld()
     assert world.tick(25).instance == InstanceReading(memory_size_bytes=1)
     assert world.instance_reads == 3
     world.instance = Unavailable("no /proc")
@@ -112,7 +113,7 @@ def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
 
 @pytest.mark.parametrize("launch_type", ["FARGATE", None])
 def test_without_an_instance_nothing_is_read_of_it(launch_type: str | None) -> None:
-    world = World(task=replace(TASK, launch_type=launch_type))
+    world = SnapshotWorld(task=replace(TASK, launch_type=launch_type))
     snapshot = world.tick()
     assert (snapshot.instance, world.instance_reads) == (None, 0)
     assert "instance" not in snapshot.sources
@@ -129,7 +130,7 @@ def shown(snapshot: Snapshot) -> list[str]:
 
 def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
     watch = gpu_watch(FakeClock(), "GPU-a", "GPU-b")
-    world = World(watch)
+    world = SnapshotWorld(watch)
     assert "nvml" not in world.tick().sources
     watch.tick()
     now = world.tick()
@@ -159,7 +160,7 @@ class SilentSource:
 def test_neuron_cores_vanish_with_the_reports() -> None:
     silent: Any = SilentSource()
     watch = NeuronCollector(silent, 1, Log(), is_required=False)
-    world, hear = World(watch), watch._on_report
+    world, hear = SnapshotWorld(watch), watch._on_report
     assert world.tick().neuron is None
     hear(NeuronReport(runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1))
     now = present(world.tick().neuron)
@@ -177,7 +178,7 @@ def test_neuron_cores_vanish_with_the_reports() -> None:
 
 
 def test_an_old_snapshot_has_no_readings_and_no_source_that_answers() -> None:
-    world = World()
+    world = SnapshotWorld()
     world.builder.shared.ticker.missed = 3
     snapshot = world.tick()
     assert snapshot.at(snapshot.valid_until_ns) is snapshot
