@@ -7,7 +7,8 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import LogStream, ReportLine
+from profiler.core.ecs_terms import LogStream
+from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.notifications.notification import EndedTask, Notification, UnusualMeasure
 from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
 from profiler.record import record_model as model

@@ -22,8 +22,8 @@ SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 
 
-class AwslogsTarget(Struct, frozen=True, kw_only=True):
-    """The log stream of a container with the awslogs log driver; None: not known from the container's options."""
+class LogStream(Struct, frozen=True, kw_only=True):
+    """A log stream of CloudWatch Logs, as far as it is known. ``region`` None: the one of this process."""
 
     group: str | None = None
     stream: str | None = None
@@ -61,7 +61,7 @@ def arn_account(arn: str | None) -> str | None:
     return arn_part(arn, 4)
 
 
-def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: str | None) -> AwslogsTarget:
+def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: str | None) -> LogStream:
     """Derive a container's log stream from the options of its awslogs log driver.
 
     The metadata endpoint returns the actual stream as ``awslogs-stream``. A task definition has only
@@ -69,7 +69,7 @@ def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: st
     """
     prefix = options.get("awslogs-stream-prefix")
     default_stream = f"{prefix}/{container_name}/{task_id(task_arn)}" if prefix else None
-    return AwslogsTarget(
+    return LogStream(
         group=options.get("awslogs-group") or None,
         stream=options.get("awslogs-stream") or default_stream,
         region=options.get("awslogs-region") or None,

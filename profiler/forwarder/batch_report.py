@@ -14,13 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled
+from profiler.core.ecs_terms import LogStream
 from profiler.core.json_fields import mapping, mappings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, ThrottledError
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import CHECKPOINT, Cost, Report
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
 
-if TYPE_CHECKING:  # forward_logs imports this module for LogStream, and identifies no containers
+if TYPE_CHECKING:  # forward_logs imports this module for ReportLine, and identifies no containers
     from profiler.core.container_roles import ContainerRoles
 
 # Reserved at the end of an invocation for the document and the notice; at most half of the time that is left.
@@ -36,14 +37,6 @@ _MAX_PAGES = 100
 # The error codes of ECS and CloudWatch Logs for resources that do not exist.
 _UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
 _UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
-
-
-class LogStream(Struct, frozen=True, kw_only=True):
-    """A log stream; ``region`` None: the function's region."""
-
-    group: str
-    stream: str
-    region: str | None = None
 
 
 class TaskContainers(Struct, frozen=True, kw_only=True):
@@ -96,9 +89,7 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
         default=next(iter(roles.candidates), None),
         prints_report=any(one.name == roles.monitor and not needs_put(one.environment) for one in containers),
         logs={
-            name: LogStream(group=target.group, stream=target.stream, region=target.region)
-            for name, target in targets.items()
-            if target.group is not None and target.stream is not None
+            name: target for name, target in targets.items() if target.group is not None and target.stream is not None
         },
     )
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from profiler.core.ecs_terms import LogStream
 from profiler.forwarder import documents
-from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, LogStream, ReportLine
+from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.documents import Document, Fields
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime

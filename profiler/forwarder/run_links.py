@@ -12,10 +12,9 @@ from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import cluster_name
+from profiler.core.ecs_terms import LogStream, cluster_name
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
-from profiler.forwarder.batch_report import LogStream
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.task_end import StoppedTask

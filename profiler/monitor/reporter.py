@@ -19,6 +19,7 @@ from profiler.aggregation.task_record import (
 )
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import with_collected
+from profiler.core.ecs_terms import LogStream
 from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
 from profiler.monitor.followed_container import FollowedContainer
@@ -29,7 +30,7 @@ from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.record.bounded_json_line import encode_line, without_lists
 from profiler.record.record_model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report
 from profiler.settings import TaskSettings
-from profiler.sinks import DeliveryFailure, LogTarget
+from profiler.sinks import DeliveryFailure
 
 
 class Reporter(Struct, eq=False):
@@ -128,7 +129,7 @@ class Reporter(Struct, eq=False):
             metrics=metrics,
             log_group=None if isinstance(target, DeliveryFailure) else target.group,
             log_stream=None if isinstance(target, DeliveryFailure) else target.stream,
-            log_region=target.region if isinstance(target, LogTarget) and target.region != record.region else None,
+            log_region=target.region if isinstance(target, LogStream) and target.region != record.region else None,
             sampling=sampling,
             monitor=Monitor(
                 version=__version__,

@@ -34,7 +34,8 @@ from profiler.core.aws_clients import (
     is_throttled,
     open_session,
 )
-from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
+from profiler.core.ecs_terms import LogStream
+from profiler.sinks import DeliveryFailure, TransientFailure
 
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 5
@@ -102,7 +103,7 @@ def was_accepted(error: Exception) -> bool:
     return isinstance(error, ClientError) and error_code(error) == _ALREADY_ACCEPTED
 
 
-def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
+def failure_of(error: Exception, target: LogStream) -> DeliveryFailure:
     """The failure of an attempt: a sentence, or a cause that may pass."""
     if not isinstance(error, ClientError):
         if isinstance(error, ConnectionError | HTTPClientError | CredentialRetrievalError | OSError):

@@ -11,7 +11,8 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, LogStream, ReportFinder
+from profiler.core.ecs_terms import LogStream
+from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, ThrottledError
 from profiler.forwarder.notifications.channels import SlackTarget, read_targets
 from tests.fakes import FakeInvocationTime
@@ -137,7 +138,7 @@ def test_the_newest_lines_come_first() -> None:
     tail = CloudWatchTail(lambda _region: client, warnings.append)
     assert lines(tail) == []
     (warning,) = warnings
-    assert PLACE.stream in warning
+    assert str(PLACE.stream) in warning
     client.create_log_group(logGroupName=PLACE.group)
     client.create_log_stream(logGroupName=PLACE.group, logStreamName=PLACE.stream)
     now_ms = time.time_ns() // 1_000_000 - 1000  # CloudWatch rejects old log events

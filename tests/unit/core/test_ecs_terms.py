@@ -8,16 +8,15 @@ import pytest
 from msgspec import Struct
 
 from profiler.core.container_roles import TaskContainer, container_roles
-from profiler.core.ecs_terms import AwslogsTarget, awslogs_target
+from profiler.core.ecs_terms import LogStream, awslogs_target
 from profiler.core.errors import TaskProfilerError
-from profiler.forwarder.batch_report import LogStream, TaskContainers, identify_containers
+from profiler.forwarder.batch_report import TaskContainers, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
 from profiler.monitor.report_delivery import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 from profiler.record.record_model import Container, Record
 from profiler.record.task_end import EventContainer, StoppedTask
 from profiler.settings import TaskSettings
-from profiler.sinks import LogTarget
 from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
 from tests.sidecars import INJECTED, ROUTER, SIDECARS, XRAY
 
@@ -38,11 +37,11 @@ FIRELENS = {"logConfiguration": {"logDriver": "awsfirelens"}}
 @pytest.mark.parametrize(("options", "stream"), STREAMS)
 def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(options: dict[str, str], stream: str) -> None:
     options = GROUP | options
-    assert awslogs_target(options, "batch", ARN) == AwslogsTarget(group="/ecs/jobs", stream=stream, region="eu-west-1")
+    assert awslogs_target(options, "batch", ARN) == LogStream(group="/ecs/jobs", stream=stream, region="eu-west-1")
     container = ContainerMetadata(name="batch", log_driver="awslogs", log_options=options)
     task = TaskMetadata(arn=ARN, containers=(container,))
     settings = TaskSettings()
-    assert log_target(container, task, settings, None) == LogTarget(
+    assert log_target(container, task, settings, None) == LogStream(
         group="/ecs/jobs", stream=stream, region="eu-west-1"
     )
     local = Record(task_id="local", container=Container(name="etl"), status="success")

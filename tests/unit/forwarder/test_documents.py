@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from profiler.forwarder.batch_report import LogStream, ReportLine, batch_container
+from profiler.core.ecs_terms import LogStream
+from profiler.forwarder.batch_report import ReportLine, batch_container
 from profiler.forwarder.documents import Document, notice_document, report_document, schedule_notice_document
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from profiler.core.ecs_terms import LogStream
 from profiler.core.timestamps import parse_ns
-from profiler.forwarder.batch_report import LogStream, ReportLine
+from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.notifications.notification import EndedTask

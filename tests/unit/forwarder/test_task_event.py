@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.forwarder.batch_report import LogStream, batch_container, identify_containers, judge
+from profiler.core.ecs_terms import LogStream
+from profiler.forwarder.batch_report import batch_container, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
 from profiler.record.task_end import EventContainer, determine_outcome, parse_stopped_task
 from tests.task_events import ARN, EVENT, container, definition, event, task

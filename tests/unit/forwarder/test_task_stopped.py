@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
-from profiler.forwarder.batch_report import LogStream, ReportFinder, ReportLine
+from profiler.core.ecs_terms import LogStream
+from profiler.forwarder.batch_report import ReportFinder, ReportLine
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import (
@@ -80,7 +81,7 @@ class World:
         self.reads += 1
         if self.log_errors:
             raise self.log_errors.pop(0)
-        yield self.lines.get(place.stream, [])[::-1]
+        yield self.lines.get(place.stream or "", [])[::-1]
 
     def may_fail(self, what: str) -> None:
         if what in self.errors:

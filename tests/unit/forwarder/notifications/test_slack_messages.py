@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import LogStream
+from profiler.core.ecs_terms import LogStream
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, Notification, UnusualMeasure
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
