@@ -28,8 +28,8 @@ from profiler.aggregation.time_breakdown import IdleBetween, never_idle, wait_wa
 from profiler.aggregation.time_series import with_columns
 from profiler.aggregation.usage_by_command import ShowArguments
 from profiler.collectors.collector import failure_warnings
-from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
-from profiler.collectors.processes.process_usage import BatchProcesses
+from profiler.collectors.processes.batch_processes import BatchProcesses
+from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
 from profiler.core.clock import Clock, CpuBudget
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import max_known, min_known
