@@ -23,11 +23,25 @@ _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 
 
 class LogStream(Struct, frozen=True, kw_only=True):
-    """A log stream of CloudWatch Logs, as far as it is known. ``region`` None: the one of this process."""
+    """A log stream of CloudWatch Logs. ``region`` None: the one of this process."""
+
+    group: str
+    stream: str
+    region: str | None = None
+
+
+class AwslogsTarget(Struct, frozen=True, kw_only=True):
+    """The log stream of a container, as far as the options of its awslogs log driver contain it."""
 
     group: str | None = None
     stream: str | None = None
     region: str | None = None
+
+    @property
+    def known(self) -> LogStream | None:
+        if self.group is None or self.stream is None:
+            return None
+        return LogStream(group=self.group, stream=self.stream, region=self.region)
 
 
 def task_id(arn: str | None) -> str:
@@ -61,7 +75,7 @@ def arn_account(arn: str | None) -> str | None:
     return arn_part(arn, 4)
 
 
-def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: str | None) -> LogStream:
+def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: str | None) -> AwslogsTarget:
     """Derive a container's log stream from the options of its awslogs log driver.
 
     The metadata endpoint returns the actual stream as ``awslogs-stream``. A task definition has only
@@ -69,7 +83,7 @@ def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: st
     """
     prefix = options.get("awslogs-stream-prefix")
     default_stream = f"{prefix}/{container_name}/{task_id(task_arn)}" if prefix else None
-    return LogStream(
+    return AwslogsTarget(
         group=options.get("awslogs-group") or None,
         stream=options.get("awslogs-stream") or default_stream,
         region=options.get("awslogs-region") or None,

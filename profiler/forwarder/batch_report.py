@@ -88,9 +88,7 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
         reported=container_roles(measured, requested=requested).candidates,
         default=next(iter(roles.candidates), None),
         prints_report=any(one.name == roles.monitor and not needs_put(one.environment) for one in containers),
-        logs={
-            name: target for name, target in targets.items() if target.group is not None and target.stream is not None
-        },
+        logs={name: target.known for name, target in targets.items() if target.known is not None},
     )
 
 

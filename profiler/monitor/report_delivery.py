@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec import Struct, field
 
 from profiler.core.deadline_writer import Output
-from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, LogStream, arn_region, awslogs_target
+from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, LogStream, arn_region, awslogs_target
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -180,6 +180,6 @@ def _own_stream(task: TaskMetadata, own: ContainerMetadata | None) -> OwnStream:
     return OwnStream(group=target.group, stream=target.stream)
 
 
-def _awslogs_target(container: ContainerMetadata, task: TaskMetadata) -> LogStream:
+def _awslogs_target(container: ContainerMetadata, task: TaskMetadata) -> AwslogsTarget:
     options = container.log_options if container.log_driver == AWSLOGS else {}
     return awslogs_target(options, container.name, task.arn)

@@ -11,7 +11,7 @@ from profiler.core.ecs_terms import (
     CONTAINER_VARIABLE,
     MONITOR_NAME,
     MONITOR_REPOSITORY,
-    LogStream,
+    AwslogsTarget,
     awslogs_target,
 )
 from profiler.core.errors import TaskProfilerError
@@ -112,7 +112,7 @@ def requested_batch(containers: Sequence[DefinedContainer]) -> str | None:
     return text(environment.get(CONTAINER_VARIABLE))
 
 
-def log_target(container: DefinedContainer, task_arn: str | None = None) -> LogStream:
+def log_target(container: DefinedContainer, task_arn: str | None = None) -> AwslogsTarget:
     """Where a container of a task logs; without the awslogs log driver, nothing is known."""
     options = container.log_options if container.log_driver == AWSLOGS else {}
     return awslogs_target({name: str(value) for name, value in options.items() if value}, container.name, task_arn)

@@ -138,7 +138,7 @@ def test_the_newest_lines_come_first() -> None:
     tail = CloudWatchTail(lambda _region: client, warnings.append)
     assert lines(tail) == []
     (warning,) = warnings
-    assert str(PLACE.stream) in warning
+    assert PLACE.stream in warning
     client.create_log_group(logGroupName=PLACE.group)
     client.create_log_stream(logGroupName=PLACE.group, logStreamName=PLACE.stream)
     now_ms = time.time_ns() // 1_000_000 - 1000  # CloudWatch rejects old log events

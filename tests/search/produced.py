@@ -109,7 +109,6 @@ def produced() -> dict[str, list[str]]:
         task.run()
         for target, line in task.streams.lines:
             assert target.group == GROUP
-            assert target.stream is not None
             by_stream.setdefault(target.stream, []).append(with_devices(line))
         for line in task.output.lines:
             by_stream.setdefault(stream("task-monitor", script), []).append(with_devices(line))

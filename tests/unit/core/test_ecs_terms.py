@@ -8,7 +8,7 @@ import pytest
 from msgspec import Struct
 
 from profiler.core.container_roles import TaskContainer, container_roles
-from profiler.core.ecs_terms import LogStream, awslogs_target
+from profiler.core.ecs_terms import AwslogsTarget, LogStream, awslogs_target
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.batch_report import TaskContainers, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
@@ -37,7 +37,7 @@ FIRELENS = {"logConfiguration": {"logDriver": "awsfirelens"}}
 @pytest.mark.parametrize(("options", "stream"), STREAMS)
 def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(options: dict[str, str], stream: str) -> None:
     options = GROUP | options
-    assert awslogs_target(options, "batch", ARN) == LogStream(group="/ecs/jobs", stream=stream, region="eu-west-1")
+    assert awslogs_target(options, "batch", ARN) == AwslogsTarget(group="/ecs/jobs", stream=stream, region="eu-west-1")
     container = ContainerMetadata(name="batch", log_driver="awslogs", log_options=options)
     task = TaskMetadata(arn=ARN, containers=(container,))
     settings = TaskSettings()

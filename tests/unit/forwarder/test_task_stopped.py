@@ -81,7 +81,7 @@ class World:
         self.reads += 1
         if self.log_errors:
             raise self.log_errors.pop(0)
-        yield self.lines.get(place.stream or "", [])[::-1]
+        yield self.lines.get(place.stream, [])[::-1]
 
     def may_fail(self, what: str) -> None:
         if what in self.errors:
