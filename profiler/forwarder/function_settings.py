@@ -27,8 +27,7 @@ Engine = Literal["elasticsearch", "opensearch"]
 # The subjects that NOTIFY selects: ended tasks by their outcome, and notices of tasks that run.
 Subject = Literal["success", "failure", "running"]
 
-_SUBJECTS: Mapping[str, Subject] = {"success": "success", "failure": "failure", "running": "running"}
-ALL_SUBJECTS = frozenset(_SUBJECTS.values())
+ALL_SUBJECTS: frozenset[Subject] = frozenset(("success", "failure", "running"))
 _DEFAULT_WAIT_SECONDS = 20.0
 DEFAULT_GRACE_MINUTES = 15
 _DEFAULT_RETRY_MEMORY_MB = 61_440
@@ -168,9 +167,9 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _subjects(words: Sequence[str]) -> frozenset[Subject]:
     named = {word.lower() for word in words}
-    if not named <= {"all", *_SUBJECTS}:
+    if not named <= {"all", *ALL_SUBJECTS}:
         raise SettingsError("NOTIFY must be all, or a list of success, failure and running, separated by commas.")
-    return ALL_SUBJECTS if "all" in named or not named else frozenset(_SUBJECTS[word] for word in named)
+    return ALL_SUBJECTS if "all" in named or not named else frozenset(one for one in ALL_SUBJECTS if one in named)
 
 
 def _boolean(environment: Mapping[str, str], name: str) -> bool:
