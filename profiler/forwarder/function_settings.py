@@ -63,7 +63,6 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
     @property
     def basic(self) -> tuple[str, str] | None:
-        """User name and password."""
         return None if self.username is None or self.password is None else (self.username, self.password)
 
     def __repr__(self) -> str:
@@ -88,7 +87,6 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
     kibana_url: str | None = None
 
     def index(self, kind: IndexKind, moment: datetime) -> str:
-        """The name of the index for a document of this kind and moment (UTC)."""
         return index_name(kind, moment, prefix=self.index_prefix, period=self.index_period)
 
 

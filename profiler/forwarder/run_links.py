@@ -40,7 +40,6 @@ class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     kibana: str | None = None
 
     def document_fields(self) -> dict[str, str | None]:
-        """The same addresses by the names of a document's fields."""
         return {"run": self.kibana, "logs": self.log_stream, "task": self.ecs_task}
 
 

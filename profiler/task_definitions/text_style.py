@@ -42,7 +42,6 @@ class TextStyle(Struct, frozen=True, kw_only=True):
     functions: Mapping[str, Function] = {}
 
     def one_line(self, value: object) -> str:
-        """The value on one line."""
         if self.is_yaml:
             return self._flow(value) if isinstance(value, dict | list) else self._yaml_scalar(value, in_flow=False)
         return json.dumps(self._restored(value), separators=(self.comma, self.colon), ensure_ascii=self.ascii_only)
@@ -59,7 +58,6 @@ class TextStyle(Struct, frozen=True, kw_only=True):
         return f"{self.one_line(name)}{self.colon}{written}"
 
     def block_member(self, name: str, value: object, margin: str) -> str:
-        """A member of a block of YAML."""
         if isinstance(value, dict | list) and value:
             inner = margin + (self.indent if isinstance(value, dict) else self.dash_indent)
             return f"{self.one_line(name)}:\n{inner}{self.block(value, inner)}"

@@ -266,7 +266,6 @@ class NvmlSource:
         return _OpenDriver(nvml, devices, unreadable, self._clock)
 
     def _recover_lost(self, driver: _OpenDriver) -> None:
-        """Look for lost GPUs by UUID."""
         now_ns = self._clock.monotonic_ns()
         for uuid, tried_ns in list(self._lost_ns.items()):
             if now_ns - tried_ns < _RETRY_NS:

@@ -61,7 +61,6 @@ class MemoryShares:
         self.has_lost = False
 
     def divide(self, processes: Sequence[ProcessReading]) -> tuple[ProcessReading, ...]:
-        """The processes with their shares."""
         before = self._divided
         if (
             self.is_exact
