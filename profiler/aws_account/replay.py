@@ -14,16 +14,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from profiler.aws_account.running_tasks.running_runs import LINE_TYPES, PATTERN
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.errors import TaskProfilerError
 
+# Not "task.*": the line of call stacks may have 200 KB, and the service returns at most 1 MB at a time.
+_FILTER_PATTERN = '{ $.type = "task.report" || $.type = "task.checkpoint" || $.type = "task.notice" }'
 WINDOW_MS = 6 * 60 * 60 * 1000
 # Well below the limit of a Lambda call, even if the payload does not compress.
 MAX_PAYLOAD_BYTES = 1024 * 1024
 _EVENT_OVERHEAD_BYTES = 200
-_TYPE_MARKERS = tuple(f'"{name}"' for name in LINE_TYPES)
+_TYPE_MARKERS = ('"task.report"', '"task.checkpoint"', '"task.notice"')
+# The forwarder sends no notification for an event with this filter.
+SUBSCRIPTION_FILTER = "task-profiler replay"
 
 # An event of FilterLogEvents.
 _Event = Mapping[str, Any]
@@ -74,7 +76,7 @@ class ReplayCounts(Struct, frozen=True, kw_only=True):
 def read_reports(client: AwsClient, group: str, start_ms: int, end_ms: int) -> Iterator[_Event]:
     """Yield a log group's reports from ``start_ms`` to before ``end_ms``. ``endTime`` of the service is inclusive."""
     pages = client.get_paginator("filter_log_events").paginate(
-        logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=PATTERN
+        logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=_FILTER_PATTERN
     )
     for page in pages:
         for event in page["events"]:
@@ -145,7 +147,7 @@ def build_subscription_event(events: Sequence[_Event], group: str, owner: str) -
         "owner": owner,
         "logGroup": group,
         "logStream": events[0]["logStreamName"],
-        "subscriptionFilters": [REPLAY_FILTER],
+        "subscriptionFilters": [SUBSCRIPTION_FILTER],
         "logEvents": [
             {"id": one["eventId"], "timestamp": one["timestamp"], "message": one["message"]} for one in events
         ],

@@ -17,8 +17,6 @@ ReportStream = Literal["batch", "monitor"]
 AWSLOGS = "awslogs"
 FARGATE = "FARGATE"  # as a launch type
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
-# The name of the subscription filter in the events that `task-profiler replay` sends: no notification is sent for them.
-REPLAY_FILTER = "task-profiler replay"
 SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource

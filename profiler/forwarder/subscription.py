@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta, Struct, field, structs
 
-from profiler.core.ecs_terms import REPLAY_FILTER, arn_account, task_id
+from profiler.core.ecs_terms import arn_account, task_id
 from profiler.core.json_fields import mapping, text
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.documents import MAX_ID_BYTES, Document, notice_document, report_document
@@ -70,8 +70,8 @@ class Payload(Struct, frozen=True, rename="camel"):
 
     @property
     def is_replay(self) -> bool:
-        """Whether its lines were delivered before."""
-        return REPLAY_FILTER in self.subscription_filters
+        """Whether its lines were delivered before: `task-profiler replay` names its events so."""
+        return "task-profiler replay" in self.subscription_filters
 
     @property
     def lines(self) -> tuple[LogEvent, ...]:

@@ -26,7 +26,6 @@ _RUNNING = "running"
 RunKey = tuple[str, str]
 # Lines arrive seconds after they were written, and their times come from other clocks. A repeated line does no harm.
 _OVERLAP_MS = 120_000
-# Not "task.*": the line of call stacks may have 200 KB, and the service returns at most 1 MB at a time.
 PATTERN = "{ " + " || ".join(f'$.type = "{name}"' for name in LINE_TYPES) + " }"
 _NOTICES = '{ $.type = "task.notice" }'
 _AROUND_NOTICE_MS = 60_000
