@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from profiler.collectors.stacks.py_spy import Dump, PySpy
 from profiler.core.deadline_writer import Output
-from profiler.core.ecs_terms import LogStream
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
@@ -21,7 +20,7 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.sinks import DeliveryFailure
+from profiler.sinks import DeliveryFailure, LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink
 
 _T = TypeVar("_T")
@@ -129,11 +128,11 @@ class FakeLogsSink(CloudWatchLogsSink):
 
     failure: DeliveryFailure | None = None
     error: Exception | None = None
-    lines: list[tuple[LogStream, bytes]] = field(default_factory=list)
+    lines: list[tuple[LogTarget, bytes]] = field(default_factory=list)
     last_cause: str = "it throttles"
 
     def put(
-        self, line: bytes, target: LogStream, seconds: float, *, before: bytes | None = None
+        self, line: bytes, target: LogTarget, seconds: float, *, before: bytes | None = None
     ) -> DeliveryFailure | None:
         assert seconds > 0
         if self.error is not None:

@@ -22,26 +22,12 @@ SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 
 
-class LogStream(Struct, frozen=True, kw_only=True):
-    """A log stream of CloudWatch Logs. ``region`` None: the one of this process."""
-
-    group: str
-    stream: str
-    region: str | None = None
-
-
 class AwslogsTarget(Struct, frozen=True, kw_only=True):
-    """The log stream of a container, as far as the options of its awslogs log driver contain it."""
+    """The log stream of a container with the awslogs log driver; None: not known from the container's options."""
 
     group: str | None = None
     stream: str | None = None
     region: str | None = None
-
-    @property
-    def known(self) -> LogStream | None:
-        if self.group is None or self.stream is None:
-            return None
-        return LogStream(group=self.group, stream=self.stream, region=self.region)
 
 
 def task_id(arn: str | None) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.core.ecs_terms import LogStream
 from profiler.forwarder import documents
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.documents import Document, Fields
@@ -15,6 +14,7 @@ from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.record_model import Container, Metrics, Record, Report, TaskSize
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask
+from profiler.sinks import LogTarget
 
 _MAX_REQUEST_SECONDS = 5.0
 
@@ -26,7 +26,7 @@ def event_documents(
     report_line: ReportLine | None,
     settings: ForwarderSettings,
     *,
-    log: LogStream | None = None,
+    log: LogTarget | None = None,
     retry: MemoryRetry | None = None,
 ) -> tuple[Document, ...]:
     """The documents to write for a stopped task; none without a batch container, or without any time of the task.
@@ -93,7 +93,7 @@ def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
     )
 
 
-def event_record(task: StoppedTask, batch: EventContainer | None, log: LogStream | None) -> Record:
+def event_record(task: StoppedTask, batch: EventContainer | None, log: LogTarget | None) -> Record:
     """The event's data as a record, without the end that it tells."""
     batch = batch or EventContainer(name="")
     return Record(

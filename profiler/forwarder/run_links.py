@@ -12,12 +12,13 @@ from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import LogStream, cluster_name
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.task_end import StoppedTask
+from profiler.sinks import LogTarget
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
 """The id of the dashboard "Task run" in Kibana."""
@@ -64,7 +65,7 @@ def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -
     )
 
 
-def links_of_stopped_task(task: StoppedTask, log: LogStream | None, kibana_url: str | None) -> RunLinks:
+def links_of_stopped_task(task: StoppedTask, log: LogTarget | None, kibana_url: str | None) -> RunLinks:
     """The addresses of a run that left no report."""
     ended = task.execution_stopped_at or task.stopped_at
     return RunLinks(

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from msgspec import Struct, field
 
 from profiler.core.deadline_writer import Output
-from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, LogStream, arn_region, awslogs_target
+from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, arn_region, awslogs_target
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.bounded_json_line import short_line
 from profiler.settings import TaskSettings
-from profiler.sinks import DeliveryFailure
+from profiler.sinks import DeliveryFailure, LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink, not_accepted
 
 _ARRIVED = "arrived"
@@ -53,7 +53,7 @@ class Delivery(Struct, eq=False):
     def deliver(
         self,
         line: bytes,
-        target: LogStream | OwnStream | DeliveryFailure,
+        target: LogTarget | OwnStream | DeliveryFailure,
         seconds: float,
         stacks: bytes | None = None,
     ) -> None:
@@ -123,7 +123,7 @@ class Delivery(Struct, eq=False):
             self._log.info("Standard output takes lines again.")
         self._can_print = reason is None
 
-    def _upload(self, line: bytes, target: LogStream, seconds: float, stacks: bytes | None) -> UploadResult:
+    def _upload(self, line: bytes, target: LogTarget, seconds: float, stacks: bytes | None) -> UploadResult:
         try:
             return self._streams.put(line, target, seconds, before=stacks) or _ARRIVED
         except Exception as error:  # noqa: BLE001  the line is printed after any error of the SDK
@@ -132,7 +132,7 @@ class Delivery(Struct, eq=False):
 
 def report_target(
     container: ContainerMetadata, task: TaskMetadata, settings: TaskSettings, own: ContainerMetadata | None
-) -> LogStream | OwnStream | DeliveryFailure:
+) -> LogTarget | OwnStream | DeliveryFailure:
     """The destination of the report: the monitor's own stream if that is chosen, else see :func:`log_target`.
 
     ``own`` is the monitor's container, with any name; if it is unknown, the one of the usual name.
@@ -144,7 +144,7 @@ def report_target(
 
 def log_target(
     container: ContainerMetadata, task: TaskMetadata, settings: TaskSettings, own: ContainerMetadata | None
-) -> LogStream | OwnStream | DeliveryFailure:
+) -> LogTarget | OwnStream | DeliveryFailure:
     """The log stream in the record: from the settings, else from the container's awslogs options.
 
     It is the monitor's own stream if TASK_PROFILER_LOG_GROUP is the monitor's log group and not the batch's. A report
@@ -171,7 +171,7 @@ def log_target(
             f"Container {container.name} logs through {driver}, so its log stream is unknown: "
             "set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM."
         )
-    return LogStream(group=group, stream=stream, region=region or settings.aws_region or arn_region(task.arn))
+    return LogTarget(group=group, stream=stream, region=region or settings.aws_region or arn_region(task.arn))
 
 
 def _own_stream(task: TaskMetadata, own: ContainerMetadata | None) -> OwnStream:

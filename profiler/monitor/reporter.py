@@ -19,7 +19,6 @@ from profiler.aggregation.task_record import (
 )
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import with_collected
-from profiler.core.ecs_terms import LogStream
 from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
 from profiler.monitor.followed_container import FollowedContainer
@@ -30,7 +29,7 @@ from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.record.bounded_json_line import encode_line, without_lists
 from profiler.record.record_model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report
 from profiler.settings import TaskSettings
-from profiler.sinks import DeliveryFailure
+from profiler.sinks import DeliveryFailure, LogTarget
 
 
 class Reporter(Struct, eq=False):
@@ -129,7 +128,7 @@ class Reporter(Struct, eq=False):
             metrics=metrics,
             log_group=None if isinstance(target, DeliveryFailure) else target.group,
             log_stream=None if isinstance(target, DeliveryFailure) else target.stream,
-            log_region=target.region if isinstance(target, LogStream) and target.region != record.region else None,
+            log_region=target.region if isinstance(target, LogTarget) and target.region != record.region else None,
             sampling=sampling,
             monitor=Monitor(
                 version=__version__,

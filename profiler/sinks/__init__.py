@@ -3,6 +3,14 @@
 from msgspec import Struct
 
 
+class LogTarget(Struct, frozen=True, kw_only=True):
+    """A log stream. With ``region`` None, boto3 determines the region (AWS_REGION)."""
+
+    group: str
+    stream: str
+    region: str | None = None
+
+
 class DeliveryFailure(Struct, frozen=True):
     """The line was not delivered. ``reason`` is one sentence: the cause and what to do."""
 

@@ -34,8 +34,7 @@ from profiler.core.aws_clients import (
     is_throttled,
     open_session,
 )
-from profiler.core.ecs_terms import LogStream
-from profiler.sinks import DeliveryFailure, TransientFailure
+from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
 
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 5
@@ -103,7 +102,7 @@ def was_accepted(error: Exception) -> bool:
     return isinstance(error, ClientError) and error_code(error) == _ALREADY_ACCEPTED
 
 
-def failure_of(error: Exception, target: LogStream) -> DeliveryFailure:
+def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
     """The failure of an attempt: a sentence, or a cause that may pass."""
     if not isinstance(error, ClientError):
         if isinstance(error, ConnectionError | HTTPClientError | CredentialRetrievalError | OSError):

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import Clock
-from profiler.core.ecs_terms import LogStream
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.sinks import DeliveryFailure, TransientFailure
+from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
 
 # The last attempt begins about this long before the time is over.
 _LAST_ATTEMPT_SECONDS = 2.0
@@ -43,7 +42,7 @@ class CloudWatchLogsSink:
         self.last_cause = "nothing was answered"
 
     def put(
-        self, line: bytes, target: LogStream, seconds: float, *, before: bytes | None = None
+        self, line: bytes, target: LogTarget, seconds: float, *, before: bytes | None = None
     ) -> DeliveryFailure | None:
         """Put a line within about ``seconds``; None means that CloudWatch has stored it.
 
@@ -74,7 +73,7 @@ class CloudWatchLogsSink:
             self._clock.sleep(min(pause_seconds, left_seconds))
             pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
-    def check_permission(self, target: LogStream) -> DeliveryFailure | None:
+    def check_permission(self, target: LogTarget) -> DeliveryFailure | None:
         """Check that a line could be put, without storing one; None means success.
 
         The event is so old that CloudWatch drops it, but only after it has checked the permission and
@@ -89,7 +88,7 @@ class CloudWatchLogsSink:
         self.last_cause = cause
 
     def _send(
-        self, client: AwsClient, lines: Sequence[bytes], time_ns: int, target: LogStream
+        self, client: AwsClient, lines: Sequence[bytes], time_ns: int, target: LogTarget
     ) -> tuple[AwsClient, Mapping[str, object] | DeliveryFailure]:
         """Send lines with the client, or with a new one; returns the client and the answer."""
         from profiler.sinks.logs_client import SDK_ERRORS, failure_of, was_accepted  # see the module's docstring
@@ -119,7 +118,7 @@ def not_accepted(seconds: float, cause: str) -> DeliveryFailure:
     )
 
 
-def _rejection(answer: Mapping[str, object], target: LogStream, events: int) -> DeliveryFailure | None:
+def _rejection(answer: Mapping[str, object], target: LogTarget, events: int) -> DeliveryFailure | None:
     """The failure in a response with HTTP 200: CloudWatch drops events outside of the accepted time and lists them.
 
     An ``…EndIndex`` is the first event that is not dropped. The report is the last one: it may be stored without the

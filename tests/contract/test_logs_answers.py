@@ -13,14 +13,14 @@ import botocore.exceptions
 import pytest
 
 from profiler.core.clock import SystemClock
-from profiler.core.ecs_terms import LogStream
+from profiler.sinks import LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 from tests.fakes import FakeClock
 from tests.http_server import FakeHttpServer
 from tests.lambda_environment import moto_account
 from tests.values import present
 
-TARGET = LogStream(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
+TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
 JSON = "application/x-amz-json-1.1"
 PAGE = b"<html><body>Please sign in</body></html>"
 

@@ -12,7 +12,7 @@ from profiler.aggregation.task_record import task_size_of, visible_of
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuSelection, parse_visible_devices
 from profiler.core.clock import Clock
-from profiler.core.ecs_terms import LogStream, task_id
+from profiler.core.ecs_terms import task_id
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_delivery import OwnStream, report_target
 from profiler.monitor.task_sampler import TaskSource
@@ -22,7 +22,7 @@ from profiler.readers.linux.host import Host, KernelView
 from profiler.record.hardware import unseen_cpu_limit, unseen_memory_limit
 from profiler.record.units import MIB, format_count, format_duration, format_memory
 from profiler.settings import MonitorSettings, StacksMode
-from profiler.sinks import DeliveryFailure
+from profiler.sinks import DeliveryFailure, LogTarget
 
 # The topics of the findings.
 _TASK, BATCH, MEMORY, _OWN, PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
@@ -65,7 +65,7 @@ class Probes(Struct, frozen=True, kw_only=True):
     can_read_cgroup: Callable[[str], bool]
     find_neuron_monitor: Callable[[], str | None]
     neuron_devices: Callable[[], Collection[str]]
-    may_put: Callable[[LogStream], DeliveryFailure | None]
+    may_put: Callable[[LogTarget], DeliveryFailure | None]
     read_tags: Callable[[], Mapping[str, str] | Unavailable] = dict
     read_host: Callable[[], Host] = Host
 
@@ -322,7 +322,7 @@ def log_finding(
     task: TaskMetadata,
     settings: MonitorSettings,
     own: ContainerMetadata | None,
-    may_put: Callable[[LogStream], DeliveryFailure | None] | None = None,
+    may_put: Callable[[LogTarget], DeliveryFailure | None] | None = None,
 ) -> Finding:
     """The log stream of the report, and with ``may_put`` whether the task role may write to it."""
     target = report_target(batch, task, settings.task, own)
@@ -330,7 +330,7 @@ def log_finding(
         if target.group is None or target.stream is None:
             return ok(LOG, "The report goes to the monitor's own stream, by the log driver of its container.")
         return ok(LOG, f"The report goes to the monitor's own stream: {target.group}, stream {target.stream}.")
-    if isinstance(target, LogStream):
+    if isinstance(target, LogTarget):
         refused = may_put(target) if may_put else None
         if refused is None:
             what = "The monitor may write the report to" if may_put else "The report goes to the batch's stream:"

@@ -19,14 +19,13 @@ from profiler.collectors.nvidia.read_one_gpu import load_binding
 from profiler.collectors.nvidia.visible_gpus import DriverReading
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.core.clock import Clock, SystemClock
-from profiler.core.ecs_terms import LogStream
 from profiler.core.errors import UsageError
 from profiler.core.threads import run_with_timeout
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.readers.linux.host import read_host, read_kernel_view
 from profiler.settings import endpoint_address, read_settings
-from profiler.sinks import DeliveryFailure
+from profiler.sinks import DeliveryFailure, LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 
 _NETWORK_SECONDS = 15.0
@@ -123,7 +122,7 @@ def _probes(environment: Mapping[str, str], clock: Clock, region: str | None, pr
         source = NvmlSource(load_binding, clock)
         return run_with_timeout(_DRIVER_SECONDS, lambda: source.read(counters=False)) or _DRIVER_TIMEOUT
 
-    def may_put(target: LogStream) -> DeliveryFailure | None:
+    def may_put(target: LogTarget) -> DeliveryFailure | None:
         sink = CloudWatchLogsSink(lambda place, warn: connect(region or place, warn, profile=profile), clock)
         answers = run_with_timeout(_NETWORK_SECONDS, lambda: (sink.check_permission(target),))
         if answers is not None:

@@ -141,7 +141,7 @@ class GpuCollector:
 
     def idle_ns(self, start_ns: int, end_ns: int) -> int:
         with self._lock:
-            return self._usage.idle.between(start_ns, end_ns)
+            return self._usage.idle_ns(start_ns, end_ns)
 
     def _selection_for_all(self) -> GpuSelection:
         """The GPUs of all batches; called with the lock held."""

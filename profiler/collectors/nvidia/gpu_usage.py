@@ -88,7 +88,7 @@ class GpuIdleTime:
 
 
 class GpuUsage:
-    """Aggregates the readings of every GPU, by UUID. ``idle`` is the time of :meth:`add_idle`."""
+    """Aggregates the readings of every GPU, by UUID."""
 
     def __init__(self, interval_ns: int) -> None:
         self._interval_ns = interval_ns
@@ -99,7 +99,7 @@ class GpuUsage:
         self._unattributed_xids: dict[int, None] = {}
         self._present: frozenset[str] = frozenset()
         self._step_ns = 0
-        self.idle = GpuIdleTime(_IDLE_SPANS)
+        self._idle = GpuIdleTime(_IDLE_SPANS)
         self.readings = 0
 
     def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
@@ -132,7 +132,11 @@ class GpuUsage:
             and self._read_ns is not None
             and all(gpu.facts.uuid in self._present and gpu.last.utilization_percent == 0 for gpu in selected)
         ):
-            self.idle.add(self._read_ns - self._step_ns, self._read_ns)
+            self._idle.add(self._read_ns - self._step_ns, self._read_ns)
+
+    def idle_ns(self, start_ns: int, end_ns: int) -> int:
+        """For how long all GPUs of :meth:`add_idle` were idle between two moments of the last minutes."""
+        return self._idle.between(start_ns, end_ns)
 
     def begin_run(self, run: str, started_ns: int) -> None:
         """Leave out the idle time before this moment (monotonic) from the run's. Only the first call counts.

@@ -5,10 +5,9 @@ from botocore.exceptions import ClientError, ParamValidationError
 from botocore.parsers import ResponseParserError
 
 from profiler.aws_account.aws_errors import aws_errors
-from profiler.core.ecs_terms import LogStream
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.batch_report import EcsDefinitions
-from profiler.sinks import TransientFailure
+from profiler.sinks import LogTarget, TransientFailure
 from profiler.sinks.logs_client import failure_of
 
 THROTTLED = ("ThrottlingException", "EC2ThrottledException", "KMSThrottling", "TooManyRequestsException", "SlowDown")
@@ -23,7 +22,7 @@ def test_a_throttled_call_is_known_to_commands_to_the_forwarder_and_to_the_monit
     assert str(error.value) == (
         f"The list is unknown: AWS returned {code} (Rate exceeded), because there are too many calls: wait a minute."
     )
-    assert isinstance(failure_of(throttled, LogStream(group="/ecs/a", stream="s")), TransientFailure)
+    assert isinstance(failure_of(throttled, LogTarget(group="/ecs/a", stream="s")), TransientFailure)
     answers: list[object] = [throttled, {"taskDefinition": {"family": "etl"}}]
 
     class Ecs:

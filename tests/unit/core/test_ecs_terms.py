@@ -8,7 +8,7 @@ import pytest
 from msgspec import Struct
 
 from profiler.core.container_roles import TaskContainer, container_roles
-from profiler.core.ecs_terms import AwslogsTarget, LogStream, awslogs_target
+from profiler.core.ecs_terms import AwslogsTarget, awslogs_target
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.batch_report import TaskContainers, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
@@ -17,6 +17,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, 
 from profiler.record.record_model import Container, Record
 from profiler.record.task_end import EventContainer, StoppedTask
 from profiler.settings import TaskSettings
+from profiler.sinks import LogTarget
 from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
 from tests.sidecars import INJECTED, ROUTER, SIDECARS, XRAY
 
@@ -41,7 +42,7 @@ def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(option
     container = ContainerMetadata(name="batch", log_driver="awslogs", log_options=options)
     task = TaskMetadata(arn=ARN, containers=(container,))
     settings = TaskSettings()
-    assert log_target(container, task, settings, None) == LogStream(
+    assert log_target(container, task, settings, None) == LogTarget(
         group="/ecs/jobs", stream=stream, region="eu-west-1"
     )
     local = Record(task_id="local", container=Container(name="etl"), status="success")
@@ -53,7 +54,7 @@ def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(option
         "containerDefinitions": [{"name": "batch", "logConfiguration": {"logDriver": "awslogs", "options": options}}]
     }
     found = identify_containers(definition, StoppedTask(arn=ARN)).batch_log
-    assert found == LogStream(group="/ecs/jobs", stream=stream, region="eu-west-1")
+    assert found == LogTarget(group="/ecs/jobs", stream=stream, region="eu-west-1")
 
 
 class Seen(Struct, frozen=True, kw_only=True):

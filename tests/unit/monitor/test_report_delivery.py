@@ -1,17 +1,16 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import LogStream
 from profiler.monitor.report_delivery import Delivery, OwnStream, UploadResult, log_target, report_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Container, Record, Report, Series, decode
 from profiler.settings import TaskSettings
-from profiler.sinks import DeliveryFailure
+from profiler.sinks import DeliveryFailure, LogTarget
 from tests.fakes import FakeCall, FakeCalls, FakeClock, FakeLog, FakeLogsSink, FakeStdout
 
-TARGET = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
+TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 TASK = TaskMetadata(arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123")
 AWSLOGS = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/batch/0123"}
 SETTINGS = TaskSettings(aws_region="us-west-2")
@@ -89,7 +88,7 @@ def test_a_put_that_fails_later_is_printed_when_it_has_failed() -> None:
     ],
 )
 def test_without_time_or_a_stream_the_line_is_printed_without_a_call(
-    target: LogStream | DeliveryFailure, seconds: float, said: str
+    target: LogTarget | DeliveryFailure, seconds: float, said: str
 ) -> None:
     parts = Parts()
     parts.delivery.deliver(b"line", target, seconds, b"stacks")
@@ -119,7 +118,7 @@ def settings(**fields: object) -> TaskSettings:
 
 OWN_LOG = {"awslogs-group": "/ecs/own", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/task-monitor/0123"}
 PREFIX_ALONE = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
-BATCHS = LogStream(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
+BATCHS = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
 UNKNOWN = "set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM."
 
 
@@ -135,7 +134,7 @@ def with_monitor(**options: str) -> TaskMetadata:
         (
             container(AWSLOGS),
             settings(log_group="/mine", log_stream="s"),
-            LogStream(group="/mine", stream="s", region="us-west-2"),
+            LogTarget(group="/mine", stream="s", region="us-west-2"),
         ),
         # As the agent does.
         (container(PREFIX_ALONE), SETTINGS, replace(BATCHS, region="us-west-2")),
@@ -143,7 +142,7 @@ def with_monitor(**options: str) -> TaskMetadata:
         (
             container(),
             settings(log_group="/mine", log_stream="s", aws_region=None),
-            LogStream(group="/mine", stream="s", region="us-east-1"),
+            LogTarget(group="/mine", stream="s", region="us-east-1"),
         ),
         (container(driver=None), SETTINGS, UNKNOWN),
         (container(AWSLOGS, "awsfirelens"), SETTINGS, UNKNOWN),
@@ -157,10 +156,10 @@ def with_monitor(**options: str) -> TaskMetadata:
     ],
 )
 def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_options(
-    batch: ContainerMetadata, given: TaskSettings, target: LogStream | str
+    batch: ContainerMetadata, given: TaskSettings, target: LogTarget | str
 ) -> None:
     found = log_target(batch, TASK, given, None)
-    if isinstance(target, LogStream):
+    if isinstance(target, LogTarget):
         assert found == target
     else:
         assert isinstance(found, DeliveryFailure)
@@ -178,7 +177,7 @@ def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_t
         (with_monitor(**{"awslogs-group": AWSLOGS["awslogs-group"]}), settings(), None),
         (with_monitor(), settings(log_group="/ecs/own"), ContainerMetadata(name="watcher")),  # it is another one
     ):
-        assert isinstance(log_target(container(AWSLOGS), task, given, own), LogStream)
+        assert isinstance(log_target(container(AWSLOGS), task, given, own), LogTarget)
 
 
 PRINTED = settings(report_stream="monitor")

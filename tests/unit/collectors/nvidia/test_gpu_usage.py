@@ -139,9 +139,9 @@ def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
             samples.append(GpuSample(facts=other, utilization_percent=second_percent))
         usage.add(DriverReading(samples=tuple(samples)), seconds(second), START_NS)
         usage.add_idle(None)
-    assert usage.idle.between(0, seconds(10)) == seconds(1 + 1)
-    assert usage.idle.between(seconds(0.5), seconds(2.25)) == seconds(0.5 + 0.25)
-    assert usage.idle.between(seconds(3), seconds(10)) == 0
+    assert usage.idle_ns(0, seconds(10)) == seconds(1 + 1)
+    assert usage.idle_ns(seconds(0.5), seconds(2.25)) == seconds(0.5 + 0.25)
+    assert usage.idle_ns(seconds(3), seconds(10)) == 0
 
 
 @given(
