@@ -100,7 +100,6 @@ def change_text(data: bytes, source_name: str, change: ChangeDefinition) -> Chan
     editor = TextEditor(
         text=source.text,
         style=style_of(source.text, source.root, is_yaml=source.is_yaml),
-        is_function=_is_function if source.is_template else lambda _: False,
         keeps_types=source.is_template,
     )
     names = _TEMPLATE_NAMES if source.is_template else Names()
