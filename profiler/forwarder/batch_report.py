@@ -14,12 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled
+from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import mapping, mappings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, ThrottledError
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import CHECKPOINT, Cost, Report
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
-from profiler.sinks import LogTarget
 
 if TYPE_CHECKING:  # forward_logs imports this module for ReportLine, and identifies no containers
     from profiler.core.container_roles import ContainerRoles

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from profiler.core.ecs_terms import LogTarget
 from profiler.forwarder import documents
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.documents import Document, Fields
@@ -14,7 +15,6 @@ from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.record_model import Container, Metrics, Record, Report, TaskSize
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask
-from profiler.sinks import LogTarget
 
 _MAX_REQUEST_SECONDS = 5.0
 

@@ -12,13 +12,12 @@ from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import cluster_name
+from profiler.core.ecs_terms import LogTarget, cluster_name
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.task_end import StoppedTask
-from profiler.sinks import LogTarget
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
 """The id of the dashboard "Task run" in Kibana."""

@@ -33,7 +33,6 @@ SHARED_PATTERNS = (
     "profiler/forwarder/**/*.py",
     "profiler/record/*.py",
     "profiler/schedules/*.py",
-    "profiler/sinks/__init__.py",
     "profiler/sizing/__init__.py",
     "profiler/sizing/fargate_sizes.py",
     "profiler/sizing/prices.py",

@@ -6,13 +6,13 @@ from typing import Literal, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_stopped_task
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
 from profiler.record.task_end import Outcome, StoppedTask
-from profiler.sinks import LogTarget
 
 _S = TypeVar("_S", bound=Struct)
 ChannelKind = Literal["success", "failure"]
