@@ -21,8 +21,8 @@ import msgspec
 from msgspec import Struct
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from profiler.collectors.processes.container_processes import ContainerProcesses
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
-from profiler.collectors.processes.process_reader import ContainerProcesses
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills

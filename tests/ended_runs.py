@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import LogStream, ReportLine
+from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.notifications.notification import EndedTask, Notification, UnusualMeasure
 from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
 from profiler.record import record_model as model
@@ -17,6 +17,7 @@ from profiler.record.notice_model import (
     ScheduleNoticeLine,
 )
 from profiler.record.task_end import Outcome, StoppedTask
+from profiler.sinks import LogTarget
 
 KIBANA = "https://kibana.example.com/s/ops"
 TASK = StoppedTask(
@@ -46,7 +47,7 @@ def report_line(record: model.Record, kind: model.RecordType = "task.report") ->
     return ReportLine(model.Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
 
 
-LOG = LogStream(group="/ecs/jobs", stream="ecs/batch/0123")
+LOG = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123")
 NOTICE = EndedTask(
     task=TASK,
     outcome=Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),

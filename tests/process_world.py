@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.collectors.collector import with_collected
+from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
-from profiler.collectors.processes.process_reader import ProcessSnapshot
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter

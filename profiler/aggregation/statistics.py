@@ -150,17 +150,20 @@ class MeanAndMaximum:
 class MonotonicCounter:
     """The total of a counter that only grows; a value below the last one means that it was reset to 0 in between."""
 
-    __slots__ = ("_before_reset", "_last")
+    __slots__ = ("_before_reset", "_last", "increase")
 
     def __init__(self) -> None:
+        self.increase: int | None = None  # since the first value
         self._before_reset = 0
         self._last: int | None = None
 
     def add(self, value: int) -> int | None:
         """Add the counter's next value; returns the increase since the last one (None for the first)."""
         growth = self.growth(value)
-        if self._last is not None and value < self._last:
-            self.restart()
+        if growth is not None:
+            self.increase = growth + (self.increase or 0)
+            if value < (self._last or 0):
+                self.restart()
         self._last = value
         return growth
 

@@ -83,7 +83,6 @@ class RecentWaits(Struct):
     _spans: list[_Span] = field(default_factory=list)
 
     def add(self, start_ns: int, end_ns: int, waits: Mapping[Wait, int]) -> None:
-        """Add the time that each wait took of a step."""
         spans = self._spans
         if not spans or end_ns - spans[-1].start_ns > _MIN_SPAN_NS:
             spans.append(_Span(start_ns, end_ns))

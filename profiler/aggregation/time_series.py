@@ -22,7 +22,6 @@ _MAX_FINE_STEPS = 120
 _MEMORY_COLUMN = "memory_used_mb"
 _COLUMNS = ("vcpu_used", _MEMORY_COLUMN, "gpu_utilization_percent", "neuron_utilization_percent", "cpu_wait")
 _Cell = TypeVar("_Cell")
-_Number = TypeVar("_Number", int, float)
 # (nanoseconds on a CPU or waiting for one, nanoseconds covered), or (sum, number of readings).
 _Sum: TypeAlias = tuple[float, int]
 
@@ -47,10 +46,6 @@ class DeviceReadings(Struct):
 
 def _add(first: _Sum, second: _Sum) -> _Sum:
     return first[0] + second[0], first[1] + second[1]
-
-
-def _largest(first: _Number | None, second: _Number | None) -> _Number | None:
-    return second if first is None or (second is not None and second > first) else first
 
 
 class _Column(Struct, Generic[_Cell]):
@@ -86,9 +81,9 @@ class RunSeries:
             self.step_ns //= 2
         self._capacity = 2 * points
         self.cpu: _Column[_Sum] = _Column((0, 0), _add)  # with the time that it was measured for
-        self.memory: _Column[int | None] = _Column(None, _largest)
+        self.memory: _Column[int | None] = _Column(None, max_known)
         self._gpu: _Column[_Sum] = _Column((0.0, 0), _add)
-        self._gpus_memory: _Column[float | None] = _Column(None, _largest)
+        self._gpus_memory: _Column[float | None] = _Column(None, max_known)
         self._neuron: _Column[_Sum] = _Column((0.0, 0), _add)
         self._read: _Column[int | None] = _Column(None, sum_known)
         self._written: _Column[int | None] = _Column(None, sum_known)

@@ -60,7 +60,6 @@ class TaskDefinitions:
         return self._described.content
 
     def register(self, definition: Mapping[str, object]) -> str:
-        """Register a revision and return its ARN."""
         with aws_errors("No revision was registered", "ecs:RegisterTaskDefinition, ecs:TagResource and iam:PassRole"):
             response = self._client.register_task_definition(**definition)
         return str(response["taskDefinition"]["taskDefinitionArn"])

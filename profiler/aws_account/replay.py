@@ -51,7 +51,6 @@ class ReplayProgressFile(Struct, frozen=True):
         return earlier.done_until_ms if is_of_this_time else self.start_ms
 
     def save(self, done_until_ms: int) -> None:
-        """Store the progress. The file is replaced atomically."""
         new_file = self.path.with_suffix(".new")
         new_file.write_bytes(msgspec.json.encode(_SavedProgress(self.start_ms, done_until_ms)))
         new_file.replace(self.path)

@@ -1,11 +1,10 @@
 """Time: the clock that is passed in everywhere, and what is built on it.
 
-A :class:`Ticker` places ticks on a fixed grid of the monotonic clock. A :class:`DutyCycle` and a :class:`CpuBudget`
-limit expensive work to a share of the time. A :class:`ClockJumpDetector` detects that the wall clock was set.
+A :class:`Ticker` places ticks on a fixed grid of the monotonic clock. A :class:`CpuBudget` limits expensive work to a
+share of the time. A :class:`ClockJumpDetector` detects that the wall clock was set.
 """
 
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -67,56 +66,30 @@ class Ticker(Struct):
         return (self._start_ns + following * self._interval_ns - now_ns) / NS_PER_SECOND
 
 
-class DutyCycle(Struct):
-    """Limits repeated work to a share of the time: after work of cost c, it pauses for c ÷ ``max_share``."""
+class CpuBudget(Struct):
+    """Limits repeated work to a share of the time: after work of cost c, it pauses for c ÷ ``max_share``.
 
-    _max_share: float
-    _due_ns: int = 0
-
-    def is_due(self, now_ns: int) -> bool:
-        return now_ns >= self._due_ns
-
-    def add_cost(self, cost_ns: int, now_ns: int) -> None:
-        self._due_ns = now_ns + round(cost_ns / self._max_share)
-
-
-class CpuBudget:
-    """Limits work to a share of a core: a piece may begin when the CPU time of those before has accrued again.
-
-    At most ``advance_ns`` accrue, and a third of it is there at the start. ``cpu_ns`` is the calling thread's CPU time.
-    A piece that is not urgent leaves enough for another one.
+    Without work, at most ``advance_ns`` accrue, and a third of it is there at the start. Work that is not urgent leaves
+    enough for a piece like the last one.
     """
 
-    def __init__(
-        self, max_share: float, advance_ns: int, monotonic_ns: Callable[[], int], cpu_ns: Callable[[], int]
-    ) -> None:
-        self._max_share = max_share
-        self._advance_ns = advance_ns
-        self._monotonic_ns = monotonic_ns
-        self._cpu_ns = cpu_ns
-        self._left_ns = advance_ns / 3
-        self._last_cost_ns = self.used_ns = 0
-        self._began_ns: int | None = None
-        self._counted_ns: int | None = None
+    _max_share: float
+    _advance_ns: int = 0
+    _due_ns: int | None = None
+    _last_cost_ns: int = 0
 
-    def begin(self, *, is_urgent: bool = True) -> bool:
-        """Begin a piece of work, if that is allowed now."""
-        now_ns = self._monotonic_ns()
-        passed_ns = now_ns - (now_ns if self._counted_ns is None else self._counted_ns)
-        self._left_ns = min(self._left_ns + passed_ns * self._max_share, self._advance_ns)
-        self._counted_ns = now_ns
-        if self._left_ns < (0 if is_urgent else self._last_cost_ns):
-            return False
-        self._began_ns = self._cpu_ns()
-        return True
+    def allows(self, now_ns: int, *, is_urgent: bool = True) -> bool:
+        return self._left_ns(now_ns) >= (0 if is_urgent else self._last_cost_ns)
 
-    def end(self) -> None:
-        """End the piece of work."""
-        if self._began_ns is not None:
-            self._last_cost_ns = self._cpu_ns() - self._began_ns
-            self._left_ns -= self._last_cost_ns
-            self.used_ns += self._last_cost_ns
-            self._began_ns = None
+    def add_cost(self, cost_ns: int, now_ns: int) -> None:
+        """Add work that began at ``now_ns``."""
+        self._due_ns = now_ns + round((cost_ns - max(self._left_ns(now_ns), 0)) / self._max_share)
+        self._last_cost_ns = cost_ns
+
+    def _left_ns(self, now_ns: int) -> float:
+        if self._due_ns is None:
+            return self._advance_ns / 3
+        return min((now_ns - self._due_ns) * self._max_share, self._advance_ns)
 
 
 class ClockJumpDetector(Struct):

@@ -72,7 +72,6 @@ class ContainerRoles(Struct, frozen=True, kw_only=True):
 
     @property
     def batch(self) -> str | None:
-        """The batch; None if several containers could be the batch, or none."""
         return self.candidates[0] if len(self.candidates) == 1 else None
 
 

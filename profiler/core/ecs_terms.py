@@ -32,6 +32,14 @@ class AwslogsTarget(Struct, frozen=True, kw_only=True):
     region: str | None = None
 
 
+class LogTarget(Struct, frozen=True, kw_only=True):
+    """A log stream. With ``region`` None, boto3 determines the region (AWS_REGION)."""
+
+    group: str
+    stream: str
+    region: str | None = None
+
+
 def task_id(arn: str | None) -> str:
     """Return the last part of a task's ARN: ``task/CLUSTER/ID``, in old accounts ``task/ID``."""
     return (arn or "unknown").rsplit("/", 1)[-1]

@@ -110,7 +110,6 @@ class WakeEvent:
         os.eventfd_write(self.descriptor, 1)
 
     def clear(self) -> None:
-        """Reset the event, so that the next wait lasts."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)
 

@@ -14,13 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled
+from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import mapping, mappings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, ThrottledError
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import CHECKPOINT, Cost, Report
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
 
-if TYPE_CHECKING:  # forward_logs imports this module for LogStream, and identifies no containers
+if TYPE_CHECKING:  # forward_logs imports this module for ReportLine, and identifies no containers
     from profiler.core.container_roles import ContainerRoles
 
 # Reserved at the end of an invocation for the document and the notice; at most half of the time that is left.
@@ -38,14 +39,6 @@ _UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"}
 _UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
 
 
-class LogStream(Struct, frozen=True, kw_only=True):
-    """A log stream; ``region`` None: the function's region."""
-
-    group: str
-    stream: str
-    region: str | None = None
-
-
 class TaskContainers(Struct, frozen=True, kw_only=True):
     """The names of the batch and the monitor, None where unknown, and the known log streams by container.
 
@@ -61,17 +54,17 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
     reported: tuple[str, ...] = ()
     default: str | None = None
     prints_report: bool = False
-    logs: Mapping[str, LogStream] = {}
+    logs: Mapping[str, LogTarget] = {}
 
     @property
-    def batch_log(self) -> LogStream | None:
+    def batch_log(self) -> LogTarget | None:
         return self.logs.get(self.batch or "")
 
     @property
-    def monitor_log(self) -> LogStream | None:
+    def monitor_log(self) -> LogTarget | None:
         return self.logs.get(self.monitor or "")
 
-    def log_of(self, line: "ReportLine | None") -> LogStream | None:
+    def log_of(self, line: "ReportLine | None") -> LogTarget | None:
         """The log stream that has this report or checkpoint."""
         is_printed = line is not None and (self.prints_report or not line.is_final)
         return (self.monitor_log if is_printed else None) or self.batch_log
@@ -96,7 +89,7 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
         default=next(iter(roles.candidates), None),
         prints_report=any(one.name == roles.monitor and not needs_put(one.environment) for one in containers),
         logs={
-            name: LogStream(group=target.group, stream=target.stream, region=target.region)
+            name: LogTarget(group=target.group, stream=target.stream, region=target.region)
             for name, target in targets.items()
             if target.group is not None and target.stream is not None
         },
@@ -151,7 +144,7 @@ class ReportFinder(Struct):
     Every method raises DeliveryError if a stream cannot be read.
     """
 
-    newest_pages: Callable[[LogStream], Iterator[Sequence[str]]]
+    newest_pages: Callable[[LogTarget], Iterator[Sequence[str]]]
     budget: InvocationTime
     task_id: str
     container: str | None
@@ -161,12 +154,12 @@ class ReportFinder(Struct):
     # The wait is over when the invocation has these seconds left.
     _end_seconds: float = math.inf
     _wait_seconds: float = 0
-    _lines: dict[LogStream, Sequence[str]] = {}
+    _lines: dict[LogTarget, Sequence[str]] = {}
     _checkpoint: ReportLine | None = None
 
     def find(
         self,
-        streams: Sequence[LogStream],
+        streams: Sequence[LogTarget],
         wait_seconds: float,
         *,
         is_expected: bool = True,
@@ -204,7 +197,7 @@ class ReportFinder(Struct):
                 return report
             pause_seconds *= _PAUSE_GROWTH
 
-    def _look(self, streams: Sequence[LogStream]) -> ReportLine | None:
+    def _look(self, streams: Sequence[LogTarget]) -> ReportLine | None:
         """Look for the report in each stream, and keep the last checkpoint."""
         for stream in streams:
             found = [one for one in self._reports(stream) if self.container in (None, one.report.record.container.name)]
@@ -222,26 +215,26 @@ class ReportFinder(Struct):
         self.budget.sleep(min(seconds, left_seconds) * (0.5 + self.budget.jitter() / 2))
         return True
 
-    def task_cost(self, streams: Iterable[LogStream]) -> Cost | None:
+    def task_cost(self, streams: Iterable[LogTarget]) -> Cost | None:
         """Return the cost of the task from the report of any of its containers; None if no stream has one."""
         reports = (line.report.record for stream in streams for line in self._reports(stream) if line.is_final)
         return next((record.cost for record in reports if record.cost is not None), None)
 
-    def last_lines(self, stream: LogStream | None, count: int) -> tuple[str, ...]:
+    def last_lines(self, stream: LogTarget | None, count: int) -> tuple[str, ...]:
         """Return the newest lines of a stream without Task Profiler's own, the newest last."""
         if stream is None or count < 1:
             return ()
         lines = (text for text in self._lines.get(stream) or self._read(stream) if not _is_profiler_line(text))
         return tuple(islice(lines, count))[::-1]
 
-    def _reports(self, stream: LogStream) -> Iterator[ReportLine]:
+    def _reports(self, stream: LogTarget) -> Iterator[ReportLine]:
         """The reports and checkpoints of the task's containers, the newest one first."""
         for text in self._read(stream):
             report = read_line(text)
             if isinstance(report, Report) and report.record.task_id == self.task_id:
                 yield ReportLine(report, text)
 
-    def _read(self, stream: LogStream) -> Sequence[str]:
+    def _read(self, stream: LogTarget) -> Sequence[str]:
         """The newest lines. A first read that failed is repeated until the wait is over; another one is left out.
 
         Pages are read while there is time for one that takes as long as the slowest one so far.
@@ -312,7 +305,7 @@ class CloudWatchTail(Struct, frozen=True):
     client_for: Callable[[str | None], Any]
     warn: Callable[[str], None]
 
-    def newest(self, stream: LogStream) -> Iterator[Sequence[str]]:
+    def newest(self, stream: LogTarget) -> Iterator[Sequence[str]]:
         """See ``ReportFinder``. A warning contains the name of a stream that cannot be read."""
         token: str | None = None
         left = _NEWEST_LINES
@@ -326,7 +319,7 @@ class CloudWatchTail(Struct, frozen=True):
                 return
             token = page["nextBackwardToken"]
 
-    def _page(self, stream: LogStream, token: str | None) -> Mapping[str, Any]:
+    def _page(self, stream: LogTarget, token: str | None) -> Mapping[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError  # as above
 
         position = {} if token is None else {"nextToken": token}

@@ -71,7 +71,6 @@ class Document(Struct, frozen=True, kw_only=True):
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
-        """The fields of a new document."""
         return self.fields if self.upsert is None else self.upsert
 
 

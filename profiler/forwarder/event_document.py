@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from profiler.core.ecs_terms import LogTarget
 from profiler.forwarder import documents
-from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, LogStream, ReportLine
+from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.documents import Document, Fields
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
@@ -25,7 +26,7 @@ def event_documents(
     report_line: ReportLine | None,
     settings: ForwarderSettings,
     *,
-    log: LogStream | None = None,
+    log: LogTarget | None = None,
     retry: MemoryRetry | None = None,
 ) -> tuple[Document, ...]:
     """The documents to write for a stopped task; none without a batch container, or without any time of the task.
@@ -92,7 +93,7 @@ def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
     )
 
 
-def event_record(task: StoppedTask, batch: EventContainer | None, log: LogStream | None) -> Record:
+def event_record(task: StoppedTask, batch: EventContainer | None, log: LogTarget | None) -> Record:
     """The event's data as a record, without the end that it tells."""
     batch = batch or EventContainer(name="")
     return Record(

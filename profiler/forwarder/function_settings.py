@@ -27,8 +27,7 @@ Engine = Literal["elasticsearch", "opensearch"]
 # The subjects that NOTIFY selects: ended tasks by their outcome, and notices of tasks that run.
 Subject = Literal["success", "failure", "running"]
 
-_SUBJECTS: Mapping[str, Subject] = {"success": "success", "failure": "failure", "running": "running"}
-ALL_SUBJECTS = frozenset(_SUBJECTS.values())
+ALL_SUBJECTS: frozenset[Subject] = frozenset(("success", "failure", "running"))
 _DEFAULT_WAIT_SECONDS = 20.0
 DEFAULT_GRACE_MINUTES = 15
 _DEFAULT_RETRY_MEMORY_MB = 61_440
@@ -64,7 +63,6 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
     @property
     def basic(self) -> tuple[str, str] | None:
-        """User name and password."""
         return None if self.username is None or self.password is None else (self.username, self.password)
 
     def __repr__(self) -> str:
@@ -89,7 +87,6 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
     kibana_url: str | None = None
 
     def index(self, kind: IndexKind, moment: datetime) -> str:
-        """The name of the index for a document of this kind and moment (UTC)."""
         return index_name(kind, moment, prefix=self.index_prefix, period=self.index_period)
 
 
@@ -168,9 +165,9 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _subjects(words: Sequence[str]) -> frozenset[Subject]:
     named = {word.lower() for word in words}
-    if not named <= {"all", *_SUBJECTS}:
+    if not named <= {"all", *ALL_SUBJECTS}:
         raise SettingsError("NOTIFY must be all, or a list of success, failure and running, separated by commas.")
-    return ALL_SUBJECTS if "all" in named or not named else frozenset(_SUBJECTS[word] for word in named)
+    return ALL_SUBJECTS if "all" in named or not named else frozenset(one for one in ALL_SUBJECTS if one in named)
 
 
 def _boolean(environment: Mapping[str, str], name: str) -> bool:

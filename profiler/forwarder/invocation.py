@@ -63,7 +63,6 @@ class SearchClusterError(DeliveryError):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the same request can succeed later."""
         return self.status in {None, 429, 502, 503, 504}
 
     @property
@@ -166,5 +165,4 @@ class RetryBackoff(Struct):
         return True
 
     def reset(self) -> None:
-        """Start with the shortest pause again, after an attempt that succeeded."""
         self._failures = 0

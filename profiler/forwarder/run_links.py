@@ -12,10 +12,9 @@ from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import cluster_name
+from profiler.core.ecs_terms import LogTarget, cluster_name
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
-from profiler.forwarder.batch_report import LogStream
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.task_end import StoppedTask
@@ -41,7 +40,6 @@ class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     kibana: str | None = None
 
     def document_fields(self) -> dict[str, str | None]:
-        """The same addresses by the names of a document's fields."""
         return {"run": self.kibana, "logs": self.log_stream, "task": self.ecs_task}
 
 
@@ -66,7 +64,7 @@ def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -
     )
 
 
-def links_of_stopped_task(task: StoppedTask, log: LogStream | None, kibana_url: str | None) -> RunLinks:
+def links_of_stopped_task(task: StoppedTask, log: LogTarget | None, kibana_url: str | None) -> RunLinks:
     """The addresses of a run that left no report."""
     ended = task.execution_stopped_at or task.stopped_at
     return RunLinks(

@@ -235,8 +235,8 @@ class CommandSampler:
     ) -> None:
         monotonic_ns = prepared.clock.monotonic_ns
         self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns)
-        self._budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS, monotonic_ns, cpu_ns)
-        self._shares = MemoryShares(self._budget, os.sysconf("SC_PAGE_SIZE"))
+        budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS)
+        self._shares = MemoryShares(budget, os.sysconf("SC_PAGE_SIZE"), monotonic_ns, cpu_ns)
         self._bound_bytes = self._unsure_bound_bytes = 0
         self._quick_memory = QuickMemory(os.getpid(), unrelated)
         self._quick_peak_bytes: int | None = None
@@ -263,7 +263,7 @@ class CommandSampler:
 
     def take_pages_cpu_ns(self) -> int:
         """The CPU time that reading pages has taken since the last call; it has its own limit."""
-        used_ns, self._budget.used_ns = self._budget.used_ns, 0
+        used_ns, self._shares.used_cpu_ns = self._shares.used_cpu_ns, 0
         return used_ns
 
     @property

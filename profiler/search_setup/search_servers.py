@@ -38,7 +38,6 @@ class DashboardsServer(ClusterServer):
     """Kibana or OpenSearch Dashboards. Each method raises TaskProfilerError if there is no response."""
 
     def status(self) -> ServerResponse:
-        """The state and the version of the server."""
         return self._send("GET", "/api/status")
 
     def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
@@ -47,7 +46,6 @@ class DashboardsServer(ClusterServer):
         return self._post("/api/saved_objects/_import?overwrite=true", files=files)
 
     def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
-        """Read the saved objects with these types and ids."""
         wanted = [{"type": kind, "id": identity} for kind, identity in objects]
         return self._post("/api/saved_objects/_bulk_get", json=wanted)
 

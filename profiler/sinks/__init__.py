@@ -2,13 +2,9 @@
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import LogTarget
 
-class LogTarget(Struct, frozen=True, kw_only=True):
-    """A log stream. With ``region`` None, boto3 determines the region (AWS_REGION)."""
-
-    group: str
-    stream: str
-    region: str | None = None
+__all__ = ("DeliveryFailure", "LogTarget", "TransientFailure")
 
 
 class DeliveryFailure(Struct, frozen=True):

@@ -70,9 +70,8 @@ def _hcl(value: object, indent: str) -> str:
 
 def _cloudformation(request: ContainerRequest) -> str:
     """An item of ContainerDefinitions, in YAML."""
-    style = TextStyle(is_yaml=True, functions={STACK_REGION.written: STACK_REGION})
-    container = pascal_case(monitor_container(request, default_region=STACK_REGION.written))
-    return style.block([container], "") + "\n"
+    container = pascal_case(monitor_container(request, default_region=STACK_REGION))
+    return TextStyle(is_yaml=True).block([container], "") + "\n"
 
 
 def pascal_case(value: object) -> object:

@@ -43,7 +43,6 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """The tags by their keys."""
         return tags_of(self.definition.get("tags"))
 
 

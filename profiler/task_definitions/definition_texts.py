@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
@@ -60,7 +59,7 @@ class _Place(Struct, frozen=True, kw_only=True):
         if not self.logical_id:
             return change(self.definition, None, None)
         try:
-            return change(self.definition, None, STACK_REGION.written)
+            return change(self.definition, None, STACK_REGION)
         except TaskProfilerError as error:
             raise TaskProfilerError(f"{self.logical_id}: {error}") from error
 
@@ -73,7 +72,6 @@ class _Source(Struct, frozen=True, kw_only=True):
     is_yaml: bool
     is_template: bool
     places: tuple[_Place, ...]
-    functions: Mapping[str, Function]
     rest: object
 
 
@@ -99,11 +97,9 @@ def change_text(data: bytes, source_name: str, change: ChangeDefinition) -> Chan
         before, after = (f"{style.lines(one, '')}\n".encode() for one in (document.definition, changed.definition))
         return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
     source = _read(data, source_name)
-    style = style_of(source.text, source.root, is_yaml=source.is_yaml)
     editor = TextEditor(
         text=source.text,
-        style=replace(style, functions=source.functions),
-        is_function=_is_function if source.is_template else lambda _: False,
+        style=style_of(source.text, source.root, is_yaml=source.is_yaml),
         keeps_types=source.is_template,
     )
     names = _TEMPLATE_NAMES if source.is_template else Names()
@@ -127,22 +123,19 @@ def _check(source: _Source, wanted: list[object], after: bytes, source_name: str
         changed = _read(after, source_name)
     except TaskProfilerError:
         changed = None
-    known = source.functions
-    found = None if changed is None else [_comparable(place.definition, known) for place in changed.places]
-    if changed is None or found != [_comparable(one, known) for one in wanted] or changed.rest != source.rest:
+    found = None if changed is None else [_comparable(place.definition) for place in changed.places]
+    if changed is None or found != list(map(_comparable, wanted)) or changed.rest != source.rest:
         raise TaskProfilerError(
             f"{source_name} was not changed, because its form (such as an anchor that is used elsewhere, too) does not "
             "allow to change the definition alone: change it by hand."
         )
 
 
-def _comparable(value: object, functions: Mapping[str, Function]) -> object:
+def _comparable(value: object) -> object:
     """The value without the functions in lists, which no change removes."""
     if isinstance(value, dict):
-        return {name: _comparable(item, functions) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_comparable(item, functions) for item in value if not (isinstance(item, str) and item in functions)]
-    return value
+        return {name: _comparable(item) for name, item in value.items()}
+    return [_comparable(item) for item in value if not isinstance(item, Function)] if isinstance(value, list) else value
 
 
 def _response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
@@ -161,24 +154,18 @@ def _read(data: bytes, source_name: str) -> _Source:
     is_yaml = not _JSON.match(data)
     text = decoded(data, source_name)
     root = yaml_tree(text, source_name) if is_yaml else json_tree(text)
-    functions: dict[str, Function] = {}
     if "containerDefinitions" in root.members:
-        definition = mapping(_view(root, text, functions, is_template=False))
+        definition = mapping(_view(root, text, is_template=False))
         check_definition(definition, source_name)
         place = _Place(node=root, definition=definition)
-        return _Source(
-            text=text, root=root, is_yaml=is_yaml, is_template=False, places=(place,), functions={}, rest=None
-        )
-    functions[STACK_REGION.written] = STACK_REGION
+        return _Source(text=text, root=root, is_yaml=is_yaml, is_template=False, places=(place,), rest=None)
     resources = _task_definitions(root, source_name, "YAML" if is_yaml else "JSON")
-    places = tuple(_resource(logical_id, node, text, functions) for logical_id, node in resources.items())
-    rest = mapping(_view(root, text, {}, is_template=True))
+    places = tuple(_resource(logical_id, node, text) for logical_id, node in resources.items())
+    rest = mapping(_view(root, text, is_template=True))
     for logical_id in resources:
         resource = mapping(mapping(rest[_RESOURCES])[logical_id])
         rest = {**rest, _RESOURCES: {**mapping(rest[_RESOURCES]), logical_id: {**resource, "Properties": None}}}
-    return _Source(
-        text=text, root=root, is_yaml=is_yaml, is_template=True, places=places, functions=functions, rest=rest
-    )
+    return _Source(text=text, root=root, is_yaml=is_yaml, is_template=True, places=places, rest=rest)
 
 
 def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, Node]:
@@ -202,7 +189,7 @@ def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, 
     return found
 
 
-def _resource(logical_id: str, resource: Node, text: str, functions: dict[str, Function]) -> _Place:
+def _resource(logical_id: str, resource: Node, text: str) -> _Place:
     properties = resource.members.get("Properties")
     containers = None if properties is None else properties.members.get(_CONTAINERS)
     if properties is None or containers is None or containers.kind != "sequence" or _is_function(containers):
@@ -210,7 +197,7 @@ def _resource(logical_id: str, resource: Node, text: str, functions: dict[str, F
             f"{logical_id} has no list of ContainerDefinitions, or a function in its place: write the containers as a "
             "list."
         )
-    view = mapping(camel_case(_view(properties, text, functions, is_template=True)))
+    view = mapping(camel_case(_view(properties, text, is_template=True)))
     # Templates may write numbers as texts, and texts as numbers.
     numbered = [_with_numbers(one) if isinstance(one, dict) else one for one in _list(view["containerDefinitions"])]
     sizes = {name: str(view[name]) for name in _TASK_NUMBERS if isinstance(view.get(name), int)}
@@ -237,24 +224,21 @@ def _is_function(node: Node) -> bool:
     return key == "Ref" or key.startswith("Fn::")
 
 
-def _view(node: Node, text: str, functions: dict[str, Function], *, is_template: bool) -> object:
-    """The value of the node; in a template, with texts in place of functions, which are added to ``functions``."""
+def _view(node: Node, text: str, *, is_template: bool) -> object:
+    """The value of the node; in a template, with functions as texts."""
     if is_template and _is_function(node):
         name, written = _flow(node), text[node.start : node.end]
         if node.tag is None and node.children[0].key == "Ref":
             name = f"!Ref {node.children[0].node.scalar}"
         elif node.kind == "scalar":
             name = f"{node.tag} {node.scalar}"
-        value = _view(node, text, {}, is_template=False)
+        value, flow = _view(node, text, is_template=False), _flow(node)
         is_on_one_line = "\n" not in written and not node.is_alias
-        functions.setdefault(
-            name, Function(value=value, written=written if is_on_one_line else _flow(node), flow=_flow(node))
-        )
-        return name
+        return Function.of(name, value, written=written if is_on_one_line else flow, flow=flow)
     if node.kind == "mapping":
-        return {name: _view(item, text, functions, is_template=is_template) for name, item in node.members.items()}
+        return {name: _view(item, text, is_template=is_template) for name, item in node.members.items()}
     if node.kind == "sequence":
-        return [_view(child.node, text, functions, is_template=is_template) for child in node.children]
+        return [_view(child.node, text, is_template=is_template) for child in node.children]
     return node.scalar
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from profiler.core.json_fields import mapping
-from profiler.task_definitions.text_style import TextStyle, column
+from profiler.task_definitions.text_style import Function, TextStyle, column
 from profiler.task_definitions.text_tree import Child, Node
 
 _DASH = re.compile(r"^[ ]*-(?=\s)", re.MULTILINE)
@@ -52,14 +52,10 @@ def with_edits(text: str, edits: Iterable[Edit], start: int = 0, end: int | None
 
 
 class TextEditor(Struct, frozen=True, kw_only=True):
-    """Finds the edits of a text. ``is_function``: whether a value is not known, and belongs to the text alone.
-
-    ``keeps_types``: a number stays a number, and digits in quotes stay in quotes.
-    """
+    """Finds the edits of a text. ``keeps_types``: a number stays a number, and digits in quotes stay in quotes."""
 
     text: str
     style: TextStyle
-    is_function: Callable[[Node], bool] = lambda _: False
     keeps_types: bool = False
 
     def edits(self, node: Node, before: object, after: object, names: Names) -> list[Edit]:
@@ -67,7 +63,7 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         if before == after:
             return []
         found = None
-        if node.children and not (node.is_alias or self.is_function(node)):
+        if node.children and not node.is_alias:
             if isinstance(before, dict) and isinstance(after, dict):
                 found = self._in_mapping(node, before, after, names)
             elif isinstance(before, list) and isinstance(after, list):
@@ -112,7 +108,7 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         kept = [
             child
             for index, child in enumerate(node.children)
-            if index in in_place or (index not in sources and self.is_function(child.node))
+            if index in in_place or (index not in sources and isinstance(before[index], Function))
         ]
         if not kept:
             return None

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -14,23 +14,31 @@ _PLAIN = re.compile(r"[A-Za-z_/][\w/.+@-]*(:+[\w/.+@-]+)*", re.ASCII)
 _WORDS_WITH_A_MEANING = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
 
 
-class Function(Struct, frozen=True, kw_only=True):
-    """An intrinsic function of a template, as JSON, and in YAML as it is written and in brackets."""
+class Function(str):
+    """The text that counts as the value of an intrinsic function, which a changed definition has unchanged.
 
+    ``value`` is the function as JSON, ``written`` and ``flow`` as it is written in YAML, and in brackets.
+    """
+
+    __slots__ = ("flow", "value", "written")
     value: object
     written: str
     flow: str
 
+    @classmethod
+    def of(cls, text: str, value: object, *, written: str, flow: str) -> "Function":
+        function = cls(text)
+        function.value, function.written, function.flow = value, written, flow
+        return function
 
+
+_REGION = "!Ref AWS::Region"
 # The template's reference to the Region of its stack.
-STACK_REGION = Function(value={"Ref": "AWS::Region"}, written="!Ref AWS::Region", flow="!Ref AWS::Region")
+STACK_REGION = Function.of(_REGION, {"Ref": "AWS::Region"}, written=_REGION, flow=_REGION)
 
 
 class TextStyle(Struct, frozen=True, kw_only=True):
-    """The style of a text. ``dash_indent`` is before the dash of an item that belongs to a key, in YAML.
-
-    ``functions`` are written in place of the texts that they have in a definition.
-    """
+    """The style of a text. ``dash_indent`` is before the dash of an item that belongs to a key, in YAML."""
 
     is_yaml: bool = False
     indent: str = INDENT
@@ -39,19 +47,17 @@ class TextStyle(Struct, frozen=True, kw_only=True):
     colon: str = ": "
     newline: str = "\n"
     ascii_only: bool = False
-    functions: Mapping[str, Function] = {}
 
     def one_line(self, value: object) -> str:
-        """The value on one line."""
         if self.is_yaml:
             return self._flow(value) if isinstance(value, dict | list) else self._yaml_scalar(value, in_flow=False)
-        return json.dumps(self._restored(value), separators=(self.comma, self.colon), ensure_ascii=self.ascii_only)
+        return json.dumps(_restored(value), separators=(self.comma, self.colon), ensure_ascii=self.ascii_only)
 
     def lines(self, value: object, margin: str) -> str:
         """The value on as many lines as it needs, which begin with ``margin`` except for the first."""
         if self.is_yaml:
             return self.block(value, margin).replace("\n", self.newline)
-        written = json.dumps(self._restored(value), indent=self.indent, ensure_ascii=self.ascii_only)
+        written = json.dumps(_restored(value), indent=self.indent, ensure_ascii=self.ascii_only)
         return written.replace("\n", self.newline + margin)
 
     def member(self, name: str, written: str) -> str:
@@ -59,7 +65,6 @@ class TextStyle(Struct, frozen=True, kw_only=True):
         return f"{self.one_line(name)}{self.colon}{written}"
 
     def block_member(self, name: str, value: object, margin: str) -> str:
-        """A member of a block of YAML."""
         if isinstance(value, dict | list) and value:
             inner = margin + (self.indent if isinstance(value, dict) else self.dash_indent)
             return f"{self.one_line(name)}:\n{inner}{self.block(value, inner)}"
@@ -84,19 +89,20 @@ class TextStyle(Struct, frozen=True, kw_only=True):
     def _yaml_scalar(self, value: object, *, in_flow: bool) -> str:
         if not isinstance(value, str):
             return json.dumps(value)
-        function = self.functions.get(value)
-        if function is not None:
-            return function.flow if in_flow else function.written
+        if isinstance(value, Function):
+            return value.flow if in_flow else value.written
         if _PLAIN.fullmatch(value) and value.lower() not in _WORDS_WITH_A_MEANING:
             return value
         return "'" + value.replace("'", "''") + "'" if value.isprintable() else json.dumps(value)
 
-    def _restored(self, value: object) -> object:
-        if isinstance(value, str):
-            return self.functions[value].value if value in self.functions else value
-        if isinstance(value, dict):
-            return {name: self._restored(item) for name, item in value.items()}
-        return [self._restored(item) for item in value] if isinstance(value, list) else value
+
+def _restored(value: object) -> object:
+    """The value with functions as JSON."""
+    if isinstance(value, dict):
+        return {name: _restored(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_restored(item) for item in value]
+    return value.value if isinstance(value, Function) else value
 
 
 def style_of(text: str, root: Node, *, is_yaml: bool) -> TextStyle:

@@ -11,13 +11,14 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, LogStream, ReportFinder
+from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, ThrottledError
 from profiler.forwarder.notifications.channels import SlackTarget, read_targets
+from profiler.sinks import LogTarget
 from tests.fakes import FakeInvocationTime
 from tests.lambda_environment import moto_account
 
-PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
+PLACE = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 
 
 @pytest.fixture(autouse=True)

@@ -125,7 +125,6 @@ class StackChanges(Struct):
                 cloudformation.delete_stack(StackName=change_set.stack_id)
 
     def apply(self, change_set: ChangeSet) -> StackState:
-        """Apply a change set and follow it to the end."""
         self._new_events(change_set.stack_id)  # the earlier ones
         with aws_errors(f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"):
             self.open_client("cloudformation").execute_change_set(ChangeSetName=change_set.arn)

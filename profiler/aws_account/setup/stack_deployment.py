@@ -221,7 +221,6 @@ class StackDeployment(Struct, frozen=True):
         return bucket
 
     def describe(self, plan: StackPlan, bucket: CodeBucket) -> Iterator[str]:
-        """Describe the effects of the deployment in sentences."""
         is_new, exists = plan.state.phase == "absent", bucket.exists()
         yield f"would {'use' if exists else 'create'} the bucket {bucket.name}"
         for key in (plan.code_key, plan.template_key):

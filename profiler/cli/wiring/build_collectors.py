@@ -48,8 +48,8 @@ def batch_processes(
     from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of  # `run` has its own collector
 
     def make_collector() -> "ProcessCollector":
+        from profiler.collectors.processes.container_processes import ContainerProcesses
         from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector  # see the docstring
-        from profiler.collectors.processes.process_reader import ContainerProcesses
         from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
         from profiler.readers.linux.followed_process import ProcessExitWaiter
         from profiler.readers.linux.host import memory_of_others

@@ -29,11 +29,7 @@ class NeuronCollector:
         self._log = log
         self._is_required = is_required
         self._reports = 0
-        self._startup_error: str | None = None
-
-    @property
-    def startup_error(self) -> str | None:
-        return self._startup_error
+        self.startup_error: str | None = None
 
     @property
     def has_data(self) -> bool:
@@ -71,7 +67,7 @@ class NeuronCollector:
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
         neuron = self._usage.record(0 if self._source is None else self._source.restarts)
-        warnings = () if self._startup_error is None or self.has_data else (self._startup_error,)
+        warnings = () if self.startup_error is None or self.has_data else (self.startup_error,)
         return RecordPart(
             values={} if neuron is None else {"neuron": neuron},
             source=self.name if self.has_data and not stopped else None,
@@ -96,11 +92,11 @@ class NeuronCollector:
 
     def _check_presence(self, reason: str) -> None:
         if self.has_data:
-            self._startup_error = None
+            self.startup_error = None
         else:
             self._report_missing(reason)
 
     def _report_missing(self, reason: str) -> None:
-        if self._is_required and self._startup_error is None:
-            self._startup_error = f"TASK_PROFILER_NEURON=on, but nothing can be measured ({reason}): {_REQUIREMENTS}"
-            self._log.warning(self._startup_error)
+        if self._is_required and self.startup_error is None:
+            self.startup_error = f"TASK_PROFILER_NEURON=on, but nothing can be measured ({reason}): {_REQUIREMENTS}"
+            self._log.warning(self.startup_error)

@@ -99,7 +99,6 @@ class _NeuronProcess:
         return chunk
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process group."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 

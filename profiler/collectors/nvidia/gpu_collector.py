@@ -152,7 +152,6 @@ class GpuCollector:
             self._usage.take_readings(self._selection_for_all().selectors, into)
 
     def _warnings(self, *, matches_none: bool) -> tuple[str, ...]:
-        """Sentences about missing numbers and their reasons."""
         with self._lock:
             notes = self._usage.notes()
         if self._problem is not None and not self.has_data:

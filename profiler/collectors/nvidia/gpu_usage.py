@@ -197,13 +197,14 @@ class _GpuAggregate:
         self.recent_percent = MeanAndMaximum()
         self.recent_memory_bytes = MeanAndMaximum()
         self._series = {name: TimeWeightedStatistics() for name in (*_SERIES, *_GPM_SERIES)}
-        self._counters: defaultdict[str, _CounterIncrease] = defaultdict(_CounterIncrease)
+        # The driver's counters, which begin at 0 again when the driver is loaded again.
+        self._counters: defaultdict[str, MonotonicCounter] = defaultdict(MonotonicCounter)
         self._amounts: Counter[str] = Counter()
         self._idle = GpuIdleTime(_IDLE_SPANS_OF_A_GPU)
         self._idle_before: dict[str, int] = {}
         self._utilization_observed_ns = 0
         self._memory_size_bytes: int | None = None
-        self._energy_mj = _CounterIncrease()
+        self._energy_mj = MonotonicCounter()
         self._driver_energy_mj: int | None = None
         self._power_joules: float | None = None  # for GPUs before Volta, which have no counter of energy
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS.values(), 0)
@@ -236,8 +237,8 @@ class _GpuAggregate:
         self._amounts.update(sample.amounts)
         for name, value in sample.counters.items():
             self._counters[name].add(value)
-        self._energy_mj.add(sample.energy_millijoules)
         if sample.energy_millijoules is not None:  # 0 right after the driver was loaded again
+            self._energy_mj.add(sample.energy_millijoules)
             self._driver_energy_mj = sample.energy_millijoules
 
     def _add_utilization(self, percent: float, step_ns: int, now_ns: int) -> None:
@@ -280,7 +281,7 @@ class _GpuAggregate:
             memory_used_mb=series["memory_used_bytes"].distribution(per=MIB),
             memory_size_mb=mebibytes(self._memory_size_bytes),
             power_watts=series["power_watts"].distribution(),
-            energy_joules=self._joules(self._energy_mj.total),
+            energy_joules=self._joules(self._energy_mj.increase),
             temperature_celsius=series["temperature_celsius"].distribution(),
             sm_clock_mhz=series["sm_clock_mhz"].distribution(),
             throttle_reasons=throttled if self._throttle_observed_ns else None,
@@ -291,7 +292,7 @@ class _GpuAggregate:
 
     def _totals(self) -> Mapping[str, Any]:
         """By the record's field, since the first reading."""
-        return {**self._amounts, **{name: counter.total for name, counter in self._counters.items()}}
+        return {**self._amounts, **{name: counter.increase for name, counter in self._counters.items()}}
 
     def latest(self) -> LatestGpu:
         throttled = {reason: round(held_ns / NS_PER_SECOND, 6) for reason, held_ns in self._throttled_ns.items()}
@@ -323,15 +324,3 @@ def gpu_idle(gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | N
         gpu_hours=round(sum(gpu.idle_seconds or 0 for gpu in gpus) / _SECONDS_PER_HOUR, 6),
         usd=None if hour_usd is None else round(percent / _PERCENT * hours * hour_usd, 8),
     )
-
-
-class _CounterIncrease:
-    """The increase of a driver counter since its first reading; a reload of the driver resets the counter to 0."""
-
-    def __init__(self) -> None:
-        self._counter = MonotonicCounter()
-        self.total: int | None = None
-
-    def add(self, value: int | None) -> None:
-        if value is not None:
-            self.total = sum_known(self.total, self._counter.add(value))

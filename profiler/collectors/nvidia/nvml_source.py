@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.collectors.nvidia.read_one_gpu import Device, ErrorAction, Failure, Nvml, XidEvents, call_nvml
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
-from profiler.core.clock import Clock, DutyCycle
+from profiler.core.clock import Clock, CpuBudget
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.record.units import MIB
@@ -39,7 +39,7 @@ class _Pair(Struct):
 
     last: Any
     following: Any
-    duty_cycle: DutyCycle
+    budget: CpuBudget
     taken_ns: int | None = None
 
 
@@ -105,7 +105,7 @@ class _GpmReader:
             return pair
         now_ns = self._clock.monotonic_ns()
         span_ns = None if pair.taken_ns is None else now_ns - pair.taken_ns
-        is_due = is_complete or pair.duty_cycle.is_due(now_ns)
+        is_due = is_complete or pair.budget.allows(now_ns)
         if span_ns is not None and (span_ns < _MIN_SPAN_NS or not is_due):
             return {}
         values: Mapping[str, Any] | Failure = {}
@@ -116,7 +116,7 @@ class _GpmReader:
             pair.last, pair.following, pair.taken_ns = pair.following, pair.last, now_ns
             if span_ns is not None:
                 values = self._metrics(pair.following, pair.last, span_ns)
-        pair.duty_cycle.add_cost(self._clock.monotonic_ns() - now_ns, now_ns)
+        pair.budget.add_cost(self._clock.monotonic_ns() - now_ns, now_ns)
         return values
 
     def _open(self, uuid: str, handle: Any) -> _Pair | Failure:  # noqa: ANN401  as above
@@ -132,7 +132,7 @@ class _GpmReader:
                     self._free(other)
                 return failed
         # The share of the time in the driver, between the readings with all counters: 0.4 % for eight GPUs.
-        self._pairs[uuid] = _Pair(first, second, DutyCycle(0.0005))
+        self._pairs[uuid] = _Pair(first, second, CpuBudget(0.0005))
         return self._pairs[uuid]
 
     def _metrics(self, first: Any, second: Any, span_ns: int) -> Mapping[str, Any] | Failure:  # noqa: ANN401  as above
@@ -266,7 +266,6 @@ class NvmlSource:
         return _OpenDriver(nvml, devices, unreadable, self._clock)
 
     def _recover_lost(self, driver: _OpenDriver) -> None:
-        """Look for lost GPUs by UUID."""
         now_ns = self._clock.monotonic_ns()
         for uuid, tried_ns in list(self._lost_ns.items()):
             if now_ns - tried_ns < _RETRY_NS:

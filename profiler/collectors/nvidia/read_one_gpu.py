@@ -88,7 +88,6 @@ class Device:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about gaps in this device's numbers."""
         if not self._is_permission_denied:
             return ()
         return (f"The driver does not allow this container to read all numbers of the GPU {self.facts.uuid}.",)
@@ -163,7 +162,6 @@ class XidEvents:
         return (f"The driver does not report the errors (Xid) of {unregistered}: xids stay empty there.",)
 
     def register(self, device: Device) -> None:
-        """Register for the events of this device."""
         answer, kind = None, self._nvml.nvmlEventTypeXidCriticalError
         if self._events is not None:
             answer = call_nvml(self._nvml, "nvmlDeviceRegisterEvents", device.handle, kind, self._events)

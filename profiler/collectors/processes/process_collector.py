@@ -28,9 +28,9 @@ from profiler.aggregation.time_breakdown import IdleBetween, never_idle, wait_wa
 from profiler.aggregation.time_series import with_columns
 from profiler.aggregation.usage_by_command import ShowArguments
 from profiler.collectors.collector import failure_warnings
-from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
-from profiler.collectors.processes.process_usage import BatchProcesses
-from profiler.core.clock import Clock, DutyCycle
+from profiler.collectors.processes.batch_processes import BatchProcesses
+from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
+from profiler.core.clock import Clock, CpuBudget
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import max_known, min_known
 from profiler.core.threads import PeriodicReader
@@ -185,7 +185,7 @@ class _TrackedContainer(Struct):
     batch: BatchProcesses
     lock: threading.Lock
     # With thousands of processes a reading takes 10 to 50 ms of CPU time: one every few seconds.
-    duty_cycle: DutyCycle = field(default_factory=partial(DutyCycle, 0.005))
+    budget: CpuBudget = field(default_factory=partial(CpuBudget, 0.005))
     has_opened: bool = False
     docker_id: str = ""
     source: ContainerProcesses | None = None
@@ -350,7 +350,7 @@ class ProcessCollector:
     def _read(self, tracked: _TrackedContainer, *, is_complete: bool) -> None:
         now_ns = self._clock.monotonic_ns()
         read_ns = now_ns + self._wall_offset_ns
-        if not (tracked.duty_cycle.is_due(now_ns) or is_complete):
+        if not (tracked.budget.allows(now_ns) or is_complete):
             group = tracked.read_group()
             if group is not None:
                 with self._lock:
@@ -368,5 +368,5 @@ class ProcessCollector:
         with self._lock:
             tracked.batch.add(snapshot, group, host_kills, read_ns, threads, machine_bytes=machine_bytes)
         if tracked.has_opened:
-            tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns - threads_cpu_ns, now_ns)
+            tracked.budget.add_cost(self._machine.own_cpu_ns() - cpu_before_ns - threads_cpu_ns, now_ns)
         tracked.has_opened = True  # only the first reading opens the files of all processes

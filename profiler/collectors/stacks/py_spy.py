@@ -192,7 +192,6 @@ class PySpy:
             )
 
     def dump(self, pid: int) -> Dump:
-        """Read the stacks of all threads of a Python process."""
         answer = self._call(f"dump --nonblocking --json --pid {pid}")
         if isinstance(answer, Unavailable):
             return Dump(failure=answer.reason)

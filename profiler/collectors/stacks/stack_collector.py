@@ -95,7 +95,6 @@ class SamplingSchedule:
         return max(due_ns, self._started_ns + affordable_ns)
 
     def add(self, at_ns: int, cost_ns: int) -> None:
-        """Note the time and the CPU time of a sample."""
         self._last_ns = at_ns
         self._last_cost_ns = cost_ns
         self.spent_ns += cost_ns
@@ -296,7 +295,6 @@ class StackCollector:
         return now_ns + _MAX_WAIT_NS if due_ns is None else due_ns
 
     def _sample(self, reader: PySpy, now_ns: int) -> None:
-        """Read the Python processes of all batches once."""
         before_ns = self._access.own_cpu_ns() + self._reader_cpu_ns
         for batch in list(self._batches.values()):
             dumps = []

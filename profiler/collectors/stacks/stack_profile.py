@@ -103,7 +103,6 @@ class StackMoments:
             self._follow(kind, from_ns, sample.read_ns, now_ns)
 
     def is_sampling(self, now_ns: int) -> bool:
-        """Whether samples are to be taken at the fast rate."""
         return any(now_ns < self._sampled_until_ns.get(kind, 0) for kind in self._present)
 
     def add_stacks(self, stacks: Sequence[ThreadStack]) -> None:
@@ -309,7 +308,6 @@ class StackProfile:
         return tuple(own)
 
     def record(self, source: str) -> Stacks | None:
-        """The record's part; None without samples."""
         if not self.samples:
             return None
         running, top, moments = self.functions.running, self.functions.top(), self.moments.record()

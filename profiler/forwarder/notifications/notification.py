@@ -6,8 +6,9 @@ from typing import Literal, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.batch_report import LogStream, ReportLine
+from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_stopped_task
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
@@ -60,8 +61,8 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     outcome: Outcome
     container: str | None = None
     report_line: ReportLine | None = None
-    report_log: LogStream | None = None
-    log: LogStream | None = None
+    report_log: LogTarget | None = None
+    log: LogTarget | None = None
     labels: Mapping[str, str] = {}
     log_lines: tuple[str, ...] = ()
     comparison: Comparison | None = None

@@ -68,7 +68,6 @@ class SearchCluster(ABC):
         """POST lines of JSON or an object once, and return the response. ``deliver`` retries, not the client."""
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        """Search once and return the response as JSON."""
         with self._checked_response():
             found: Mapping[str, object] = self.request(f"/{index}/_search", body, timeout_seconds)
             return found

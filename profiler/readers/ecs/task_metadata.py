@@ -97,7 +97,6 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_stop_requested(self) -> bool:
-        """Whether ECS has requested the end of the task."""
         return self.desired_status == STOPPED
 
     @property

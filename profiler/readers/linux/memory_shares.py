@@ -1,6 +1,6 @@
 """Divides the memory of a process tree among its processes, so that no page counts twice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ class MemoryShares:
     """The shares of the processes of one tree. Their sum is a lower bound, which ``unsure_bytes`` may complete.
 
     ``is_exact``: they complete it by at most 5 %. ``has_lost``: a process has ended since the reading before.
+    ``cpu_ns`` is the CPU time of the calling thread, of which reading has taken ``used_cpu_ns``.
 
     The share is the PSS if it is readable (``smaps_rollup``: processes of the same user), whenever the sum may have
     moved by 5 % and the CPU time allows it. Since then, what a process allocated is its own, but not what a fork
@@ -43,8 +44,13 @@ class MemoryShares:
     least as much as the largest, and as many pages of files.
     """
 
-    def __init__(self, budget: CpuBudget, page_bytes: int) -> None:
+    def __init__(
+        self, budget: CpuBudget, page_bytes: int, monotonic_ns: Callable[[], int], cpu_ns: Callable[[], int]
+    ) -> None:
         self._budget = budget
+        self._monotonic_ns = monotonic_ns
+        self._cpu_ns = cpu_ns
+        self.used_cpu_ns = 0
         self._page_bytes = page_bytes
         self._bases: dict[_Identity, _Base] = {}
         self._ended_bytes = 0
@@ -55,7 +61,6 @@ class MemoryShares:
         self.has_lost = False
 
     def divide(self, processes: Sequence[ProcessReading]) -> tuple[ProcessReading, ...]:
-        """The processes with their shares."""
         before = self._divided
         if (
             self.is_exact
@@ -70,10 +75,14 @@ class MemoryShares:
         max_unsure_bytes = MAX_UNSURE_SHARE * sum(shares.values())
         # What still changes will have to be read again.
         has_settled = self.unsure_bytes - unsure_before <= max_unsure_bytes
-        if self.unsure_bytes > max_unsure_bytes and self._budget.begin(is_urgent=has_settled):
-            self._read(living)
-            self._budget.end()
-            shares = self._shares(living)
+        if self.unsure_bytes > max_unsure_bytes:
+            now_ns, began_ns = self._monotonic_ns(), self._cpu_ns()
+            if self._budget.allows(now_ns, is_urgent=has_settled):
+                self._read(living)
+                cost_ns = self._cpu_ns() - began_ns
+                self._budget.add_cost(cost_ns, now_ns)
+                self.used_cpu_ns += cost_ns
+                shares = self._shares(living)
         self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
         self._divided = {}
         for process in processes:

@@ -152,7 +152,6 @@ class _Budget:
         self.is_spent = False
 
     def allows(self) -> bool:
-        """Whether one more thread may be read."""
         self._count += 1
         if self._count % _UNCHECKED == 0:
             self.is_spent = self.is_spent or self._spent_ns() >= self._limit_ns
@@ -346,7 +345,6 @@ class ThreadReader:
             self._open_files -= 1
 
     def _ask_stale(self, budget: _Budget, now_ns: int) -> None:
-        """Determine the waits of the threads that were on a CPU."""
         left = _MAX_ASKED
         for pid, process in tuple(self._stale.items()):
             waits: dict[Wait, int] = {}

@@ -287,7 +287,6 @@ class WaitResolver:
             return ""
 
     def _wait_for(self, pid: int, link: str, now_ns: int) -> Wait:
-        """The wait for one descriptor."""
         if link.startswith(_SOCKET):
             return Wait("network", self._find(pid, [link], now_ns)[0].peer)
         if link.startswith(_PIPE):

@@ -3,9 +3,8 @@
 from profiler.core.clock import CpuBudget
 
 
-def test_work_begins_when_the_cpu_time_of_what_was_before_has_accrued() -> None:
-    now_ns = cpu_ns = 0
-    budget = CpuBudget(0.01, 300, lambda: now_ns, lambda: cpu_ns)
+def test_work_begins_when_the_cost_of_what_was_before_has_accrued() -> None:
+    now_ns, budget = 0, CpuBudget(0.01, 300)
     for is_urgent, is_allowed, passed_ns in (
         (False, True, 5_000),  # of the 100 ns at the start, 20 are left
         (False, False, 2_000),  # 70: less than the last piece cost
@@ -13,9 +12,19 @@ def test_work_begins_when_the_cpu_time_of_what_was_before_has_accrued() -> None:
         (True, True, 1_000),  # 20, and then 60 too much
         (True, False, 100_000),
     ):
-        assert budget.begin(is_urgent=is_urgent) == is_allowed
+        assert budget.allows(now_ns, is_urgent=is_urgent) == is_allowed
         if is_allowed:
-            cpu_ns += 80
-            budget.end()
+            budget.add_cost(80, now_ns)
         now_ns += passed_ns
-    assert budget.begin(is_urgent=False)
+    assert budget.allows(now_ns, is_urgent=False)
+
+
+def test_without_an_advance_work_pauses_for_its_cost_divided_by_the_share() -> None:
+    budget = CpuBudget(0.005)
+    assert budget.allows(7)
+    budget.add_cost(50, 1_000)
+    budget.add_cost(50, 2_000)  # work that cannot wait
+    assert not budget.allows(11_999)
+    assert budget.allows(12_000)
+    budget.add_cost(50, 100_000)
+    assert not budget.allows(109_999)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.ecs_terms import AwslogsTarget, awslogs_target
 from profiler.core.errors import TaskProfilerError
-from profiler.forwarder.batch_report import LogStream, TaskContainers, identify_containers
+from profiler.forwarder.batch_report import TaskContainers, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
 from profiler.monitor.report_delivery import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
@@ -54,7 +54,7 @@ def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(option
         "containerDefinitions": [{"name": "batch", "logConfiguration": {"logDriver": "awslogs", "options": options}}]
     }
     found = identify_containers(definition, StoppedTask(arn=ARN)).batch_log
-    assert found == LogStream(group="/ecs/jobs", stream=stream, region="eu-west-1")
+    assert found == LogTarget(group="/ecs/jobs", stream=stream, region="eu-west-1")
 
 
 class Seen(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from profiler.forwarder.batch_report import LogStream, ReportLine, batch_container
+from profiler.forwarder.batch_report import ReportLine, batch_container
 from profiler.forwarder.documents import Document, notice_document, report_document, schedule_notice_document
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -25,6 +25,7 @@ from profiler.forwarder.task_lines import InvalidReport
 from profiler.record import record_model as model
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import StoppedTask, determine_outcome
+from profiler.sinks import LogTarget
 from tests.ended_runs import RUN_NOTICES
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
@@ -509,7 +510,7 @@ LOG = {"logGroup": "/ecs/jobs", "logStream": "ecs/batch/0123", "logRegion": "eu-
 def test_the_notification_links_a_run_to_the_same_times_as_its_document(line: ReportLine | None) -> None:
     outcome = determine_outcome(FAILED, None)
     batch = batch_container(FAILED, "batch")
-    stream = LogStream(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
+    stream = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
     documents = event_documents(
         FAILED, batch, outcome, line, ForwarderSettings(kibana_url="https://kibana"), log=stream
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profiler.core.timestamps import parse_ns
-from profiler.forwarder.batch_report import LogStream, ReportLine
+from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.notifications.notification import EndedTask
@@ -18,6 +18,7 @@ from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import signals_of
 from profiler.record.record_model import decode
 from profiler.record.task_end import Outcome
+from profiler.sinks import LogTarget
 from tests.fakes import FakeClock
 from tests.notices import KeyTable
 from tests.stopped_tasks import report
@@ -33,7 +34,7 @@ def ended(line: str | None = None, *, outcome: Outcome = FAILED, **detail: Any) 
         outcome=outcome,
         container="batch",
         report_line=None if line is None else ReportLine(decode(line), line),
-        log=LogStream(group="/ecs/jobs", stream="ecs/batch/4dd5"),
+        log=LogTarget(group="/ecs/jobs", stream="ecs/batch/4dd5"),
     )
 
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.forwarder.batch_report import LogStream, batch_container, identify_containers, judge
+from profiler.forwarder.batch_report import batch_container, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
 from profiler.record.task_end import EventContainer, determine_outcome, parse_stopped_task
+from profiler.sinks import LogTarget
 from tests.task_events import ARN, EVENT, container, definition, event, task
 from tests.values import present
 
@@ -149,7 +150,7 @@ def test_the_batch_is_the_essential_container_next_to_the_monitor() -> None:
     router = {"name": "log_router", "essential": True, "firelensConfiguration": {"type": "fluentbit"}}
     chosen = identify_containers(definition(side, router, monitor, container("batch")), parsed)
     assert (chosen.batch, chosen.monitor) == ("batch", "task-monitor")
-    assert chosen.batch_log == LogStream(group="/ecs/jobs", stream=f"ecs/batch/{parsed.id}", region="us-west-2")
+    assert chosen.batch_log == LogTarget(group="/ecs/jobs", stream=f"ecs/batch/{parsed.id}", region="us-west-2")
     assert present(chosen.monitor_log).stream == f"ecs/task-monitor/{parsed.id}"
 
 

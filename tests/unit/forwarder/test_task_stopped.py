@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
-from profiler.forwarder.batch_report import LogStream, ReportFinder, ReportLine
+from profiler.forwarder.batch_report import ReportFinder, ReportLine
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import (
@@ -38,6 +38,7 @@ from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Cost, Distribution
 from profiler.record.task_end import EventContainer, StoppedTask, parse_stopped_task
+from profiler.sinks import LogTarget
 from tests.fakes import FakeInvocationTime
 from tests.notices import KeyTable, fake_channel, report_line
 from tests.otlp_schema import check
@@ -78,7 +79,7 @@ class World:
         self.has_instance_monitor = False
         self.indexed_reports: list[ReportLine | SearchClusterError | None] | None = None
 
-    def newest(self, place: LogStream) -> Iterator[Sequence[str]]:
+    def newest(self, place: LogTarget) -> Iterator[Sequence[str]]:
         self.reads += 1
         if self.log_errors:
             raise self.log_errors.pop(0)

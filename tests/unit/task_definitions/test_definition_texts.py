@@ -115,6 +115,12 @@ def test_json_gets_the_container_and_its_own_log_in_the_stacks_region() -> None:
     assert added.after.startswith(b'{\n    "Resources"')
 
 
+def test_a_text_that_looks_like_a_function_stays_a_text() -> None:
+    added = add(template({"Name": "!Ref Image", "Image": {"Ref": "Image"}}))
+    monitor = json.loads(added.after)["Resources"]["Task"]["Properties"]["ContainerDefinitions"][1]
+    assert monitor["Environment"][0] == {"Name": "TASK_PROFILER_CONTAINER", "Value": "!Ref Image"}
+
+
 def test_a_monitor_before_the_batch_moves_to_the_end() -> None:
     start, containers, batch = YAML.partition("      ContainerDefinitions:\n")
     before = (start + containers + ADDED + batch).encode()

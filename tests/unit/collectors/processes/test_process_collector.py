@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart, ResourceLimits
-from profiler.collectors.processes.process_reader import ProcessSnapshot
+from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.cgroup.hierarchy import MemoryReading

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import LogStream
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, Notification, UnusualMeasure
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
@@ -22,6 +21,7 @@ from profiler.record.notice_model import (
 )
 from profiler.record.spot_price import cost_on
 from profiler.record.task_end import Outcome, StoppedTask
+from profiler.sinks import LogTarget
 from tests.ended_runs import (
     ANY_CHARACTER,
     ANY_TEXT,
@@ -109,7 +109,7 @@ def test_long_lines_are_truncated_and_the_newest_lines_are_shown() -> None:
 
 def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
     """Alone in a code block. A success has none, nor a run that left nothing to show."""
-    log = LogStream(group="/ecs/etl; #`", stream="ecs/batch/0123")
+    log = LogTarget(group="/ecs/etl; #`", stream="ecs/batch/0123")
     failed = replace(NOTICE, report_log=log, outcome=replace(NOTICE.outcome, status="failure"))
     command = "```task-profiler show 0123 --from 'logs:/ecs/etl; #'```"
     assert command in texts(message_of(failed, kibana_url=None).blocks)

@@ -22,7 +22,7 @@ class _Tree:
         self.cost_ns = 5
         self.pss: Mapping[int, tuple[int, int, int]] = {}
         monkeypatch.setattr(proc, "read", self._read)
-        self.shares = MemoryShares(CpuBudget(0.01, 30, lambda: self.now_ns, lambda: self.cpu_ns), _PAGE_BYTES)
+        self.shares = MemoryShares(CpuBudget(0.01, 30), _PAGE_BYTES, lambda: self.now_ns, lambda: self.cpu_ns)
 
     def _read(self, path: str) -> bytes | None:
         self.cpu_ns += self.cost_ns

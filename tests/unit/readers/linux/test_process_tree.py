@@ -160,7 +160,7 @@ def _is_about(size_bytes: int | None, mebibytes: float, tolerance: float = 3) ->
 
 
 def _shares() -> MemoryShares:
-    return MemoryShares(CpuBudget(1, 3, lambda: 0, lambda: 0), os.sysconf("SC_PAGE_SIZE"))
+    return MemoryShares(CpuBudget(1, 3), os.sysconf("SC_PAGE_SIZE"), lambda: 0, lambda: 0)
 
 
 def test_growth_and_new_processes_are_seen() -> None:

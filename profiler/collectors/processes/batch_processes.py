@@ -14,7 +14,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.aggregation.time_breakdown import IdleBetween, TimeAccount, never_idle
 from profiler.aggregation.usage_by_command import OomKillTracker, ProcessTotals, ShowArguments
-from profiler.collectors.processes.process_reader import ProcessSnapshot
+from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading

@@ -1,4 +1,4 @@
-"""Tracks the processes of another container of the task from reading to reading.
+"""Tracks the processes of another container of the task, and counts short ones that ended before they were read.
 
 They are visible if the task shares its process ids (``"pidMode": "task"``), by ``/proc/PID/cgroup``, for any user. New
 ones are looked for only if the kernel has assigned a process id since the last reading. Memory without a page fault has

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
+from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
 from profiler.collectors.processes.discovery import is_in_container
-from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
 from profiler.readers.linux import proc
 from tests.fakes import FakeClock
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.collectors.processes.process_reader import ProcessSnapshot
-from profiler.collectors.processes.process_usage import SourceComparison
+from profiler.collectors.processes.batch_processes import SourceComparison
+from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
