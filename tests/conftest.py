@@ -36,7 +36,7 @@ settings.load_profile("same-examples")
 
 _TESTS = Path(__file__).parent
 # The folders whose files take longest come first, so that pytest-xdist's processes end together.
-_SLOWEST_FIRST = ("integration", "faults", "contract", "unit")
+_SLOWEST_FIRST = ("integration", "simulation", "faults", "contract", "unit")
 
 # moto makes 1,296 machine images for each of its EC2 backends, which takes longer than the test. No test looks at them.
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
