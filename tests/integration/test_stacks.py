@@ -31,7 +31,7 @@ from tests.integration.sidecar import Line, Sidecar, problems
 from tests.task_endpoint import Served, Task, served
 from tests.values import present, without_lost_waits
 from tools.moto_server import FakeAws
-from tools.waiting import remove_group
+from tools.waiting import remove_group, wait_until
 
 _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
 pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")
@@ -262,14 +262,24 @@ def beside(program: Path, what: str) -> Iterator[int]:
 
 
 def test_a_batch_beside_the_monitor(
-    program: Path, aws: FakeAws, new_lines: NewLines, containers: Served[OwnIds], join_container: JoinContainer
+    program: Path,
+    aws: FakeAws,
+    new_lines: NewLines,
+    containers: Served[OwnIds],
+    join_container: JoinContainer,
+    tmp_path: Path,
 ) -> None:
+    printed = tmp_path / "printed"
     with (
         beside(program, "burn_in_thread") as pid,
-        Sidecar(aws.environment(), beside=containers, STACKS="on", CHECKPOINT_SECONDS="1") as sidecar,
+        printed.open("wb") as output,
+        Sidecar(aws.environment(), beside=containers, output=output, STACKS="on", CHECKPOINT_SECONDS="1") as sidecar,
     ):
         join_container(sidecar.task.docker_id("batch"), pid)
-        checkpoints, errors = sidecar.watch(50)
+        wait_until(lambda: b'"stacks":{' in printed.read_bytes(), 120, "a checkpoint with stacks")
+        sidecar.end_batch()
+        _, errors = sidecar.finish()
+    checkpoints = [json.loads(line) for line in printed.read_bytes().splitlines()]
     assert problems(errors) == []
     stacks, report = new_lines()
     assert report["type"] == "task.report"
