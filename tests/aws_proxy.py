@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import closing
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler
 from subprocess import CompletedProcess
 from typing import Any
@@ -82,8 +84,11 @@ class AwsProxy(FakeHttpServer):
 
     def _passed(self, request: BaseHTTPRequestHandler, path: str, body: bytes) -> Answer:
         headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
-        passed = requests.request(request.command, self._target + path, data=body, headers=headers, timeout=120)
-        return passed.status_code, {"Content-Type": passed.headers.get("Content-Type", "")}, passed.content
+        connection = HTTPConnection(self._target.removeprefix("http://"), timeout=120)
+        with closing(connection):
+            connection.request(request.command, path, body, headers)
+            passed = connection.getresponse()
+            return passed.status, {"Content-Type": passed.headers.get("Content-Type", "")}, passed.read()
 
     def _page(self, request: BaseHTTPRequestHandler, operation: str, body: bytes, query: str) -> Answer:
         """One page of moto's complete list; the token is the index of the page's first item."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.hooks import EventAliaser
 from botocore.loaders import JSONFileLoader, Loader
 from hypothesis import HealthCheck, settings
 
@@ -36,7 +37,7 @@ settings.load_profile("same-examples")
 
 _TESTS = Path(__file__).parent
 # The folders whose files take longest come first, so that pytest-xdist's processes end together.
-_SLOWEST_FIRST = ("integration", "faults", "contract", "unit")
+_SLOWEST_FIRST = ("integration", "simulation", "faults", "contract", "unit")
 
 # moto makes 1,296 machine images for each of its EC2 backends, which takes longer than the test. No test looks at them.
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
@@ -46,8 +47,8 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes a core: the integration tests, which come first, wait for most of their time."""
-    return 2 * len(os.sched_getaffinity(0))
+    """Three processes a core: the integration tests and the simulations, which come first, mostly wait."""
+    return 3 * len(os.sched_getaffinity(0))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -114,15 +115,19 @@ def inherited_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def botocore_models() -> Iterator[None]:
-    """Parse botocore's files once: each new session, as of `mock_aws`, would parse megabytes of JSON again."""
+    """Parse botocore's files and the names of its events once, and not for each new session, as of `mock_aws`."""
     load_file, list_services = JSONFileLoader.load_file, Loader.list_available_services
+    alias = EventAliaser._alias_event_name
     loader = JSONFileLoader()
     loaded = cache(lambda path: load_file(loader, path))
     JSONFileLoader.load_file = lambda _loader, path: loaded(path)
     listed = cache(lambda paths, kind: list_services(Loader(extra_search_paths=list(paths)), kind))
     Loader.list_available_services = lambda loader, type_name: listed(tuple(loader.search_paths), type_name)
+    aliaser = EventAliaser(None)
+    EventAliaser._alias_event_name = lambda _aliaser, name: alias(aliaser, name)
     yield
     JSONFileLoader.load_file, Loader.list_available_services = load_file, list_services
+    EventAliaser._alias_event_name = alias
 
 
 @pytest.fixture

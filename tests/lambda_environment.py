@@ -14,6 +14,7 @@ from moto import mock_aws
 from packaging.requirements import Requirement
 
 import handler
+from profiler.core import queue_messages
 
 _RUNNER = "import sys; sys.path[:0] = {paths!r}; from awslambdaric.__main__ import main; main(['', {handler!r}])"
 
@@ -38,6 +39,7 @@ def moto_account(monkeypatch: pytest.MonkeyPatch, region: str, **settings: str) 
     keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
     for name, value in {**keys, "AWS_DEFAULT_REGION": region, "AWS_REGION": region, **settings}.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(queue_messages, "LONG_POLL_SECONDS", 0)  # moto waits in real time
     with mock_aws():
         yield
 

@@ -3,19 +3,16 @@
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import boto3
-import botocore.exceptions
 import pytest
 
 from profiler.core.clock import SystemClock
 from profiler.sinks import LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
-from tests.fakes import FakeClock
 from tests.http_server import FakeHttpServer
 from tests.lambda_environment import moto_account
 from tests.values import present
@@ -220,51 +217,6 @@ def test_the_cause_of_a_connection_that_fails_is_named(monkeypatch: pytest.Monke
             reason = present(checked.put(b"line", TARGET, 0.1)).reason
             assert said in reason
             assert checked.last_cause in reason
-
-
-class FailingClient:
-    """Keeps the times of its calls, all of which fail."""
-
-    def __init__(self, error: Exception, clock: FakeClock) -> None:
-        self.error = error
-        self.clock = clock
-        self.attempts: list[int] = []
-
-    def put_log_events(self, **_: object) -> dict[str, object]:
-        self.attempts.append(self.clock.now_ns)
-        self.clock.advance(0.01)
-        raise self.error
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (botocore.exceptions.NoCredentialsError(), "a task role"),
-        (botocore.exceptions.NoRegionError(), "cannot be reached"),
-        (OSError(101, "Network is unreachable"), "Network is unreachable."),
-    ],
-)
-def test_what_comes_to_no_answer_says_what_to_do(error: Exception, said: str) -> None:
-    clock = FakeClock()
-    regions: list[str | None] = []
-
-    def connect_to(region: str | None, _on_failure: Callable[[str], None]) -> FailingClient:
-        regions.append(region)
-        return FailingClient(error, clock)
-
-    assert said in present(CloudWatchLogsSink(connect_to, clock).put(b"line", TARGET, 20)).reason
-    assert set(regions) == {"eu-west-1"}
-
-
-@pytest.mark.parametrize("seconds", [0.5, 2, 3, 7.5, 24, 120])
-def test_the_last_attempt_begins_two_seconds_before_the_end_of_the_time(seconds: float) -> None:
-    clock = FakeClock()
-    throttled: Any = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}
-    client = FailingClient(botocore.exceptions.ClientError(throttled, "PutLogEvents"), clock)
-    failure = CloudWatchLogsSink(lambda *_: client, clock).put(b"line", TARGET, seconds)
-    assert f"did not accept the line within {seconds:.3g} s" in present(failure).reason
-    assert client.attempts[-1] == pytest.approx(max(seconds - 2, 0) * 1e9, abs=0.02e9)
-    assert max((later - earlier for earlier, later in pairwise(client.attempts)), default=0) < 5e9
 
 
 def test_the_line_stands_in_the_stream_with_the_time_of_now_and_trying_out_writes_nothing(

@@ -31,7 +31,6 @@ RECORD = {
 
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr("profiler.core.queue_messages.LONG_POLL_SECONDS", 0)  # moto has no other server to ask
     with moto_account(monkeypatch, "eu-west-1"):
         yield str(
             boto3.client("sqs").create_queue(QueueName="dead", Attributes={"VisibilityTimeout": "300"})["QueueUrl"]

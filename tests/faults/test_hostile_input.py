@@ -1,6 +1,7 @@
 """Small inputs that become large (the monitor has 128 MiB), and links that lie in wait."""
 
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,27 +25,27 @@ def numbered(value: bytes) -> bytes:
 
 
 NESTED = b"[" * 200 + b"]" * 200
-BOMBS = {
-    "objects": filled(b'{"Containers":[{}', b",{}", b"]}"),
-    "lists": filled(b'{"Containers":[[]', b",[]", b"]}"),
-    "containers": filled(b'{"Containers":[{"Name":"x"}', b',{"Name":"x"}', b"]}"),
-    "nested lists": filled(b'{"Containers":[[]', b"," + NESTED, b"]}"),
-    "depth": filled(b'{"Containers":', b"[", b""),
-    "names": b'{"Containers":[],' + numbered(b"1") + b"}",
-    "containers without stats": b"{" + numbered(b"{}") + b"}",
-    "networks": b'{"a":{"read":"2026-03-01T10:00:00Z","networks":{' + numbered(b"{}") + b"}}}",
-    "devices": filled(
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "objects": lambda: filled(b'{"Containers":[{}', b",{}", b"]}"),
+    "lists": lambda: filled(b'{"Containers":[[]', b",[]", b"]}"),
+    "containers": lambda: filled(b'{"Containers":[{"Name":"x"}', b',{"Name":"x"}', b"]}"),
+    "nested lists": lambda: filled(b'{"Containers":[[]', b"," + NESTED, b"]}"),
+    "depth": lambda: filled(b'{"Containers":', b"[", b""),
+    "names": lambda: b'{"Containers":[],' + numbered(b"1") + b"}",
+    "containers without stats": lambda: b"{" + numbered(b"{}") + b"}",
+    "networks": lambda: b'{"a":{"read":"2026-03-01T10:00:00Z","networks":{' + numbered(b"{}") + b"}}}",
+    "devices": lambda: filled(
         b'{"a":{"read":"2026-03-01T10:00:00Z","blkio_stats":{"io_service_bytes_recursive":[{}', b",{}", b"]}}}"
     ),
-    "one text": filled(b'{"Name":"', b"x", b'","Containers":[]}'),
-    "one number": filled(b'{"Containers":[],"Limits":{"CPU":1', b"0", b"}}"),
+    "one text": lambda: filled(b'{"Name":"', b"x", b'","Containers":[]}'),
+    "one number": lambda: filled(b'{"Containers":[],"Limits":{"CPU":1', b"0", b"}}"),
 }
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
 @pytest.mark.slow
 def test_no_answer_that_is_read_fills_the_monitors_memory(bomb: str) -> None:
-    body = BOMBS[bomb]
+    body = BOMBS[bomb]()
     assert MAX_RESPONSE_BYTES // 2 < len(body) <= MAX_RESPONSE_BYTES
     for decode in (decode_task, decode_stats):
         tracemalloc.start()

@@ -31,19 +31,20 @@ from tests.integration.sidecar import Line, Sidecar, problems
 from tests.task_endpoint import Served, Task, served
 from tests.values import present, without_lost_waits
 from tools.moto_server import FakeAws
-from tools.waiting import remove_group
+from tools.waiting import remove_group, wait_until
 
 _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
 pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")
 
 NewLines = Callable[[], list[Line]]
 JoinContainer = Callable[[str, int], None]
-# One function for each of the things that a program does; the arguments are its name and the seconds.
+# One function for each of the things that a program does; the arguments are its name and the seconds, for those that
+# compute of CPU time: where others delay py-spy, they last longer.
 _PROGRAM = """
 import socket, subprocess, sys, threading, time
 
-def burn(until):
-    while time.time() < until:
+def burn(cpu_seconds):
+    while time.process_time() < cpu_seconds:
         sum(range(1000))
 
 def wait_for_socket(until):
@@ -65,15 +66,16 @@ def wait_for_lock(until):
 def wait_for_child(until):
     subprocess.call(["sleep", str(until - time.time())])
 
-def burn_in_thread(until):
-    thread = threading.Thread(target=burn, args=(until,))
+def burn_in_thread(cpu_seconds):
+    thread = threading.Thread(target=burn, args=(cpu_seconds,))
     thread.start()
     thread.join()
 
-def burn_in_child(until):
-    subprocess.call([sys.executable, __file__, "burn", str(until - time.time())])
+def burn_in_child(cpu_seconds):
+    subprocess.call([sys.executable, __file__, "burn", str(cpu_seconds)])
 
-globals()[sys.argv[1]](time.time() + float(sys.argv[2]))
+name, seconds = sys.argv[1], float(sys.argv[2])
+globals()[name](seconds if name.startswith("burn") else time.time() + seconds)
 """
 
 
@@ -140,7 +142,7 @@ def test_the_function_that_runs_is_named(program: Path, running: dict[str, Seen]
     running_stacks = {stack: n for stack, n in seen.items() if "job.py" in stack and not stack.endswith(WAITING_SUFFIX)}
     assert sum(n for stack, n in running_stacks.items() if "burn (job.py)" in stack) >= sum(running_stacks.values()) - 2
     line = program.read_text().splitlines()[top["line"] - 1]
-    assert "time.time() < until" in line or "sum(" in line
+    assert "time.process_time() < cpu_seconds" in line or "sum(" in line
 
 
 @pytest.mark.parametrize("what", _WAITING)
@@ -262,14 +264,24 @@ def beside(program: Path, what: str) -> Iterator[int]:
 
 
 def test_a_batch_beside_the_monitor(
-    program: Path, aws: FakeAws, new_lines: NewLines, containers: Served[OwnIds], join_container: JoinContainer
+    program: Path,
+    aws: FakeAws,
+    new_lines: NewLines,
+    containers: Served[OwnIds],
+    join_container: JoinContainer,
+    tmp_path: Path,
 ) -> None:
+    printed = tmp_path / "printed"
     with (
         beside(program, "burn_in_thread") as pid,
-        Sidecar(aws.environment(), beside=containers, STACKS="on", CHECKPOINT_SECONDS="1") as sidecar,
+        printed.open("wb") as output,
+        Sidecar(aws.environment(), beside=containers, output=output, STACKS="on", CHECKPOINT_SECONDS="1") as sidecar,
     ):
         join_container(sidecar.task.docker_id("batch"), pid)
-        checkpoints, errors = sidecar.watch(50)
+        wait_until(lambda: b'"stacks":{' in printed.read_bytes(), 120, "a checkpoint with stacks")
+        sidecar.end_batch()
+        _, errors = sidecar.finish()
+    checkpoints = [json.loads(line) for line in printed.read_bytes().splitlines()]
     assert problems(errors) == []
     stacks, report = new_lines()
     assert report["type"] == "task.report"

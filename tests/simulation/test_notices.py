@@ -86,11 +86,13 @@ def batches(seed: int) -> list[Batch]:
     return list(night(seed, batches=8 + len(FAULTS) // 2, faults=len(FAULTS) // 2))
 
 
-OUTCOMES = [watch(batch) for seed in SEEDS for batch in batches(seed)]
+@pytest.fixture(scope="module")
+def outcomes() -> list[Outcome]:
+    return [watch(batch) for seed in SEEDS for batch in batches(seed)]
 
 
-def test_a_batch_that_polls_with_io_is_not_stuck() -> None:
-    found = ["stuck" in notices for batch, notices in OUTCOMES if batch.name in POLLS_WITH_IO]
+def test_a_batch_that_polls_with_io_is_not_stuck(outcomes: list[Outcome]) -> None:
+    found = ["stuck" in notices for batch, notices in outcomes if batch.name in POLLS_WITH_IO]
     assert set(found) == {False}
 
 
@@ -99,8 +101,8 @@ def test_a_batch_that_polls_with_io_is_not_stuck() -> None:
     "fault",
     [name for name, (kind, _) in FAULTS.items() if kind and "metrics" not in name and "file by file" not in name],
 )
-def test_a_fault_is_noticed(fault: str) -> None:
-    found = [expected_kind(batch) in notices for batch, notices in OUTCOMES if batch.fault == fault]
+def test_a_fault_is_noticed(fault: str, outcomes: list[Outcome]) -> None:
+    found = [expected_kind(batch) in notices for batch, notices in outcomes if batch.fault == fault]
     assert (set(found), len(found)) == ({True}, 1)
 
 

@@ -74,6 +74,7 @@ CUresult cuLaunchKernel(CUfunction kernel, unsigned int grid_x, unsigned int gri
     REQUIRE(block_x >= 1 && block_x <= 1024 /* what any GPU takes */);
     REQUIRE(4ULL * grid_x * block_x <= held_bytes);
     REQUIRE(*(CUdeviceptr *)parameters[0] == ADDRESS && *(unsigned int *)parameters[1] > 0);
+    REQUIRE(launches == 0); /* the load has waited for the one before */
     launches++;
     return CUDA_SUCCESS;
 }

@@ -119,6 +119,18 @@ def test_what_a_process_used_before_it_executed_another_program_belongs_to_the_o
         totals.add([])
 
 
+@pytest.mark.parametrize(("waited", "expected"), [(2.5, 2.5), (9, 3)])
+def test_what_a_child_used_after_its_last_reading_is_its_names_and_at_most_the_step(
+    waited: float, expected: float
+) -> None:
+    """The shell, their nearest ancestor that goes on, has the CPU time of both once they were waited for."""
+    totals = ProcessTotals()
+    first = process(2, "worker", cpu=0.5, parent_pid=1)
+    totals.add([process(1, "sh"), first, process(3, "worker", cpu=0.5, parent_pid=2)], 0)
+    totals.add([process(1, "sh", children_cpu_ns=round(waited * 1e9))], NS_PER_SECOND)
+    assert {one.name: one.cpu_seconds for one in totals.top()} == {"worker": expected, "sh": 0}
+
+
 def test_the_largest_by_cpu_time_and_by_peak_are_shown_at_most_eight_and_the_others_together() -> None:
     totals = with_series([[process(pid, f"p{pid}", cpu=pid / 10, mark=100 - pid) for pid in range(20)]])
     assert list(commands(totals, 1)) == ["p19", "p18", "p17", "p16", "p3", "p2", "p1", "p0", "other"]

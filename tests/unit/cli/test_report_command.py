@@ -3,6 +3,7 @@
 import io
 import random
 import re
+from base64 import b64encode
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,7 +64,8 @@ def test_the_page_on_standard_output_is_all_that_is_there(here: Path, cli: Cli) 
 
 def test_what_does_not_fit_into_the_page_is_said(cli: Cli) -> None:
     chance = random.Random(1)
-    made = [labelled(chance.randbytes(48_000).hex(), {"own": chance.randbytes(100_000).hex()}) for _ in range(120)]
+    texts = (b64encode(chance.randbytes(size)).decode() for size in (48_000, 100_000) * 120)
+    made = [labelled(next(texts), {"own": next(texts)}) for _ in range(120)]
     Path("lines").write_bytes(lines(run.past.report for run in made))
     done = cli("report", "--from", "lines")
     kept = len(data_of_page()["runs"])

@@ -191,11 +191,12 @@ def anchors(page: Path) -> Iterator[str]:
 
 
 @PAGES
-def test_links_lead_to_headings_that_there_are(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", (ROOT / page).read_text()):
+def test_links_lead_to_files_and_headings_that_there_are(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", (ROOT / page).read_text()):
         if "://" not in target:
             file = (ROOT / page.parent / target).resolve() if target else ROOT / page
-            assert anchor in set(anchors(file.relative_to(ROOT))), f"{target}#{anchor}"
+            assert file.exists(), target
+            assert not anchor or anchor in set(anchors(file.relative_to(ROOT))), f"{target}#{anchor}"
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -29,7 +29,6 @@ from tests.template_parts import PARAMETERS, QUERIES, is_in_the_record
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
 FORWARDER = (ROOT / "docs" / "forwarder.md").read_text()
 FAULTS = (ROOT / "docs" / "faults.md").read_text()
-LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
 def test_every_setting_of_the_monitor_is_documented() -> None:
@@ -116,12 +115,6 @@ def test_an_import_shows_as_many_objects_as_there_are() -> None:
     objects = len((ROOT / "kibana" / "kibana.ndjson").read_text().splitlines())
     page = (ROOT / "docs" / "dashboards.md").read_text()
     assert f"imported: {objects} objects (lens)" in page
-
-
-@PAGES
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    targets = [target for target in LINK.findall((ROOT / page).read_text()) if "://" not in target]
-    assert [target for target in targets if not (ROOT / page.parent / target).exists()] == []
 
 
 def variable_of(parameter: str) -> str:

@@ -653,7 +653,7 @@ def test_malformed_stats_cost_only_their_container_and_are_a_warning(malformed: 
 def test_a_batch_on_fargate_without_a_sidecar_has_the_machine_for_itself(
     launch_type: str, others: int, *, is_alone: bool
 ) -> None:
-    world = World(batch_ends=3.5)
+    world = World(batch_ends=3.5, stop_at=5)
     world.others = (replace(OWN, name="sidecar", docker_id="s"),) * others
     world.source.task_at = lambda at: replace(world.usual_task(at), launch_type=launch_type)
     assert world.run().sampler.is_batch_alone is is_alone

@@ -21,6 +21,7 @@ from profiler.task_definitions.monitor_changes import (
 from profiler.task_definitions.monitor_container import default_image
 from profiler.task_definitions.permissions import report_streams
 from tests.sidecars import awslogs, definitions_with_sidecars
+from tests.values import any_json
 
 ROLE = "arn:aws:iam::111122223333:role/nightly-task"
 IMAGE = "registry.example.com/task-profiler:1"
@@ -395,12 +396,7 @@ def test_another_programs_monitor_is_another_difference_unless_its_image_is_name
 
 # Definitions of all kinds to which a monitor can be added.
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-odd_fields = st.dictionaries(st.text(min_size=1, max_size=8).map("x-{}".format), json_values, max_size=3)
+odd_fields = st.dictionaries(st.text(min_size=1, max_size=8).map("x-{}".format), any_json, max_size=3)
 helpers = st.builds(
     lambda name, known, odd: {**odd, "image": "helper:1", **known, "name": name, "essential": False},
     st.text(min_size=1, max_size=8).map("helper-{}".format),
@@ -411,8 +407,8 @@ helpers = st.builds(
             "memoryReservation": st.integers(4, 1024),
             "resourceRequirements": st.just([{"type": "GPU", "value": "1"}]),
             "dependsOn": st.just([{"containerName": "batch", "condition": "START"}]),
-            "logConfiguration": json_values,
-            "environment": json_values,
+            "logConfiguration": any_json,
+            "environment": any_json,
         },
     ),
     odd_fields,
@@ -425,7 +421,7 @@ definitions = st.builds(
     st.fixed_dictionaries(
         {},
         optional={
-            "cpu": json_values,
+            "cpu": any_json,
             "memory": st.sampled_from(["8192", "16 GB", "32GB"]),
             "tags": st.lists(st.fixed_dictionaries({"key": st.text(max_size=4), "value": st.text(max_size=4)})),
             "pidMode": st.sampled_from(["task", "host"]),

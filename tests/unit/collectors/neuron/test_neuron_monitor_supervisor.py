@@ -16,6 +16,7 @@ from profiler.readers import Unavailable
 from profiler.record.record_model import Neuron
 from tests.fakes import seconds
 from tests.neuron_documents import MIB, decoded, inf1_report, percentiles, report, runtime
+from tests.values import any_json, mutated
 
 
 def test_a_line_that_is_too_long_is_not_kept_in_memory() -> None:
@@ -135,38 +136,14 @@ def test_a_line_that_is_not_a_report_gives_a_reason(line: bytes) -> None:
     assert isinstance(decode_report(line), Unavailable)
 
 
-scalars = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.integers(min_value=2**60, max_value=2**80)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=5)
-)
-any_json = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+two_runtimes = report(
+    runtime({0: 9.5, 1: 0}, {0: 1, 1: 0}, total_latency=percentiles(0.1, 0.2, 0.3)),
+    runtime({0: 0, 1: 3}, {0: 0, 1: 2}),
+    ecc={0: (0, 1)},
 )
 
 
-@st.composite
-def mutated_report(draw: st.DrawFn) -> Any:
-    def mutate(value: Any) -> Any:
-        if draw(st.integers(0, 19)) == 0:
-            return draw(any_json)
-        if isinstance(value, dict):
-            return {key: mutate(child) for key, child in value.items() if draw(st.integers(0, 9))}
-        return [mutate(child) for child in value] if isinstance(value, list) else value
-
-    latency = percentiles(0.1, 0.2, 0.3)
-    two = report(
-        runtime({0: 9.5, 1: 0}, {0: 1, 1: 0}, total_latency=latency),
-        runtime({0: 0, 1: 3}, {0: 0, 1: 2}),
-        ecc={0: (0, 1)},
-    )
-    return mutate(draw(st.sampled_from([two, inf1_report()])))
-
-
-@given(st.lists(mutated_report() | any_json, max_size=4))
+@given(st.lists(mutated(two_runtimes, inf1_report()) | any_json, max_size=4))
 def test_any_json_gives_reports_or_reasons_and_a_record_that_can_be_written(documents: list[Any]) -> None:
     usage = NeuronUsage(1)
     for document in documents:

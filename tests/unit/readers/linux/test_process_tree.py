@@ -95,7 +95,7 @@ def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(monkey
         assert tree.read() == first
         assert f"/proc/{process.pid}/stat" in read
         os.kill(process.pid, signal.SIGCONT)
-        present(process.stdin).write(b".\n")
+        present(process.stdin).write(b".")  # the program would read a second byte, and end
         present(process.stdin).flush()
         present(process.stdout).readline()
         assert present(tree.read()[0].rss_bytes) > present(again.rss_bytes) + 30 * _MIB

@@ -250,7 +250,7 @@ class World:
     def keep(self) -> None:
         self.recorder.keep_so_far(self._build)
         if self.recorder._write_call is not None:
-            self.recorder._write_call.result()
+            self.recorder._write_call._thread.join()  # a real disk may need longer than the profiler waits
 
     def _build(self) -> tuple[Report, RunSeries | None]:
         self.built += 1
