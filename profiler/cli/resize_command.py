@@ -11,7 +11,7 @@ from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.resize_plan import SizePlans, definition_size
 from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, say, value_text, warn, write_json_lines
+from profiler.cli.printing import UNKNOWN, say, total_saving, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
 from profiler.cli.taskdef_command import check_update_schedules, counted_parts, with_progress
 from profiler.cli.wiring.aws_options import open_clients
@@ -21,9 +21,10 @@ from profiler.core.json_fields import text
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_count, format_task_size, format_usd
+from profiler.record.units import format_task_size, format_usd
 from profiler.runs.past_runs.families import read_runs
 from profiler.runs.past_runs.run_source import RunFilter, pattern_of
+from profiler.sizing.advice import rounded_usd
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.run_facts import RunFacts
@@ -167,7 +168,7 @@ def _row(planned: PlannedFamily) -> Mapping[str, object]:
         "from": _size_object(_present(planned)),
         "to": None if decision.size is None else _size_object(decision.size),
         "runs": decision.runs,
-        "savingUsdPerMonth": decision.saving_usd_per_month,
+        "savingUsdPerMonth": rounded_usd(decision.saving_usd_per_month),
         "verdict": decision.verdict,
         "notes": _notes(planned),
     }
@@ -194,7 +195,7 @@ def _changes(planned: Sequence[PlannedFamily]) -> Sequence[Resize]:
 
 
 def _sum(amounts: Iterable[float | None]) -> float:
-    return round(sum(amount for amount in amounts if amount is not None), 2)
+    return rounded_usd(sum(amount for amount in amounts if amount is not None)) or 0
 
 
 def _print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
@@ -202,11 +203,9 @@ def _print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
     found = ((one.family, note, "") for one in planned for note in _notes(one))
     width = table_width()
     write_lines([*table(_COLUMNS, rows, width=width), *sentences_about(found, width), EMPTY])
-    total = _total(planned)
-    usd = _sum(_decision(one).usd_per_month for one in planned)
-    saving = format_usd(_sum(one.saving_usd_per_month for one in _changes(planned)))
-    say(f"{total['changes']} of {format_count(len(planned), 'family')}, {saving} a month of {format_usd(usd)}.")
-    if total["changes"] and hint:
+    changes = [one.saving_usd_per_month for one in _changes(planned)]
+    say(total_saving(changes, [_decision(one).usd_per_month for one in planned]))
+    if changes and hint:
         say(hint)
 
 
