@@ -88,7 +88,9 @@ def resize_families(
     planned = sorted(with_progress("Reading task definitions", rollout.plan(families), len(families)), key=_order)
     _print(planned, as_json=as_json, hint="" if request.register else "--register registers the revisions.")
     if request.register:
-        with_progress("Registering", map(rollout.register, planned), len(planned))
+        planned = [*with_progress("Registering", map(rollout.register, planned), len(planned))]
+    if pinned := rollout.pinned_sentence(planned):
+        warn(pinned)
     rollout.counts["failed"] += sum(one.action == "failed" for one in planned)
     if request.register:
         _print_summary(rollout.counts)

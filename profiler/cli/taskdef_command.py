@@ -263,13 +263,8 @@ def _roll_out(
         if attaches:
             changed = [new for new, old in zip(planned, before, strict=True) if new.document != old.document]
             rollout.attach_policies(rollout.policies(changed))
-    pins = sum(len(family.pinned) for family in planned)
-    if pins and not request.update_schedules:
-        targets = sum(target.family in families for target in rollout.targets)
-        warn(
-            f"{pins} of {targets} schedules and rules are pinned to another revision, which they go on starting: "
-            "--register --update-schedules moves them."
-        )
+    if pinned := rollout.pinned_sentence(planned):
+        warn(pinned)
     rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
     if request.register or attaches:
         _print_summary(planned, rollout.counts)

@@ -24,10 +24,6 @@ ACCOUNT = "123456789012"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
 MONITOR = {"name": "task-monitor", "image": "team/task-profiler:1", "memory": 128, "memoryReservation": 32}
 OLD, NEW = (1.0, 2048), (0.25, 512)
-FIXED = (
-    "The containers reserve 2000 MiB, more than the 512 MiB recommended for the task, which ECS refuses: lower their "
-    "memory or memoryReservation first."
-)
 STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
 KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
 
@@ -180,7 +176,6 @@ def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
         "owned": {"tags": [STACK_TAG]},
         "windows": windows,
         "full": {"tags": [{"key": str(number), "value": ""} for number in range(50)]},
-        "fixed": {"containerDefinitions": [BATCH, {"name": "other", "image": "x", "memory": 100, "essential": False}]},
         "api": {},
     }
     for name, more in given.items():
@@ -196,11 +191,22 @@ def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
             "none",
             "It has 50 tags, so the tag task-profiler:resized-from cannot be added: remove a tag.",
         ),
-        "fixed": ("none", FIXED),
         "api": ("none", "a service runs it"),
     }
-    assert rows["fixed"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
     assert total["changes"] == 0
+
+
+def test_a_size_holds_what_the_containers_and_the_monitor_reserve(account: Account) -> None:
+    """The need of 468 MiB alone fits into 512 MiB, and with 32 MiB of the monitor, too: not with 100 MiB more."""
+    account.family("fits")
+    account.family("fixed", containerDefinitions=[BATCH, {**MONITOR, "memoryReservation": 100}])
+    for name in ("fits", "fixed"):
+        account.runs(name, 25, peak_mb=390)
+    rows, total = account.rows("--register")
+    assert [rows[name]["to"]["memoryMB"] for name in ("fits", "fixed")] == [512, 1024]
+    assert total["changes"] == 2
+    limits = [account.described(name)[0]["containerDefinitions"][0]["memory"] for name in ("fits", "fixed")]
+    assert limits == [480, 924]
 
 
 def test_a_revision_that_is_registered_meanwhile_waits_for_its_runs(account: Account) -> None:
@@ -250,15 +256,35 @@ def test_a_family_that_ecs_refuses_is_named_and_the_others_are_done(account: Acc
     assert (again.returncode, again.stderr) == (0, "task-profiler: 1 registered.\n")
 
 
-def test_a_limit_of_a_container_at_which_a_run_was_killed_is_named(account: Account) -> None:
-    account.family("nightly", containerDefinitions=[{**BATCH, "memory": 450}])
-    account.runs("nightly", 24)
-    account.runs("nightly", 1, metrics={"memory_size_mb": 450}, **KILLED)
+def limit_of(account: Account, family: str) -> tuple[str, str, int]:
+    found, tags = account.described(family)
+    return found["memory"], tags.get("task-profiler:resized-from", ""), found["containerDefinitions"][0]["memory"]
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "after"),
+    [
+        ((1.0, 2048), 450, ("1024", "1/1024/2048", 540)),  # with a saving
+        ((0.25, 1024), 450, ("1024", "1/256/1024", 540)),  # at the size that fits
+        ((0.25, 512), 450, ("1024", "1/256/512", 540)),  # which has no room for more
+    ],
+)
+def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
+    account: Account, size: tuple[float, int], limit: int, after: tuple[str, str, int]
+) -> None:
+    account.family("nightly", size, containerDefinitions=[{**BATCH, "memory": limit}, MONITOR])
+    account.runs("nightly", 2, size=size)
+    account.runs("nightly", 1, size=size, metrics={"memory_size_mb": limit}, **KILLED)
     rows, total = account.rows("--register")
-    assert rows["nightly"]["reason"] == (
-        "a run was killed at the limit of 450 MiB of the container 'batch', not of the task: raise this limit first"
-    )
-    assert total["changes"] == 0
+    assert (rows["nightly"]["action"], total["changes"]) == ("resize", 1)
+    assert rows["nightly"]["notes"] == [
+        "The memory of 'batch' is raised from 450 to 540, because a run was killed at this limit."
+    ]
+    assert limit_of(account, "nightly") == after
+    new = (0.25, 1024)
+    account.runs("nightly", 1, revision=2, size=new, metrics={"memory_size_mb": 540}, **KILLED)
+    rows, _ = account.rows("--register")
+    assert limit_of(account, "nightly")[2] == 648  # raised again, also if the old size comes back
 
 
 TEMPLATE = """\
