@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.resize_plan import SizePlans, definition_size
@@ -13,7 +14,7 @@ from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, say, total_saving, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
-from profiler.cli.taskdef_command import check_update_schedules, counted_parts, with_progress
+from profiler.cli.taskdef_command import check_update_schedules, counted_parts, registered, with_progress
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides
 from profiler.core.errors import UsageError
@@ -31,6 +32,8 @@ from profiler.sizing.run_facts import RunFacts
 from profiler.task_definitions.definition_files import read_bytes, write_definition
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import change_text, read_definitions
+from profiler.task_definitions.terraform_sizes import terraform_sizes
+from profiler.task_definitions.text_tree import decoded
 
 # Enough for the runs before and after a change, and those since it was put back.
 _RUNS_OF_A_FAMILY = 200
@@ -88,7 +91,7 @@ def resize_families(
     planned = sorted(with_progress("Reading task definitions", rollout.plan(families), len(families)), key=_order)
     _print(planned, as_json=as_json, hint="" if request.register else "--register registers the revisions.")
     if request.register:
-        planned = [*with_progress("Registering", map(rollout.register, planned), len(planned))]
+        planned = [*registered(rollout, planned)]
     if pinned := rollout.pinned_sentence(planned):
         warn(pinned)
     rollout.counts["failed"] += sum(one.action == "failed" for one in planned)
@@ -108,9 +111,16 @@ def _read_runs(options: SourceOptions, families: Sequence[str], last: int) -> Ma
 
 
 def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *, as_json: bool) -> int:
-    """Write the sizes into the files. A definition whose size stays, and a file without a change, is left alone."""
+    """Write the sizes into the files, but for Terraform say where. A file without a change is left alone."""
     texts = {file: read_bytes(Path(file)) for file in files}
+    resources = [
+        (file, resource)
+        for file in files
+        if file.endswith(".tf")
+        for resource in terraform_sizes(decoded(texts.pop(file), file))
+    ]
     found = [definition for file, data in texts.items() for definition, _ in read_definitions(data, file)]
+    found += [resource.definition for _, resource in resources]
     families = tuple(dict.fromkeys(filter(None, (text(definition.get("family")) for definition in found))))
     plans = SizePlans(
         runs=_read_runs(options, families, policy.last) if families else {},
@@ -124,6 +134,12 @@ def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *
         return ChangedDefinition(definition=planned[-1].definition)
 
     changes = {file: change_text(data, file, change) for file, data in texts.items()}
+    for file, resource in resources:
+        one = plans.plan(
+            text(resource.definition.get("family")) or resource.name,
+            TaskDefinitionDocument(definition=resource.definition),
+        )
+        planned.append(replace(one, notes=(*one.notes, *resource.hints(file, one.definition))))
     _print(planned, as_json=as_json, hint="")
     for file, changed in changes.items():
         if changed.is_changed:

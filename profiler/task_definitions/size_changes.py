@@ -58,7 +58,10 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
         return max(sum(reserved), *(self.least_mb(one, one.memory_mb or 0) for one in containers if one.name != own), 0)
 
 
-def with_size(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory = SeenMemory()) -> ChangedDefinition:
+_NOTHING_SEEN = SeenMemory()
+
+
+def with_size(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory = _NOTHING_SEEN) -> ChangedDefinition:
     """Set the task's ``cpu`` and ``memory``; a part of ``size`` that is None does not change.
 
     An equal size in another notation ("1 vCPU", "2 GB") does not change. Containers that do not fit are lowered, but

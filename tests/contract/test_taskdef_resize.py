@@ -1,6 +1,8 @@
 """``taskdef resize`` for an account, played by moto: the plan, the revisions, their verdict, and what is left alone."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -113,8 +115,12 @@ def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account:
     account.runs("nightly", 25)
     scheduler = account.aws.client("scheduler")
     start_by_schedule(scheduler, "night", "nightly:1")
-    plan = account.resize("nightly").stdout
-    assert "The schedule night is pinned to nightly:1." in " ".join(plan.split())
+    plan = account.resize("nightly")
+    assert "The schedule night is pinned to nightly:1." in " ".join(plan.stdout.split())
+    assert plan.stderr == (
+        "task-profiler: 1 of 1 schedules and rules are pinned to another revision, which they go on starting: "
+        "--register --update-schedules moves them.\n"
+    )
     done = account.resize("nightly", "--register", "--update-schedules")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         0,
@@ -313,6 +319,54 @@ def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_pa
     assert plain.read_text() == PLAIN.replace('"1 vCPU"', '"256"').replace('"2048"', '"512"')
     again = account.resize("--apply", str(template), "--json")
     assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
+
+
+TERRAFORM = """\
+resource "aws_ecs_task_definition" "nightly" {
+  family = "nightly" # one
+  cpu    = 1024
+  memory = "${var.memory}"
+  container_definitions = jsonencode([{
+    name = "batch"
+    cpu = 10
+  }])
+}
+resource "aws_ecs_task_definition" "weekly" {
+  family = "weekly"
+  cpu    = "512"
+  memory = 2048
+}
+"""
+
+
+def test_a_terraform_file_gets_a_hint_and_no_change(account: Account, tmp_path: Path) -> None:
+    for name in ("nightly", "weekly"):
+        account.runs(name, 25)
+    file = tmp_path / "jobs.tf"
+    file.write_text(TERRAFORM)
+    rows, total = account.rows("--apply", str(file))
+    assert rows["nightly"]["notes"] == [f"{file}:3: set cpu = 256", f"{file}:4: set memory = 512"]
+    assert (rows["weekly"]["action"], rows["weekly"]["notes"]) == ("none", [])
+    assert rows["weekly"]["reason"] == "its newest run has 1 vCPU, 2 GB, not the size of the file"
+    assert (total["changes"], file.read_text()) == (1, TERRAFORM)
+
+
+def test_ctrl_c_ends_after_the_family_in_work_and_prints_its_revision(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("nightly", "weekly"):
+        account.family(name)
+        account.runs(name, 25)
+    register = TaskDefinitions.register
+
+    def interrupted(self: TaskDefinitions, definition: dict[str, object]) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        return register(self, definition)
+
+    monkeypatch.setattr(TaskDefinitions, "register", interrupted)
+    done = account.resize("--register")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (130, "registered nightly:2")
+    assert [account.described(name)[0]["revision"] for name in ("nightly", "weekly")] == [2, 1]
 
 
 @pytest.mark.parametrize("words", ["--update-schedules", "nightly --apply a.json", "--register --apply a.json"])
