@@ -57,6 +57,8 @@ class SizePlans(Struct, frozen=True, kw_only=True):
                 changed = self._changed(family, document, decision, seen)
             except TaskProfilerError as error:
                 decision = replace(decision, action="none", reason=str(error))
+        if decision.action == "none":  # what is not done saves nothing
+            decision = replace(decision, saving_usd_per_month=None)
         return PlannedFamily(
             family=family,
             action=decision.action,

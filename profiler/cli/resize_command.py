@@ -22,7 +22,7 @@ from profiler.core.json_fields import text
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_task_size, format_usd
+from profiler.record.units import as_number, format_task_size, format_usd
 from profiler.runs.past_runs.families import read_runs
 from profiler.runs.past_runs.run_source import RunFilter, pattern_of
 from profiler.sizing.advice import rounded_usd
@@ -33,7 +33,6 @@ from profiler.task_definitions.definition_files import read_bytes, write_definit
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import change_text, read_definitions
 from profiler.task_definitions.terraform_sizes import terraform_sizes
-from profiler.task_definitions.text_tree import decoded
 
 # Enough for the runs before and after a change, and those since it was put back.
 _RUNS_OF_A_FAMILY = 200
@@ -113,14 +112,10 @@ def _read_runs(options: SourceOptions, families: Sequence[str], last: int) -> Ma
 def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *, as_json: bool) -> int:
     """Write the sizes into the files, but for Terraform say where. A file without a change is left alone."""
     texts = {file: read_bytes(Path(file)) for file in files}
-    resources = [
-        (file, resource)
-        for file in files
-        if file.endswith(".tf")
-        for resource in terraform_sizes(decoded(texts.pop(file), file))
-    ]
+    resources = [one for file in texts if file.endswith(".tf") for one in terraform_sizes(texts[file], file)]
+    texts = {file: data for file, data in texts.items() if not file.endswith(".tf")}
     found = [definition for file, data in texts.items() for definition, _ in read_definitions(data, file)]
-    found += [resource.definition for _, resource in resources]
+    found += [resource.definition for resource in resources]
     families = tuple(dict.fromkeys(filter(None, (text(definition.get("family")) for definition in found))))
     plans = SizePlans(
         runs=_read_runs(options, families, policy.last) if families else {},
@@ -133,18 +128,18 @@ def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *
         planned.append(plans.plan(text(definition.get("family")) or "", TaskDefinitionDocument(definition=definition)))
         return ChangedDefinition(definition=planned[-1].definition)
 
-    changes = {file: change_text(data, file, change) for file, data in texts.items()}
-    for file, resource in resources:
-        one = plans.plan(
-            text(resource.definition.get("family")) or resource.name,
-            TaskDefinitionDocument(definition=resource.definition),
-        )
-        planned.append(replace(one, notes=(*one.notes, *resource.hints(file, one.definition))))
+    changes: dict[str, bytes] = {}
+    for file, data in texts.items():
+        seen, changed = len(planned), change_text(data, file, change)
+        if any(one.is_new_revision for one in planned[seen:]):
+            changes[file] = changed.after
+    for resource in resources:
+        sized = change(resource.definition).definition
+        planned[-1] = replace(planned[-1], notes=(*planned[-1].notes, *resource.hints(sized)))
     _print(planned, as_json=as_json, hint="")
-    for file, changed in changes.items():
-        if changed.is_changed:
-            write_definition(Path(file), changed.after, remedy="make it writable")
-            warn(f"{file} was changed.")
+    for file, after in changes.items():
+        write_definition(Path(file), after, remedy="make it writable")
+        warn(f"{file} was changed.")
     return 0
 
 
@@ -193,7 +188,7 @@ def _row(planned: PlannedFamily) -> Mapping[str, object]:
 
 
 def _size_object(size: TaskSize) -> Mapping[str, object] | None:
-    return None if size == TaskSize() else {"vcpu": size.vcpu, "memoryMB": size.memory_mb}
+    return None if size == TaskSize() else {"vcpu": as_number(size.vcpu), "memoryMB": as_number(size.memory_mb)}
 
 
 def _total(planned: Sequence[PlannedFamily]) -> Mapping[str, object]:

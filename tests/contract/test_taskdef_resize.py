@@ -189,6 +189,7 @@ def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
         account.runs(name, 25, peak_mb=390)
     account.ecs.create_service(cluster="jobs", serviceName="api", taskDefinition="api", desiredCount=0)
     rows, total = account.rows("--register")
+    assert {row["savingUsdPerMonth"] for row in rows.values()} == {None}
     assert {name: (row["action"], row["reason"]) for name, row in rows.items()} == {
         "off": ("none", "its tag task-profiler:resize is off"),
         "owned": ("none", "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template"),
@@ -317,6 +318,10 @@ def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_pa
     sized = TEMPLATE.replace("Cpu: 1024, Memory: '2048'", "Cpu: 256, Memory: '512'", 1).replace("1900", "512")
     assert template.read_text() == sized
     assert plain.read_text() == PLAIN.replace('"1 vCPU"', '"256"').replace('"2048"', '"512"')
+    answer, ours = tmp_path / "answer.json", {**json.loads(PLAIN), "cpu": "256", "memory": "512"}
+    answer.write_text(json.dumps({"taskDefinition": ours}))
+    account.resize("--apply", str(answer))
+    assert json.loads(answer.read_text()) == {"taskDefinition": ours}
     again = account.resize("--apply", str(template), "--json")
     assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
 
@@ -332,7 +337,7 @@ resource "aws_ecs_task_definition" "nightly" {
   }])
 }
 resource "aws_ecs_task_definition" "weekly" {
-  family = "weekly"
+  family = "weekly" // two
   cpu    = "512"
   memory = 2048
 }
@@ -349,6 +354,8 @@ def test_a_terraform_file_gets_a_hint_and_no_change(account: Account, tmp_path: 
     assert (rows["weekly"]["action"], rows["weekly"]["notes"]) == ("none", [])
     assert rows["weekly"]["reason"] == "its newest run has 1 vCPU, 2 GB, not the size of the file"
     assert (total["changes"], file.read_text()) == (1, TERRAFORM)
+    file.write_text("# nothing")
+    assert "jobs.tf has no resource aws_ecs_task_definition" in account.resize("--apply", str(file)).stderr
 
 
 def test_ctrl_c_ends_after_the_family_in_work_and_prints_its_revision(
