@@ -13,6 +13,7 @@ from profiler.core.text import printable
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+    from profiler.record.record_model import TaskSize
     from profiler.runs.past_runs.run_source import RunSource
 
 UNKNOWN = "-"
@@ -33,6 +34,13 @@ def encodable(text: str, encoding: str | None = None) -> bool:
 def value_text(value: float | None, format_value: Callable[[float], str]) -> str:
     """The text of a value that may be unknown."""
     return UNKNOWN if value is None else format_value(value)
+
+
+def size_text(size: "TaskSize") -> str:
+    """The text of a size that may be unknown."""
+    from profiler.record.units import format_task_size  # not for `run`
+
+    return format_task_size(size.vcpu, size.memory_mb) or UNKNOWN
 
 
 def total_saving(changes: Sequence[float | None], families: Sequence[float | None]) -> str:

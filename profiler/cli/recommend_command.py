@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, terminal_columns, total_saving, value_text, warn, write_json_lines
+from profiler.cli.printing import UNKNOWN, size_text, terminal_columns, total_saving, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import FamilyKey, PlaceColumn, family_labels, place_columns
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_gpu_hours, format_percent, format_range, format_task_size, format_usd
+from profiler.record.units import format_gpu_hours, format_percent, format_range, format_usd
 from profiler.runs.past_runs.families import read_families
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern, no_run_sentence
 from profiler.sizing.advice import Advice, advise, as_json
@@ -154,8 +154,8 @@ def _rows(advices: Sequence[Advice], places: Sequence[PlaceColumn]) -> Iterator[
                 f"{indent}{family.name}",
                 *(get(family) or UNKNOWN for _, get in places),
                 str(advice.evidence.runs),
-                _size(choice.current),
-                Span(_size(choice.size), "bold" if choice.changes and verdict != "fits" else ""),
+                size_text(choice.current),
+                Span(size_text(choice.size), "bold" if choice.changes and verdict != "fits" else ""),
                 *_saving(advice),
             )
 
@@ -176,7 +176,7 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
             names.append(too_slow if option.holds_memory else "too little memory")
         factor = option.factor
         cells = (
-            _size(size),
+            size_text(size),
             UNKNOWN if factor is None else format_range(factor.min, factor.max),
             value_text(usd, format_usd),
             UNKNOWN if usd is None or monthly_runs is None else format_usd(usd * monthly_runs),
@@ -195,7 +195,3 @@ def _saving(advice: Advice) -> tuple[str, str]:
         return "more is safer", UNKNOWN
     saving = value_text(advice.choice.saving_percent, format_percent)
     return saving, value_text(advice.saving_usd_per_month, format_usd)
-
-
-def _size(size: TaskSize) -> str:
-    return format_task_size(size.vcpu, size.memory_mb) or UNKNOWN

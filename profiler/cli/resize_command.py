@@ -12,7 +12,7 @@ from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.resize_plan import SizePlans, definition_size
 from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, say, total_saving, value_text, warn, write_json_lines
+from profiler.cli.printing import say, size_text, total_saving, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
 from profiler.cli.taskdef_command import check_update_schedules, counted_parts, registered, with_progress
 from profiler.cli.wiring.aws_options import open_clients
@@ -22,10 +22,10 @@ from profiler.core.json_fields import text
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
-from profiler.record.units import as_number, format_task_size, format_usd
+from profiler.record.units import format_usd
 from profiler.runs.past_runs.families import read_runs
 from profiler.runs.past_runs.run_source import RunFilter, pattern_of
-from profiler.sizing.advice import rounded_usd
+from profiler.sizing.advice import rounded_usd, size_object
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.run_facts import RunFacts
@@ -178,17 +178,13 @@ def _row(planned: PlannedFamily) -> Mapping[str, object]:
         "family": planned.family,
         "action": decision.action,
         "reason": decision.reason,
-        "from": _size_object(_present(planned)),
-        "to": None if decision.size is None else _size_object(decision.size),
+        "from": size_object(_present(planned)),
+        "to": size_object(decision.size or TaskSize()),
         "runs": decision.runs,
         "savingUsdPerMonth": rounded_usd(decision.saving_usd_per_month),
         "verdict": decision.verdict,
         "notes": _notes(planned),
     }
-
-
-def _size_object(size: TaskSize) -> Mapping[str, object] | None:
-    return None if size == TaskSize() else {"vcpu": as_number(size.vcpu), "memoryMB": as_number(size.memory_mb)}
 
 
 def _total(planned: Sequence[PlannedFamily]) -> Mapping[str, object]:
@@ -224,12 +220,8 @@ def _print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
 
 def _cells(planned: PlannedFamily, decision: Resize) -> tuple[str, ...]:
     money = value_text(decision.saving_usd_per_month, format_usd)
-    sizes = _text(_present(planned)), _text(decision.size)
+    sizes = size_text(_present(planned)), size_text(decision.size or TaskSize())
     return planned.family, decision.action, *sizes, money, as_sentence(decision.reason)
-
-
-def _text(size: TaskSize | None) -> str:
-    return UNKNOWN if size is None else format_task_size(size.vcpu, size.memory_mb) or UNKNOWN
 
 
 def _print_summary(counts: Counter[str]) -> None:

@@ -50,10 +50,14 @@ class Advice(Struct, frozen=True, kw_only=True):
         return "saves" if choice.is_fargate and choice.changes and is_cheaper else "fits"
 
     @property
+    def usd_per_run(self) -> float | None:
+        """What a run costs at the current size."""
+        return None if self.choice.chosen is None else self.choice.chosen.current_usd_per_run
+
+    @property
     def usd_per_month(self) -> float | None:
         """What the runs cost in a month at the current size."""
-        chosen = self.choice.chosen
-        return None if chosen is None else usd_per_month(chosen.current_usd_per_run, self.evidence)
+        return usd_per_month(self.usd_per_run, self.evidence)
 
     @property
     def saving_usd_per_month(self) -> float | None:
@@ -92,8 +96,8 @@ def as_json(advice: Advice) -> Mapping[str, object]:
         "region": evidence.family.region,
         **({"onFargate": evidence.on_fargate} if evidence.is_moved else {}),
         "runs": evidence.runs,
-        "current": _size(choice.current),
-        "recommended": _size(choice.size),
+        "current": size_object(choice.current),
+        "recommended": size_object(choice.size),
         "savingPercent": choice.saving_percent,
         "usdPerMonth": rounded_usd(advice.usd_per_month),
         "savingUsdPerMonth": rounded_usd(advice.saving_usd_per_month),
@@ -121,8 +125,9 @@ def rounded_usd(usd: float | None) -> float | None:
     return None if usd is None else round(usd, 2) + 0.0
 
 
-def _size(size: TaskSize) -> Mapping[str, object] | None:
-    return None if size == TaskSize() else {"vcpu": size.vcpu, "memoryMB": size.memory_mb}
+def size_object(size: TaskSize) -> Mapping[str, object] | None:
+    """A size in JSON."""
+    return None if size == TaskSize() else {"vcpu": as_number(size.vcpu), "memoryMB": as_number(size.memory_mb)}
 
 
 def _option(option: SizeOption) -> Mapping[str, object]:

@@ -175,7 +175,7 @@ class _Case(Struct, frozen=True, kw_only=True):
         then_ms, now_ms = _durations_ms(before), _durations_ms(own)
         change = 100 * (median(now_ms) / median(then_ms) - 1) if now_ms and any(then_ms) else None
         evidence = evidence_of_runs(own[-1].family, [*before, *own])
-        usual_usd, new_usd = self._usd_per_run(before), self._usd_per_run(own)
+        usual_usd, new_usd = (None if one is None else one.usd_per_run for one in map(self.advice, (before, own)))
         saved_usd = None if usual_usd is None or new_usd is None else usual_usd - new_usd
         saved = None if evidence is None else usd_per_month(saved_usd, evidence)
         return ResizeVerdict(
@@ -185,11 +185,6 @@ class _Case(Struct, frozen=True, kw_only=True):
             duration_change_percent=None if change is None else round(change, 1),
             saved_usd_per_month=rounded_usd(saved),
         )
-
-    def _usd_per_run(self, runs: Sequence[RunFacts]) -> float | None:
-        advice = self.advice(runs)
-        chosen = None if advice is None else advice.choice.chosen
-        return None if chosen is None else chosen.current_usd_per_run
 
     def after_revert(self, advised: Resize, failed: SizeBefore) -> Resize:
         """The advice for a family whose smaller size has failed: not soon, and not that size again."""

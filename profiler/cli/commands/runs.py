@@ -22,6 +22,7 @@ from profiler.cli.options import (
     option,
     past_run_options,
     repeatable,
+    size_options,
     source_options,
 )
 from profiler.cli.run_options import MAX_INTERVAL_SECONDS, MAX_RUNS, MIN_INTERVAL_SECONDS, RunOptions, with_stacks_value
@@ -260,16 +261,7 @@ def report() -> None:
 @family_arguments
 @source_options
 @last_option(10_000, 50, "Use the N newest runs of each family.")
-@option(
-    "--max-slowdown max_slowdown_percent",
-    "PERCENT",
-    "How much longer a run may take than at the current size.",
-    type=_PERCENT,
-    default=25,
-)
-@option(
-    "--memory-margin memory_margin_percent", "PERCENT", "Margin above the required memory.", type=_PERCENT, default=20
-)
+@size_options
 @flag("--faster", "Recommend the next larger vCPU size to tasks that used all of their vCPUs.")
 @on_fargate_option
 @flag("--sizes with_sizes", "Also print the cost and the duration at each size.")
