@@ -1,6 +1,7 @@
 """Plans the size of families' task definitions by their runs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -47,7 +48,15 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
         runs, size = self._runs(family, document.arn), definition_size(document.definition)
         seen = _seen_memory(runs, self.policy.size.memory_margin_percent)
-        decision = self._decision(family, document, runs, size, seen)
+        limits = [
+            f"a run was killed at the limit of {limit_mb} MiB of the container {name!r}"
+            for name, limit_mb in seen.killed_limits(document.definition).items()
+        ]
+        policy = replace(self.policy, size=replace(self.policy.size, least_memory_mb=seen.task_mb(document.definition)))
+        revision = SizedRevision(revision=None, size=size, killed_limit=limits[0] if limits else None)
+        decision = self._decision(
+            family, document, partial(decide, runs, policy=policy, price_overrides=self.price_overrides), revision
+        )
         left_alone = _left_alone(document, decision)
         if left_alone is not None:
             decision = replace(decision, action="none", reason=left_alone)
@@ -57,8 +66,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
                 changed = self._changed(family, document, decision, seen)
             except TaskProfilerError as error:
                 decision = replace(decision, action="none", reason=str(error))
-        if decision.action == "none":  # what is not done saves nothing
+        if decision.action == "none":  # what is not done saves nothing, and what it would mend is named
             decision = replace(decision, saving_usd_per_month=None)
+            changed = replace(changed, notes=tuple(map(as_sentence, limits)))
         return PlannedFamily(
             family=family,
             action=decision.action,
@@ -84,37 +94,28 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         self,
         family: str,
         document: TaskDefinitionDocument,
-        runs: Sequence[RunFacts],
-        size: TaskSize,
-        seen: SeenMemory,
+        decide_on: Callable[[SizedRevision], Resize],
+        revision: SizedRevision,
     ) -> Resize:
-        least_mb = seen.task_mb(document.definition)
-        policy = replace(self.policy, size=replace(self.policy.size, least_memory_mb=least_mb))
-        killed = seen.killed_limits(document.definition).items()
-        limit = next(
-            (f"a run was killed at the limit of {mb} MiB of the container {name!r}" for name, mb in killed), None
-        )
         if document.arn is None:
-            revision = SizedRevision(revision=None, size=size, killed_limit=limit)
-            return decide(runs, revision, policy, self.price_overrides)
+            return decide_on(revision)
         number, tags = document.arn.rpartition(":")[2], document.tags
-        revision = SizedRevision(
+        revision = replace(
+            revision,
             revision=number,
-            size=size,
             resized_from=size_before(tags.get(RESIZED_FROM)),
             reverted_from=size_before(tags.get(REVERTED_FROM)),
-            killed_limit=limit,
         )
-        decision = decide(runs, revision, policy, self.price_overrides)
+        decision = decide_on(revision)
         is_ours = revision.resized_from is not None or revision.reverted_from is not None
         if decision.action != "resize" or is_ours or not number.isdecimal() or number == "1":
             return decision
         before = read_document(self.describe(f"{family}:{int(number) - 1}"), family)
         resized = size_before(before.tags.get(RESIZED_FROM))
         overwritten = definition_size(before.definition)
-        if resized is None or resized.size != size or overwritten == size:
+        if resized is None or resized.size != revision.size or overwritten == revision.size:
             return decision
-        return decide(runs, replace(revision, overwritten=overwritten), policy, self.price_overrides)
+        return decide_on(replace(revision, overwritten=overwritten))
 
     def _changed(
         self, family: str, document: TaskDefinitionDocument, decision: Resize, seen: SeenMemory

@@ -287,6 +287,10 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
     assert rows["nightly"]["notes"] == [
         "The memory of 'batch' is raised from 450 to 540, because a run was killed at this limit."
     ]
+    account.family("owned", size, containerDefinitions=[{**BATCH, "memory": limit}], tags=[STACK_TAG])
+    account.runs("owned", 1, size=size, metrics={"memory_size_mb": limit}, **KILLED)
+    rows, _ = account.rows("owned")
+    assert rows["owned"]["notes"] == ["A run was killed at the limit of 450 MiB of the container 'batch'."]
     assert limit_of(account, "nightly") == after
     new = (0.25, 1024)
     account.runs("nightly", 1, revision=2, size=new, metrics={"memory_size_mb": 540}, **KILLED)
