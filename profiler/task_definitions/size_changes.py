@@ -95,7 +95,7 @@ def with_size(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory
         f"The {field} of {one.get('name')!r} is "
         + (
             f"lowered from {one[field]} to {value}, because ECS refuses more."
-            if value < int(str(one[field]))
+            if value < float(str(one[field]))
             else f"raised from {one[field]} to {value}, because a run was killed at this limit."
         )
         for one in raw
