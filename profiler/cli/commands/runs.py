@@ -213,8 +213,9 @@ def report() -> None:
 @on_fargate_option
 @flag("--sizes with_sizes", "Also print the cost and the duration at each size.")
 @flag("--json as_lines", "Print one JSON object per family instead of a table.")
-@flag("--check", "Exit with 3 if a family may run out of memory, or could save at least --min-saving.")
+@flag("--check", "Exit with 3 if a family may run out of memory, or for a saving of at least --min-saving.")
 @option("--min-saving min_saving_percent", "PERCENT", "Minimum saving for --check.", type=Number(0, 100), default=10)
+@option("--min-saving-usd", "USD", "Also the minimum saving a month for --check.", type=Number(0, 1e9), default=0)
 @implemented_in("profiler.cli.recommend_command", "recommend_sizes")
 def recommend() -> None:
     """Recommend task sizes based on past runs.
