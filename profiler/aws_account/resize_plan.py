@@ -15,7 +15,7 @@ from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import Resize, ResizePolicy, SizeBefore, SizedRevision, decide, size_before
-from profiler.sizing.run_facts import RunFacts
+from profiler.sizing.run_facts import RunFacts, size_of
 from profiler.task_definitions.containers import read_containers, task_memory_mb
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument, read_document
 from profiler.task_definitions.size_changes import (
@@ -29,6 +29,8 @@ from profiler.task_definitions.size_changes import (
 )
 
 _CPU_UNITS = 1024
+# The number of earlier revisions among which the last change of the size is looked for.
+_REVISIONS_BACK = 50
 
 
 class SizePlans(Struct, frozen=True, kw_only=True):
@@ -90,14 +92,29 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         )
         decision = decide(runs, revision, self.policy, self.price_overrides)
         is_ours = revision.resized_from is not None or revision.reverted_from is not None
-        if decision.action != "resize" or is_ours or not number.isdecimal() or number == "1":
+        if decision.action != "resize" or is_ours:
             return decision
-        before = read_document(self.describe(f"{family}:{int(number) - 1}"), family)
-        resized = size_before(before.tags.get(RESIZED_FROM))
-        if resized is None or resized.size != size:
-            return decision
-        overwritten = definition_size(before.definition)
+        overwritten = self._overwritten(family, number, runs, size)
         return decide(runs, replace(revision, overwritten=overwritten), self.policy, self.price_overrides)
+
+    def _overwritten(self, family: str, number: str, runs: Sequence[RunFacts], size: TaskSize) -> TaskSize | None:
+        """The size that a plan has registered, if later revisions have the size before it.
+
+        A pipeline may have registered several of them. The runs show the sizes of most revisions without a call.
+        """
+        seen = {run.record.revision: size_of(run.record) for run in runs}
+        newest = int(number) if number.isdecimal() else 1
+        for earlier in map(str, range(newest - 1, max(newest - 1 - _REVISIONS_BACK, 0), -1)):
+            if seen.get(earlier) == size:
+                continue
+            try:
+                before = read_document(self.describe(f"{family}:{earlier}"), family)
+            except TaskProfilerError:  # deleted
+                return None
+            found, resized = definition_size(before.definition), size_before(before.tags.get(RESIZED_FROM))
+            if found != size:
+                return found if resized is not None and resized.size == size else None
+        return None
 
     def _changed(
         self, family: str, document: TaskDefinitionDocument, decision: Resize, runs: Sequence[RunFacts]

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.aws_account.registered_definitions import TaskDefinitions
-from profiler.aws_account.resize_plan import SizePlans
-from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.record.record_model import Report
-from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_policy import ResizePolicy
-from profiler.sizing.run_facts import facts_of
-from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.runs import lines, report
 from tools.moto_server import FakeAws, fake_aws, start_by_schedule
@@ -166,8 +159,10 @@ def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Acco
     account.family("nightly")
     account.runs("nightly", 25)
     assert account.resize("--register").returncode == 0
-    account.family("nightly")
-    account.runs("nightly", 25, revision=3)
+    for _ in range(3):
+        account.family("nightly")
+    account.ecs.deregister_task_definition(taskDefinition="nightly:3")
+    account.runs("nightly", 25, revision=5)
     rows, _ = account.rows()
     assert rows["nightly"]["reason"] == "a later revision has the old size again: set the size at its source"
     assert (rows["nightly"]["action"], rows["nightly"]["to"]) == ("none", {"vcpu": 0.25, "memoryMB": 512})
@@ -201,53 +196,6 @@ def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
     }
     assert rows["fixed"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
     assert total["changes"] == 0
-
-
-def test_a_revision_that_is_registered_meanwhile_waits_for_its_runs(account: Account) -> None:
-    """A deployment between the plan and the call: nothing is known about it yet."""
-    account.family("nightly")
-    account.runs("nightly", 25)
-    runs, clients = [facts_of(one) for one in account.reports], account.aws.client
-    definitions = TaskDefinitions(clients("ecs"))
-    plans = SizePlans(
-        runs={runs[0].family: runs},
-        policy=ResizePolicy(),
-        price_overrides=PriceOverrides(),
-        describe=definitions.describe,
-    )
-    steps: list[str] = []
-    request = RolloutRequest(globs=("nightly",), register=True)
-    rollout = Rollout(
-        open_client=clients,
-        request=request,
-        plan_change=plans.plan,
-        part="size",
-        on_step=steps.append,
-        on_problem=steps.append,
-    )
-    (planned,) = rollout.plan(rollout.families())
-    assert planned.action == "resize"
-    account.family("nightly", containerDefinitions=[{**BATCH, "image": "etl:27"}])
-    assert rollout.register(planned).action == "none"
-    assert steps == [
-        "nightly changed meanwhile, so it is planned again from nightly:2: none No run of revision 2 is known yet."
-    ]
-    assert account.described("nightly")[0]["revision"] == 2
-
-
-def test_a_family_that_ecs_refuses_is_named_and_the_others_are_done(account: Account) -> None:
-    for name in ("nightly", "weekly"):
-        account.family(name)
-        account.runs(name, 25)
-    with AwsProxy(account.aws.url) as proxy:
-        proxy.failing = {"nightly"}
-        environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
-        done = run_here(environment, "taskdef", "resize", "--from", str(account.file), "--register")
-    assert done.returncode == 1
-    assert "nightly: No revision was registered" in done.stderr
-    assert done.stderr.endswith("1 registered, 1 failed.\n")
-    again = account.resize("--register")
-    assert (again.returncode, again.stderr) == (0, "task-profiler: 1 registered.\n")
 
 
 def test_a_limit_of_a_container_at_which_a_run_was_killed_is_named(account: Account) -> None:
