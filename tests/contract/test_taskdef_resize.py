@@ -1,19 +1,26 @@
 """``taskdef resize`` for an account, played by moto: the plan, the revisions, their verdict, and what is left alone."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
+import profiler
 from profiler.record.record_model import Report
+from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.runs import lines, report
 from tools.moto_server import FakeAws, fake_aws, start_by_schedule
 
+ROOT = Path(profiler.__file__).parent.parent
 ACCOUNT = "123456789012"
+CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
+DEFINITIONS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
 MONITOR = {"name": "task-monitor", "image": "team/task-profiler:1", "memory": 128, "memoryReservation": 32}
 OLD, NEW = (1.0, 2048), (0.25, 512)
@@ -46,6 +53,14 @@ class Account:
             known: dict[str, Any] = {"family": family, "revision": str(revision), "task_id": f"{family}-{number}"}
             self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
         self.file.write_bytes(lines(self.reports))
+
+    def put_reports(self, group: str) -> None:
+        """The runs as lines of a log group."""
+        self.aws.create_log_group(group)
+        self.aws.create_log_stream(group, "batch")
+        now_ms = round(time.time() * 1000)
+        events = [{"timestamp": now_ms, "message": line} for line in self.file.read_text().splitlines()]
+        self.aws.client("logs").put_log_events(logGroupName=group, logStreamName="batch", logEvents=events)
 
     def resize(self, *words: str) -> CompletedProcess[str]:
         return run_here(self.aws.environment(), "taskdef", "resize", "--from", str(self.file), *words)
@@ -207,6 +222,46 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_named(account: Acco
         "a run was killed at the limit of 450 MiB of the container 'batch', not of the task: raise this limit first"
     )
     assert total["changes"] == 0
+
+
+def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_others(account: Account) -> None:
+    """TagResource and PassRole are no calls. The policy's statements for reports and for the plan suffice for these."""
+    account.family("nightly")
+    account.runs("nightly", 25)
+    account.ecs.create_service(cluster="jobs", serviceName="api", taskDefinition="nightly", desiredCount=0)
+    account.family("weekly")
+    account.runs("weekly", 25)
+    start_by_schedule(account.aws.client("scheduler"), "night", "weekly:1")
+    events, parameters = account.aws.client("events"), {"TaskDefinitionArn": f"{DEFINITIONS}/weekly:1"}
+    events.put_rule(Name="night", ScheduleExpression="rate(1 day)")
+    target = {"Id": "1", "Arn": CLUSTER, "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/r", "EcsParameters": parameters}
+    events.put_targets(Rule="night", Targets=[target])
+    account.put_reports("/ecs/jobs")
+    job = YAML(typ="safe").load(ROOT / "examples" / "resize_weekly.yml")["jobs"]["resize"]
+    statements = json.loads((ROOT / "taskdef" / "iam" / "resize.json").read_text())["Statement"]
+    allowed = {
+        one["Sid"]: {one["Action"]} if isinstance(one["Action"], str) else {*one["Action"]} for one in statements
+    }
+    words = job["steps"][-1]["run"].split()[1:]
+    assert words[-2:] == ["--register", "--update-schedules"]
+    with AwsProxy(account.aws.url) as proxy:
+        environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url} | job["env"]
+        for given, sids in ((words, allowed), (words[:-2], ("ReadReports", "Plan", "ReadServicesAndSchedules"))):
+            proxy.operations.clear()
+            done = run_here(environment, *given)
+            assert done.returncode == 0, done.stderr
+            needed = set[str]().union(*(allowed[sid] for sid in sids)) - {"ecs:TagResource", "iam:PassRole"}
+            assert {*map(iam_action, proxy.operations)} == needed
+
+
+def iam_action(operation: str) -> str:
+    """The action of an operation, of which those of EventBridge Scheduler are requests."""
+    schedules = {"GET /schedules": "ListSchedules", "GET /schedules/night": "GetSchedule"}
+    if "/schedules" in operation:
+        return f"scheduler:{schedules.get(operation, 'UpdateSchedule')}"
+    is_of_events = operation in ("ListEventBuses", "ListRules", "ListTargetsByRule", "PutTargets")
+    is_of_logs = operation in ("DescribeLogGroups", "FilterLogEvents")
+    return f"{'events' if is_of_events else 'logs' if is_of_logs else 'ecs'}:{operation}"
 
 
 TEMPLATE = """\
