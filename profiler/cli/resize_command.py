@@ -120,7 +120,7 @@ def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *
         planned.append(plans.plan(text(definition.get("family")) or "", TaskDefinitionDocument(definition=definition)))
         return ChangedDefinition(definition=planned[-1].definition)
 
-    changes = {file: change_text(data, file, change) for file, data in texts.items()}
+    changes = {file: change_text(data, file, change, keeps_form=True) for file, data in texts.items()}
     _print(planned, as_json=as_json, hint="")
     for file, changed in changes.items():
         if changed.is_changed:

@@ -279,15 +279,18 @@ PLAIN = '{"family":"nightly","cpu":"1 vCPU","memory":"2048","containerDefinition
 def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_path: Path) -> None:
     account.runs("nightly", 25, revision=9)
     account.runs("weekly", 3)
-    template, plain = tmp_path / "jobs.yaml", tmp_path / "nightly.json"
+    template, plain, described = (tmp_path / name for name in ("jobs.yaml", "nightly.json", "described.json"))
     template.write_text(TEMPLATE)
     plain.write_text(PLAIN)
-    done = account.resize("--apply", str(template), "--apply", str(plain))
-    assert (done.returncode, done.stderr.count("was changed")) == (0, 2)
-    assert "2 of 3 families" in done.stdout
+    answer = '{"taskDefinition": %s,\n "tags": []}'
+    described.write_text(answer % PLAIN.replace("{", '{"revision": 9, "status":"ACTIVE",', 1))
+    done = account.resize("--apply", str(template), "--apply", str(plain), "--apply", str(described))
+    assert (done.returncode, done.stderr.count("was changed")) == (0, 3)
+    assert "3 of 4 families" in done.stdout
     sized = TEMPLATE.replace("Cpu: 1024, Memory: '2048'", "Cpu: 256, Memory: '512'", 1).replace("1900", "512")
     assert template.read_text() == sized
     assert plain.read_text() == PLAIN.replace('"1 vCPU"', '"256"').replace('"2048"', '"512"')
+    assert described.read_text() == answer % plain.read_text().replace("{", '{"revision": 9, "status":"ACTIVE",', 1)
     again = account.resize("--apply", str(template), "--json")
     assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
 
