@@ -18,6 +18,7 @@ from profiler.record.units import format_count, format_percent, format_task_size
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS, evidence_of_runs
+from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import RunFacts, oom_size_mb, size_of
 from profiler.sizing.what_if import runs_per_month
@@ -173,6 +174,7 @@ class _Case(Struct, frozen=True, kw_only=True):
 
     def after_revert(self, advised: Resize, failed: SizeBefore) -> Resize:
         """The advice for a family whose smaller size has failed: not soon, and not that size again."""
+        advised = _with_vcpu_of(self.revision.size, advised)
         own = self.own
         if any(_was_killed_at(run, self.revision.size) for run in own):
             return advised
@@ -247,6 +249,19 @@ def _failure_of(own: Sequence[RunFacts], before: Sequence[RunFacts], max_slowdow
     if len(_failed(own)) >= _MIN_FAILURES and share >= 2 * share_before + 0.1:
         return f"{len(_failed(own))} of {format_count(len(own), 'run')} failed, which was rarer before"
     return ""
+
+
+def _with_vcpu_of(present: TaskSize, advised: Resize) -> Resize:
+    """The advice, which with more memory has no fewer vCPUs: fewer may be what has failed. Its saving is not known."""
+    size = advised.size or TaskSize()
+    vcpu, memory_mb = present.vcpu or 0, size.memory_mb or 0
+    if memory_mb <= (present.memory_mb or 0) or (size.vcpu or 0) >= vcpu:
+        return advised
+    found = min((one for one in LEGAL_SIZES if one.vcpu >= vcpu and one.memory_mb >= memory_mb), default=None)
+    if found is None:
+        return advised
+    found_size = TaskSize(vcpu=found.vcpu, memory_mb=found.memory_mb)
+    return replace(advised, size=found_size, saving_usd_per_month=None)
 
 
 def _own_runs(runs: Sequence[RunFacts], revision: SizedRevision) -> Sequence[RunFacts]:

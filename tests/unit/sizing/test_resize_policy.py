@@ -181,3 +181,13 @@ def test_a_reverted_family_is_left_alone_and_never_gets_the_failed_size_again() 
     assert killed.action == "resize"
     assert killed.size is not None
     assert (killed.size.memory_mb or 0) > 2048
+
+
+def test_a_reverted_family_that_is_killed_at_the_old_size_too_keeps_its_vcpu() -> None:
+    """Its runs were too slow with fewer."""
+    old = TaskSize(vcpu=0.5, memory_mb=1024)
+    reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=NEW))
+    slow = at_new(5, metrics={"duration_ms": 1_180_000, "billed_duration_ms": 1_200_000})
+    past = [*runs(30, size=old), *slow, *runs(3, "3", start=35, size=old)]
+    found = decision([*past, *runs(1, "3", start=38, size=old, **KILLED)], reverted)
+    assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.5, memory_mb=2048))
