@@ -107,31 +107,42 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         for earlier in map(str, range(newest - 1, max(newest - 1 - _REVISIONS_BACK, 0), -1)):
             if seen.get(earlier) == size:
                 continue
-            try:
-                before = read_document(self.describe(f"{family}:{earlier}"), family)
-            except TaskProfilerError:  # deleted
+            before = self._earlier(family, earlier)
+            if before is None:
                 return None
             found, resized = definition_size(before.definition), size_before(before.tags.get(RESIZED_FROM))
             if found != size:
                 return found if resized is not None and resized.size == size else None
         return None
 
+    def _earlier(self, family: str, revision: str) -> TaskDefinitionDocument | None:
+        """An earlier revision; None if it cannot be read, such as after its deletion."""
+        try:
+            return read_document(self.describe(f"{family}:{revision}"), family)
+        except TaskProfilerError:
+            return None
+
     def _changed(
         self, family: str, document: TaskDefinitionDocument, decision: Resize, runs: Sequence[RunFacts]
     ) -> ChangedDefinition:
-        """The definition with the size and its tag. An old size comes back with the limits of its containers."""
+        """The definition with the size and its tag.
+
+        An old size comes back with the limits of its containers, unless its revision cannot be read.
+        """
         number, present = (document.arn or "").rpartition(":")[2], document.definition
         tag = SizeBefore(revision=number, size=definition_size(present)).tag
         resized_from = size_before(document.tags.get(RESIZED_FROM))
-        if decision.action == "revert" and resized_from is not None:
-            old = read_document(self.describe(f"{family}:{resized_from.revision}"), family)
+        is_revert = decision.action == "revert"
+        old = None if resized_from is None or not is_revert else self._earlier(family, resized_from.revision)
+        if old is not None:
             changed = with_size_of(present, old.definition)
             return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
         needs_mb = _needs_mb(runs, self.policy.size.memory_margin_percent)
         changed = with_size(present, decision.size or TaskSize(), needs_mb)
         if document.arn is None:
             return changed
-        return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
+        key = REVERTED_FROM if is_revert else RESIZED_FROM
+        return replace(changed, definition=with_size_tag(changed.definition, key, tag))
 
 
 def definition_size(definition: Mapping[str, object]) -> TaskSize:

@@ -170,6 +170,20 @@ def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_me
     assert "left alone for 60 runs" in rows["weekly"]["reason"]
 
 
+def test_the_old_size_comes_back_also_if_its_revision_was_deleted(account: Account) -> None:
+    """The tag has the size."""
+    account.family("nightly")
+    account.runs("nightly", 25)
+    assert account.resize("--register").returncode == 0
+    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    account.ecs.deregister_task_definition(taskDefinition="nightly:1")
+    account.ecs.delete_task_definitions(taskDefinitions=["nightly:1"])
+    assert account.resize("--register").returncode == 0
+    after, found = account.described("nightly")
+    assert (after["cpu"], after["memory"]) == ("1024", "2048")
+    assert found == {"task-profiler:reverted-from": "2/256/512"}
+
+
 def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Account) -> None:
     account.family("nightly")
     account.runs("nightly", 25)
