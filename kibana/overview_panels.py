@@ -240,7 +240,7 @@ _HAS_WASTE: Final = Compared("cost.waste_usd", ">", 0)
 _IS_TOO_SMALL: Final = Compared(_SAVING, "<", 0)
 # A Fargate task is paid once: the reports of its other containers have no cost.
 _COST_UNKNOWN: Final = AllOf((Not(parts.COST_KNOWN), Not(Is("task.launch_type", "FARGATE"))))
-_WASTED: Final = replace(parts.WASTE, label="Waste (USD)", colour=colours.USED)
+_WASTED: Final = replace(parts.WASTE, label="Saving (USD)", colour=colours.USED)
 # One order for all rows: the family with the most waste first.
 _LARGEST_WASTE: Final = replace(parts.FAMILIES, order_by=parts.WASTE, is_by_count=False)
 _FAMILY_ROWS: Final = tuple(replace(terms, order_by=parts.WASTE, is_by_count=False) for terms in parts.FAMILY_ROWS)
@@ -252,9 +252,9 @@ def _newest_advice(*before: PanelMetric) -> tuple[PanelMetric, ...]:
         *before,
         parts.LATEST_TASK,
         parts.latest("usage.cpu.size", "vCPU"),
-        parts.latest("recommendation.vcpu", "Advised CPU"),
+        parts.latest("recommendation.vcpu", "Recommended CPU"),
         parts.latest("usage.memory.size_mb", "Memory MB"),
-        parts.latest("recommendation.memory_mb", "Advised MB"),
+        parts.latest("recommendation.memory_mb", "Recommended MB"),
         parts.latest("usage.memory.percent.max", "Peak %"),
         parts.latest(_SAVING, "Saving %"),
     )
@@ -278,15 +278,15 @@ RIGHT_SIZING: Final = Dashboard(
         ),
         parts.ranking(
             "waste-by-family",
-            "Waste by family (USD)",
-            "The amount that the recommended size would have saved. Families without waste are left out.",
+            "Saving by family (USD)",
+            "The amount that the recommended size would have saved. Families without a saving are left out.",
             _WASTED,
             terms=(_LARGEST_WASTE,),
             condition=_HAS_WASTE,
         ),
         parts.bars(
             "waste-over-time",
-            "Waste over time (USD)",
+            "Saving over time (USD)",
             "The amount that the recommended size would have saved, by end time of the runs.",
             _WASTED,
             condition=_HAS_WASTE,
@@ -316,8 +316,8 @@ RIGHT_SIZING: Final = Dashboard(
             "right-size-table",
             "Recommended size by family",
             "Size, recommendation and saving of the newest run that could be smaller, by account and Region. The 25 "
-            "families that wasted the most in all such runs. Families without a known cost are below.",
-            *_newest_advice(replace(parts.WASTE, label="Total waste")),
+            "families with the largest saving of all such runs. Families without a known cost are below.",
+            *_newest_advice(replace(parts.WASTE, label="Total saving")),
             terms=_FAMILY_ROWS,
             condition=AllOf((_HAS_WASTE, Exists("recommendation.vcpu"))),
         ),

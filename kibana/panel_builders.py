@@ -102,7 +102,7 @@ COST_TOTAL: Final = number(
 )
 WASTE_TOTAL: Final = number(
     "waste-total",
-    "Could be saved (USD)",
+    "Saving (USD)",
     "The amount that the recommended sizes would have saved.",
     WASTE,
     width=10,

@@ -98,8 +98,8 @@ RUN: Final = Dashboard(
             parts.highest("usage.memory.used_mb.max", "Peak MB"),
             parts.highest("usage.memory.percent.max", "Peak %"),
             parts.highest("usage.memory.kills", "Killed"),
-            parts.highest("recommendation.vcpu", "Advised CPU"),
-            parts.highest("recommendation.memory_mb", "Advised MB"),
+            parts.highest("recommendation.vcpu", "Recommended CPU"),
+            parts.highest("recommendation.memory_mb", "Recommended MB"),
         ),
         _run_table(
             "run-what-if",

@@ -63,6 +63,7 @@ DOLLARS: tuple[tuple[float, str], ...] = (
     (1, "$1.00"),
     (1.234, "$1.23"),
     (1234.5, "$1234.50"),
+    (-0.19, "-$0.19"),
 )
 # A new and an old value in MB, and the change.
 CHANGES: tuple[tuple[float, float, str], ...] = (

@@ -1,6 +1,7 @@
 """Plans the size of families' task definitions by their runs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,12 +17,13 @@ from profiler.record.units import format_task_size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import Resize, ResizePolicy, SizeBefore, SizedRevision, decide, size_before
 from profiler.sizing.run_facts import RunFacts, size_of
-from profiler.task_definitions.containers import read_containers, task_memory_mb
+from profiler.task_definitions.containers import task_memory_mb
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument, read_document
 from profiler.task_definitions.size_changes import (
     RESIZED_FROM,
     REVERTED_FROM,
     TAG_PREFIX,
+    SeenMemory,
     task_cpu_units,
     with_size,
     with_size_of,
@@ -47,16 +49,28 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     def plan(self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()) -> PlannedFamily:
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
         runs, size = self._runs(family, document.arn), definition_size(document.definition)
-        decision = self._decision(family, document, runs, size)
-        left_alone = _left_alone(document, decision) or _limit_of_a_kill(document, decision, runs)
+        seen = _seen_memory(runs, self.policy.size.memory_margin_percent)
+        limits = [
+            f"a run was killed at the limit of {limit_mb} MiB of the container {name!r}"
+            for name, limit_mb in seen.killed_limits(document.definition).items()
+        ]
+        policy = replace(self.policy, size=replace(self.policy.size, least_memory_mb=seen.task_mb(document.definition)))
+        revision = SizedRevision(revision=None, size=size, killed_limit=limits[0] if limits else None)
+        decision = self._decision(
+            family, document, partial(decide, runs, policy=policy, price_overrides=self.price_overrides), revision
+        )
+        left_alone = _left_alone(document, decision)
         if left_alone is not None:
             decision = replace(decision, action="none", reason=left_alone)
         changed = ChangedDefinition(definition=document.definition)
         if decision.action in ("resize", "revert"):
             try:
-                changed = self._changed(family, document, decision, runs)
+                changed = self._changed(family, document, decision, seen)
             except TaskProfilerError as error:
                 decision = replace(decision, action="none", reason=str(error))
+        if decision.action == "none":  # what is not done saves nothing, and what it would mend is named
+            decision = replace(decision, saving_usd_per_month=None)
+            changed = replace(changed, notes=tuple(map(as_sentence, limits)))
         return PlannedFamily(
             family=family,
             action=decision.action,
@@ -79,23 +93,27 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         return sorted((run for runs in found.values() for run in runs), key=lambda run: (run.began_ns, run.key))
 
     def _decision(
-        self, family: str, document: TaskDefinitionDocument, runs: Sequence[RunFacts], size: TaskSize
+        self,
+        family: str,
+        document: TaskDefinitionDocument,
+        decide_on: Callable[[SizedRevision], Resize],
+        revision: SizedRevision,
     ) -> Resize:
         if document.arn is None:
-            return decide(runs, SizedRevision(revision=None, size=size), self.policy, self.price_overrides)
+            return decide_on(revision)
         number, tags = document.arn.rpartition(":")[2], document.tags
-        revision = SizedRevision(
+        revision = replace(
+            revision,
             revision=number,
-            size=size,
             resized_from=size_before(tags.get(RESIZED_FROM)),
             reverted_from=size_before(tags.get(REVERTED_FROM)),
         )
-        decision = decide(runs, revision, self.policy, self.price_overrides)
+        decision = decide_on(revision)
         is_ours = revision.resized_from is not None or revision.reverted_from is not None
         if decision.action != "resize" or is_ours:
             return decision
-        overwritten = self._overwritten(family, number, runs, size)
-        return decide(runs, replace(revision, overwritten=overwritten), self.policy, self.price_overrides)
+        overwritten = self._overwritten(family, number, self._runs(family, document.arn), revision.size)
+        return decide_on(replace(revision, overwritten=overwritten))
 
     def _overwritten(self, family: str, number: str, runs: Sequence[RunFacts], size: TaskSize) -> TaskSize | None:
         """The size that a plan has registered, if later revisions have the size before it.
@@ -123,11 +141,12 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             return None
 
     def _changed(
-        self, family: str, document: TaskDefinitionDocument, decision: Resize, runs: Sequence[RunFacts]
+        self, family: str, document: TaskDefinitionDocument, decision: Resize, seen: SeenMemory
     ) -> ChangedDefinition:
         """The definition with the size and its tag.
 
-        An old size comes back with the limits of its containers, unless its revision cannot be read.
+        An old size comes back with the limits of its containers, unless its revision cannot be read. A limit at which a
+        run was killed is raised in any case.
         """
         number, present = (document.arn or "").rpartition(":")[2], document.definition
         tag = SizeBefore(revision=number, size=definition_size(present)).tag
@@ -135,10 +154,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         is_revert = decision.action == "revert"
         old = None if resized_from is None or not is_revert else self._earlier(family, resized_from.revision)
         if old is not None:
-            changed = with_size_of(present, old.definition)
+            changed = with_size(with_size_of(present, old.definition), TaskSize(), seen)
             return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
-        needs_mb = _needs_mb(runs, self.policy.size.memory_margin_percent)
-        changed = with_size(present, decision.size or TaskSize(), needs_mb)
+        changed = with_size(present, decision.size or TaskSize(), seen)
         if document.arn is None:
             return changed
         key = REVERTED_FROM if is_revert else RESIZED_FROM
@@ -165,28 +183,19 @@ def _left_alone(document: TaskDefinitionDocument, decision: Resize) -> str | Non
     return None
 
 
-def _limit_of_a_kill(document: TaskDefinitionDocument, decision: Resize, runs: Sequence[RunFacts]) -> str | None:
-    """Why another size of the task would not help: a run was killed at the present limit of its container."""
-    size_mb = task_memory_mb(document.definition) or 0
-    for container in read_containers(document.definition) if decision.action == "resize" else ():
-        limit_mb = container.memory_mb or size_mb
-        killed = (run.record for run in runs if run.record.likely_out_of_memory)
-        limits = (one.metrics.memory_size_mb for one in killed if one.container.name == container.name)
-        if limit_mb < size_mb and limit_mb in limits:
-            return (
-                f"a run was killed at the limit of {limit_mb} MiB of the container {container.name!r}, not of the "
-                "task: raise this limit first"
-            )
-    return None
-
-
-def _needs_mb(runs: Sequence[RunFacts], margin_percent: float) -> Mapping[str, float]:
-    """The largest memory of each measured container, with the margin."""
+def _seen_memory(runs: Sequence[RunFacts], margin_percent: float) -> SeenMemory:
+    """The largest memory of each measured container, and the limits of kills, with the margin."""
+    factor = 1 + margin_percent / 100
     needs_mb: dict[str, float] = {}
+    killed_mb: dict[str, float] = {}
     for record in (run.record for run in runs):
-        metrics = {record.container.name: record.metrics, **{one.name: one.metrics for one in record.containers}}
-        for name, measured in metrics.items():
-            used_mb = None if measured is None else measured.max_memory_used_mb
-            if used_mb is not None:
-                needs_mb[name] = max(needs_mb.get(name, 0), used_mb * (1 + margin_percent / 100))
-    return needs_mb
+        name, limit_mb = record.container.name, record.metrics.memory_size_mb
+        used = {name: record.metrics, **{one.name: one.metrics for one in record.containers}}
+        used_mb = [(one, known.max_memory_used_mb) for one, known in used.items() if known is not None]
+        if record.likely_out_of_memory and limit_mb is not None and limit_mb < (size_of(record).memory_mb or 0):
+            killed_mb[name] = max(killed_mb.get(name, 0), limit_mb)
+            used_mb.append((name, max(limit_mb, (limit_mb + 1) / factor)))
+        for one, amount_mb in used_mb:
+            if amount_mb is not None:
+                needs_mb[one] = max(needs_mb.get(one, 0), amount_mb * factor)
+    return SeenMemory(needs_mb=needs_mb, killed_mb=killed_mb)

@@ -295,6 +295,17 @@ class Rollout(Struct, kw_only=True, dict=True):
             self._revisions[revision] = read_document(self._definitions.describe(revision), revision).definition
         return self._revisions[revision]
 
+    def pinned_sentence(self, planned: Sequence[PlannedFamily]) -> str | None:
+        """How many schedules and rules of the families go on starting another revision, unless they are moved."""
+        pins, families = sum(len(one.pinned) for one in planned), {one.family for one in planned}
+        if not pins or self.request.update_schedules:
+            return None
+        targets = sum(target.family in families for target in self.targets)
+        return (
+            f"{pins} of {targets} schedules and rules are pinned to another revision, which they go on starting: "
+            "--register --update-schedules moves them."
+        )
+
     def register(self, planned: PlannedFamily) -> PlannedFamily:
         """Carry a plan out. Returns the executed plan: another one if the definition has changed meanwhile."""
         if not (planned.is_new_revision or self._moves(planned)):

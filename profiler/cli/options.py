@@ -196,6 +196,22 @@ report_stream_option = click.option(
     help="Whose log stream gets the report (default: the batch's, or the monitor's for families that Airflow starts). "
     "For the monitor's own, the task role needs no permission.",
 )
+size_options = add_options(
+    option(
+        "--max-slowdown max_slowdown_percent",
+        "PERCENT",
+        "How much longer a run may take than at the current size.",
+        type=Number(0, 10_000),
+        default=25,
+    ),
+    option(
+        "--memory-margin memory_margin_percent",
+        "PERCENT",
+        "Margin above the required memory.",
+        type=Number(0, 10_000),
+        default=20,
+    ),
+)
 on_fargate_option = option(
     "--on-fargate", "REGION", "Treat local and EC2 runs as if they had run on Fargate in this Region."
 )

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import RawIOBase, TextIOWrapper
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from profiler.core.text import printable
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+    from profiler.record.record_model import TaskSize
     from profiler.runs.past_runs.run_source import RunSource
 
 UNKNOWN = "-"
@@ -33,6 +34,22 @@ def encodable(text: str, encoding: str | None = None) -> bool:
 def value_text(value: float | None, format_value: Callable[[float], str]) -> str:
     """The text of a value that may be unknown."""
     return UNKNOWN if value is None else format_value(value)
+
+
+def size_text(size: "TaskSize") -> str:
+    """The text of a size that may be unknown."""
+    from profiler.record.units import format_task_size  # not for `run`
+
+    return format_task_size(size.vcpu, size.memory_mb) or UNKNOWN
+
+
+def total_saving(changes: Sequence[float | None], families: Sequence[float | None]) -> str:
+    """What the changed families save in a month, and what all families cost then. No cost is known: the numbers."""
+    from profiler.record.units import format_count, format_usd  # not for `run`
+
+    saving, usd = (sum(one for one in amounts if one is not None) for amounts in (changes, families))
+    money = "" if all(one is None for one in families) else f", {format_usd(saving)} a month of {format_usd(usd)}"
+    return f"{len(changes)} of {format_count(len(families), 'family')}{money}."
 
 
 def stdout_encoding() -> str:

@@ -1,15 +1,15 @@
 """``task-profiler recommend``: recommends task sizes from past runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, terminal_columns, value_text, warn, write_json_lines
+from profiler.cli.printing import UNKNOWN, size_text, terminal_columns, total_saving, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import TaskProfilerError
-from profiler.record.family_identity import PlaceColumn, family_labels, place_columns
+from profiler.record.family_identity import FamilyKey, PlaceColumn, family_labels, place_columns
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_gpu_hours, format_percent, format_range, format_task_size, format_usd
+from profiler.record.units import format_gpu_hours, format_percent, format_range, format_usd
 from profiler.runs.past_runs.families import read_families
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern, no_run_sentence
 from profiler.sizing.advice import Advice, advise, as_json
@@ -22,6 +22,7 @@ _COLUMNS = (
     Column("Current", rank=3),
     Column("Recommended"),
     Column("Saving", is_right=True, rank=1),
+    Column("$ a month", is_right=True),
 )
 # The groups of a table of several families: what the runs say about the current size.
 _VERDICTS = {"saves": "Saves", "too small": "Too small", "fits": "Fits", "not known": "Not known"}
@@ -44,27 +45,29 @@ def recommend_sizes(
     as_lines: bool,
     check: bool,
     min_saving_percent: float,
+    min_saving_usd: float,
 ) -> int:
     """Recommend task sizes based on past runs."""
     selection = run_filter(options)
     overrides = price_overrides(on_fargate)
     source = open_source(options)
     families_evidence = _read_evidence(source, selection, last, on_fargate)
-    advices = [advise(evidence, policy, overrides) for evidence in families_evidence]
+    found = (advise(evidence, policy, overrides) for evidence in families_evidence)
+    advices = sorted(found, key=lambda advice: -(advice.saving_usd_per_month or 0))
     if as_lines:
         write_json_lines(map(as_json, advices))
     elif advices:
         explained = advices if options.families or with_sizes else ()
         write_lines(_table(advices, explained, terminal_columns(), with_sizes=with_sizes))
-    return 3 if check and _has_problem(advices, min_saving_percent) else 0
+    return 3 if check and _has_problem(advices, min_saving_percent, min_saving_usd) else 0
 
 
-def _has_problem(advices: Sequence[Advice], min_saving_percent: float) -> bool:
+def _has_problem(advices: Sequence[Advice], min_saving_percent: float, min_saving_usd: float) -> bool:
     """Print a sentence for each family with a risk or a saving; return whether there is one."""
     labels = family_labels([advice.evidence.family for advice in advices])
-    problems = {labels[one.evidence.family]: one.risk or one.possible_saving(min_saving_percent) for one in advices}
-    failing = {label: problem for label, problem in problems.items() if problem is not None}
-    for label, problem in failing.items():
+    problems = [(one, one.risk or one.possible_saving(min_saving_percent, min_saving_usd)) for one in advices]
+    failing = [(labels[one.evidence.family], problem) for one, problem in problems if problem is not None]
+    for label, problem in failing:
         warn(f"{label} fails the check: {problem}.")
     return bool(failing)
 
@@ -106,12 +109,7 @@ def _table(
     columns = (Column("Family", is_cut=True), *(Column(title) for title, _ in places), *_COLUMNS)
     yield from table(columns, _rows(advices, places), width=width)
     labels = family_labels([advice.evidence.family for advice in advices])
-    for advice in advices:
-        hours = idle_gpu_hours_per_month(advice.evidence)
-        if hours:
-            whose = " (all GPUs of its instances)" if advice.evidence.has_gpus_of_others else ""
-            text = f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}"
-            yield from wrapped(text, width)
+    yield from _below_the_table(advices, labels, width)
     for advice in explained:
         yield EMPTY
         yield line(Span(labels[advice.evidence.family], "bold"))
@@ -129,6 +127,20 @@ def _table(
         yield from wrapped(hint, width)
 
 
+def _below_the_table(advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width: int | None) -> Iterator[Line]:
+    """The saving of several families, and the idle time of GPUs."""
+    if len(advices) > 1:
+        changed = [one.saving_usd_per_month for one in advices if one.verdict in ("saves", "too small")]
+        yield EMPTY
+        yield from wrapped(total_saving(changed, [one.usd_per_month for one in advices]), width)
+    for advice in advices:
+        hours = idle_gpu_hours_per_month(advice.evidence)
+        if hours:
+            whose = " (all GPUs of its instances)" if advice.evidence.has_gpus_of_others else ""
+            text = f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}"
+            yield from wrapped(text, width)
+
+
 def _rows(advices: Sequence[Advice], places: Sequence[PlaceColumn]) -> Iterator[tuple[str | Span, ...]]:
     """A row for each family, in groups if there are several."""
     indent = INDENT if len(advices) > 1 else ""
@@ -142,9 +154,9 @@ def _rows(advices: Sequence[Advice], places: Sequence[PlaceColumn]) -> Iterator[
                 f"{indent}{family.name}",
                 *(get(family) or UNKNOWN for _, get in places),
                 str(advice.evidence.runs),
-                _size(choice.current),
-                Span(_size(choice.size), "bold" if choice.changes and verdict != "fits" else ""),
-                _saving(advice),
+                size_text(choice.current),
+                Span(size_text(choice.size), "bold" if choice.changes and verdict != "fits" else ""),
+                *_saving(advice),
             )
 
 
@@ -164,7 +176,7 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
             names.append(too_slow if option.holds_memory else "too little memory")
         factor = option.factor
         cells = (
-            _size(size),
+            size_text(size),
             UNKNOWN if factor is None else format_range(factor.min, factor.max),
             value_text(usd, format_usd),
             UNKNOWN if usd is None or monthly_runs is None else format_usd(usd * monthly_runs),
@@ -177,12 +189,9 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
     yield EMPTY
 
 
-def _saving(advice: Advice) -> str:
-    """The saving; for a size that fits, no price of a margin that no run has needed."""
+def _saving(advice: Advice) -> tuple[str, str]:
+    """The saving of a run and of a month; for a size that fits, no price of a margin that no run has needed."""
     if advice.verdict == "fits" and advice.choice.has_more_memory:
-        return "more is safer"
-    return value_text(advice.choice.saving_percent, format_percent)
-
-
-def _size(size: TaskSize) -> str:
-    return format_task_size(size.vcpu, size.memory_mb) or UNKNOWN
+        return "more is safer", UNKNOWN
+    saving = value_text(advice.choice.saving_percent, format_percent)
+    return saving, value_text(advice.saving_usd_per_month, format_usd)

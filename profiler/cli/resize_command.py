@@ -6,14 +6,15 @@ from functools import partial
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.resize_plan import SizePlans, definition_size
 from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import UNKNOWN, say, value_text, warn, write_json_lines
+from profiler.cli.printing import say, size_text, total_saving, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
-from profiler.cli.taskdef_command import check_update_schedules, counted_parts, with_progress
+from profiler.cli.taskdef_command import check_update_schedules, counted_parts, registered, with_progress
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides
 from profiler.core.errors import UsageError
@@ -21,15 +22,17 @@ from profiler.core.json_fields import text
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_count, format_task_size, format_usd
+from profiler.record.units import format_usd
 from profiler.runs.past_runs.families import read_runs
 from profiler.runs.past_runs.run_source import RunFilter, pattern_of
+from profiler.sizing.advice import rounded_usd, size_object
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.run_facts import RunFacts
 from profiler.task_definitions.definition_files import read_bytes, write_definition
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import change_text, read_definitions
+from profiler.task_definitions.terraform_sizes import terraform_sizes
 
 # Enough for the runs before and after a change, and those since it was put back.
 _RUNS_OF_A_FAMILY = 200
@@ -87,7 +90,9 @@ def resize_families(
     planned = sorted(with_progress("Reading task definitions", rollout.plan(families), len(families)), key=_order)
     _print(planned, as_json=as_json, hint="" if request.register else "--register registers the revisions.")
     if request.register:
-        with_progress("Registering", map(rollout.register, planned), len(planned))
+        planned = [*registered(rollout, planned)]
+    if pinned := rollout.pinned_sentence(planned):
+        warn(pinned)
     rollout.counts["failed"] += sum(one.action == "failed" for one in planned)
     if request.register:
         _print_summary(rollout.counts)
@@ -105,9 +110,12 @@ def _read_runs(options: SourceOptions, families: Sequence[str], last: int) -> Ma
 
 
 def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *, as_json: bool) -> int:
-    """Write the sizes into the files. A definition whose size stays, and a file without a change, is left alone."""
+    """Write the sizes into the files, but for Terraform say where. A file without a change is left alone."""
     texts = {file: read_bytes(Path(file)) for file in files}
+    resources = [one for file in texts if file.endswith(".tf") for one in terraform_sizes(texts[file], file)]
+    texts = {file: data for file, data in texts.items() if not file.endswith(".tf")}
     found = [definition for file, data in texts.items() for definition, _ in read_definitions(data, file)]
+    found += [resource.definition for resource in resources]
     families = tuple(dict.fromkeys(filter(None, (text(definition.get("family")) for definition in found))))
     plans = SizePlans(
         runs=_read_runs(options, families, policy.last) if families else {},
@@ -120,12 +128,18 @@ def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *
         planned.append(plans.plan(text(definition.get("family")) or "", TaskDefinitionDocument(definition=definition)))
         return ChangedDefinition(definition=planned[-1].definition)
 
-    changes = {file: change_text(data, file, change, keeps_form=True) for file, data in texts.items()}
-    _print(planned, as_json=as_json, hint="")
-    for file, changed in changes.items():
+    changes: dict[str, bytes] = {}
+    for file, data in texts.items():
+        changed = change_text(data, file, change, keeps_form=True)
         if changed.is_changed:
-            write_definition(Path(file), changed.after, remedy="make it writable")
-            warn(f"{file} was changed.")
+            changes[file] = changed.after
+    for resource in resources:
+        sized = change(resource.definition).definition
+        planned[-1] = replace(planned[-1], notes=(*planned[-1].notes, *resource.hints(sized)))
+    _print(planned, as_json=as_json, hint="")
+    for file, after in changes.items():
+        write_definition(Path(file), after, remedy="make it writable")
+        warn(f"{file} was changed.")
     return 0
 
 
@@ -164,17 +178,13 @@ def _row(planned: PlannedFamily) -> Mapping[str, object]:
         "family": planned.family,
         "action": decision.action,
         "reason": decision.reason,
-        "from": _size_object(_present(planned)),
-        "to": None if decision.size is None else _size_object(decision.size),
+        "from": size_object(_present(planned)),
+        "to": size_object(decision.size or TaskSize()),
         "runs": decision.runs,
-        "savingUsdPerMonth": decision.saving_usd_per_month,
+        "savingUsdPerMonth": rounded_usd(decision.saving_usd_per_month),
         "verdict": decision.verdict,
         "notes": _notes(planned),
     }
-
-
-def _size_object(size: TaskSize) -> Mapping[str, object] | None:
-    return None if size == TaskSize() else {"vcpu": size.vcpu, "memoryMB": size.memory_mb}
 
 
 def _total(planned: Sequence[PlannedFamily]) -> Mapping[str, object]:
@@ -194,7 +204,7 @@ def _changes(planned: Sequence[PlannedFamily]) -> Sequence[Resize]:
 
 
 def _sum(amounts: Iterable[float | None]) -> float:
-    return round(sum(amount for amount in amounts if amount is not None), 2)
+    return rounded_usd(sum(amount for amount in amounts if amount is not None)) or 0
 
 
 def _print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
@@ -202,22 +212,16 @@ def _print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
     found = ((one.family, note, "") for one in planned for note in _notes(one))
     width = table_width()
     write_lines([*table(_COLUMNS, rows, width=width), *sentences_about(found, width), EMPTY])
-    total = _total(planned)
-    usd = _sum(_decision(one).usd_per_month for one in planned)
-    saving = format_usd(_sum(one.saving_usd_per_month for one in _changes(planned)))
-    say(f"{total['changes']} of {format_count(len(planned), 'family')}, {saving} a month of {format_usd(usd)}.")
-    if total["changes"] and hint:
+    changes = [one.saving_usd_per_month for one in _changes(planned)]
+    say(total_saving(changes, [_decision(one).usd_per_month for one in planned]))
+    if changes and hint:
         say(hint)
 
 
 def _cells(planned: PlannedFamily, decision: Resize) -> tuple[str, ...]:
     money = value_text(decision.saving_usd_per_month, format_usd)
-    sizes = _text(_present(planned)), _text(decision.size)
+    sizes = size_text(_present(planned)), size_text(decision.size or TaskSize())
     return planned.family, decision.action, *sizes, money, as_sentence(decision.reason)
-
-
-def _text(size: TaskSize | None) -> str:
-    return UNKNOWN if size is None else format_task_size(size.vcpu, size.memory_mb) or UNKNOWN
 
 
 def _print_summary(counts: Counter[str]) -> None:

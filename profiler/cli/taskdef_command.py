@@ -3,9 +3,10 @@
 import difflib
 import json
 import re
+import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -259,21 +260,33 @@ def _roll_out(
     elif request.attach_policy:
         warn("No policy was attached: --yes attaches it without a new revision, --register with one.")
     if request.register:
-        planned, before = with_progress("Registering", map(rollout.register, planned), len(planned)), planned
+        planned, before = registered(rollout, planned), planned
         if attaches:
             changed = [new for new, old in zip(planned, before, strict=True) if new.document != old.document]
             rollout.attach_policies(rollout.policies(changed))
-    pins = sum(len(family.pinned) for family in planned)
-    if pins and not request.update_schedules:
-        targets = sum(target.family in families for target in rollout.targets)
-        warn(
-            f"{pins} of {targets} schedules and rules are pinned to another revision, which they go on starting: "
-            "--register --update-schedules moves them."
-        )
+    if pinned := rollout.pinned_sentence(planned):
+        warn(pinned)
     rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
     if request.register or attaches:
         _print_summary(planned, rollout.counts)
     return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
+
+
+def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[PlannedFamily, ...]:
+    """Carry the plans out. Ctrl-C ends after the family that is in work: each new revision is printed."""
+    signals: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
+
+    def steps() -> Iterator[PlannedFamily]:
+        for one in planned:
+            yield rollout.register(one)
+            if signals:
+                raise KeyboardInterrupt
+
+    try:
+        return with_progress("Registering", steps(), len(planned))
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:

@@ -144,6 +144,10 @@ def size_rows(
                 "fits": choice.is_right and advice.risk is None,
                 "onlyFailures": not evidence.has_success or None,
                 "saving": choice.saving_percent,
+                "savingUsd": finite_number(advice.saving_usd_per_month),
+                "resize": evidence.family.name
+                if choice.changes and choice.is_fargate and not evidence.is_moved
+                else None,
                 "risk": advice.risk,
                 "runsPerMonth": finite_number(runs_per_month(evidence)),
                 "maxSlowdown": finite_number(choice.policy.max_slowdown_percent),

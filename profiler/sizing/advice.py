@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from profiler.record.hardware import WHOLE_INSTANCE, gpu_advice
 from profiler.record.impossible_values import without_impossible
 from profiler.record.record_model import Recommendation, Record, Report, TaskSize
-from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory
+from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory, format_usd
 from profiler.record.worth_a_word import is_near_limit
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.reasons import reasons
 from profiler.sizing.run_facts import facts_of
-from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
+from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month, usd_per_month
 
 
 class Advice(Struct, frozen=True, kw_only=True):
@@ -49,12 +49,30 @@ class Advice(Struct, frozen=True, kw_only=True):
         is_cheaper = saving_percent > 0 if saving_percent is not None else not choice.has_more_memory
         return "saves" if choice.is_fargate and choice.changes and is_cheaper else "fits"
 
-    def possible_saving(self, min_saving_percent: float) -> str | None:
-        """A sentence if the recommended size saves at least ``min_saving_percent``."""
-        saving_percent = self.choice.saving_percent
+    @property
+    def usd_per_run(self) -> float | None:
+        """What a run costs at the current size."""
+        return None if self.choice.chosen is None else self.choice.chosen.current_usd_per_run
+
+    @property
+    def usd_per_month(self) -> float | None:
+        """What the runs cost in a month at the current size."""
+        return usd_per_month(self.usd_per_run, self.evidence)
+
+    @property
+    def saving_usd_per_month(self) -> float | None:
+        """The saving in a month at the upper bound of the duration; negative if the recommended size costs more."""
+        chosen = self.choice.chosen
+        return None if chosen is None else usd_per_month(chosen.usd_saved_at(self.choice.factor.max), self.evidence)
+
+    def possible_saving(self, min_saving_percent: float, min_saving_usd: float = 0) -> str | None:
+        """A sentence if the recommended size saves at least ``min_saving_percent``, and in a month the USD."""
+        saving_percent, usd = self.choice.saving_percent, self.saving_usd_per_month
         if not self.choice.changes or saving_percent is None or saving_percent < min_saving_percent:
             return None
-        return f"the recommended size saves {saving_percent:g} %"
+        if min_saving_usd and (usd is None or usd < min_saving_usd):
+            return None
+        return f"the recommended size saves {saving_percent:g} %{'' if usd is None else f', {format_usd(usd)} a month'}"
 
 
 def advise(
@@ -78,9 +96,11 @@ def as_json(advice: Advice) -> Mapping[str, object]:
         "region": evidence.family.region,
         **({"onFargate": evidence.on_fargate} if evidence.is_moved else {}),
         "runs": evidence.runs,
-        "current": _size(choice.current),
-        "recommended": _size(choice.size),
+        "current": size_object(choice.current),
+        "recommended": size_object(choice.size),
         "savingPercent": choice.saving_percent,
+        "usdPerMonth": rounded_usd(advice.usd_per_month),
+        "savingUsdPerMonth": rounded_usd(advice.saving_usd_per_month),
         "idleGpuHoursPerMonth": idle_gpu_hours_per_month(evidence),
         "sizes": [_option(option) for option in choice.options],
         "reasons": list(advice.reasons),
@@ -100,8 +120,14 @@ def as_json(advice: Advice) -> Mapping[str, object]:
     }
 
 
-def _size(size: TaskSize) -> Mapping[str, object] | None:
-    return None if size == TaskSize() else {"vcpu": size.vcpu, "memoryMB": size.memory_mb}
+def rounded_usd(usd: float | None) -> float | None:
+    """An amount of a month in whole cents."""
+    return None if usd is None else round(usd, 2) + 0.0
+
+
+def size_object(size: TaskSize) -> Mapping[str, object] | None:
+    """A size in JSON."""
+    return None if size == TaskSize() else {"vcpu": as_number(size.vcpu), "memoryMB": as_number(size.memory_mb)}
 
 
 def _option(option: SizeOption) -> Mapping[str, object]:

@@ -31,12 +31,14 @@ MINUTE_MARGIN_PERCENT = 50
 class Policy(Struct, frozen=True, kw_only=True):
     """The limits of a recommended size. With ``faster``, a saturated task gets the next larger vCPU size.
 
-    The margin is above the largest memory requirement, the slowdown is compared with the current size.
+    The margin is above the largest memory requirement, the slowdown is compared with the current size. A smaller memory
+    than ``least_memory_mb`` does not hold what a task definition reserves.
     """
 
     memory_margin_percent: float = 20
     max_slowdown_percent: float = 25
     faster: bool = False
+    least_memory_mb: float = 0
 
 
 class SizeDecision(Struct, frozen=True, kw_only=True):
@@ -158,7 +160,8 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
     current, memory_mb = evidence.size, evidence.required_memory_mb
     needed_mb = current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100)
     keeps_size = evidence.is_too_short or not evidence.has_success
-    least_mb = max(evidence.reached_size_mb or 0, (current.memory_mb or 0) if keeps_size else 0)
+    kept_mb = (current.memory_mb or 0) if keeps_size else 0
+    least_mb = max(evidence.reached_size_mb or 0, kept_mb, policy.least_memory_mb)
     return MemoryNeed(memory_mb=max(needed_mb, least_mb), above_mb=evidence.oom_size_mb or 0)
 
 

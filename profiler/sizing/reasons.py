@@ -23,7 +23,7 @@ from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.run_facts import vcpu_limit, vcpu_p95
 from profiler.sizing.trend import MIN_RUNS, Growth, growth
-from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
+from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month, usd_per_month
 
 _MAX_RUNS_AHEAD = 1000
 _LOW_USE_SHARE = 0.5
@@ -173,7 +173,7 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     is_slower = factor.max > 1
     verb, more = ("saves", "") if saving_percent >= 0 else ("costs", " more")
     least = "at least " if is_slower and not more else "up to " if is_slower else ""
-    change = f"The new size {verb} {least}{format_percent(abs(saving_percent))}{more}"
+    change = f"The recommended size {verb} {least}{format_percent(abs(saving_percent))}{more}"
     is_larger = chosen.size.vcpu > (choice.current.vcpu or math.inf)
     same = ", if a run takes as long as before" if is_larger else ", at the same duration"
     duration = f". A run takes {_times(factor)} as long" if is_slower else same
@@ -186,8 +186,8 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 
 def _monthly(usd_per_run: float, evidence: Evidence) -> str:
-    runs = runs_per_month(evidence)
-    return "" if runs is None else f", about {format_usd(usd_per_run * runs)} a month at {runs:.0f} runs"
+    runs, usd = runs_per_month(evidence), usd_per_month(usd_per_run, evidence)
+    return "" if runs is None or usd is None else f", about {format_usd(usd)} a month at {runs:.0f} runs"
 
 
 def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:

@@ -6,7 +6,7 @@ its runs are judged: the size is kept, or the old one comes back. After that, th
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, median, quantiles
+from statistics import median, quantiles
 from typing import Literal
 
 from msgspec import Struct
@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent, format_task_size
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import Advice, advise, rounded_usd
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS, evidence_of_runs
 from profiler.sizing.fargate_sizes import LEGAL_SIZES
-from profiler.sizing.prices import PriceOverrides, cost_of
+from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import RunFacts, oom_size_mb, size_of
-from profiler.sizing.what_if import runs_per_month
+from profiler.sizing.what_if import usd_per_month
 
 ResizeAction = Literal["resize", "revert", "keep", "none"]
 _CPU_UNITS = 1024
@@ -55,7 +55,7 @@ class SizedRevision(Struct, frozen=True, kw_only=True):
     """The newest revision of a family, and the sizes that it remembers; of a file, without a ``revision``.
 
     ``overwritten`` is the size of an earlier revision that a plan had registered, if this one is not from a plan and
-    has the size before it.
+    has the size before it. ``killed_limit`` is a limit of a container at which a run was killed, in words.
     """
 
     revision: str | None
@@ -63,6 +63,7 @@ class SizedRevision(Struct, frozen=True, kw_only=True):
     resized_from: SizeBefore | None = None
     reverted_from: SizeBefore | None = None
     overwritten: TaskSize | None = None
+    killed_limit: str | None = None
 
 
 class ResizePolicy(Struct, frozen=True, kw_only=True):
@@ -105,23 +106,8 @@ def decide(
     """Decide on a family by its runs, in the order of time."""
     own = _own_runs(runs, revision)
     case = _Case(runs=runs, own=own, revision=revision, policy=policy, price_overrides=price_overrides)
-    of_revision = "" if revision.revision is None else f" of revision {revision.revision}"
-    none = Resize(action="none", reason=f"no run{of_revision} is known yet", runs=len(runs))
-    if not own:
-        return none
-    seen = size_of(own[-1].record)
-    if seen != revision.size:
-        shown = format_task_size(seen.vcpu, seen.memory_mb) or "an unknown size"
-        return replace(none, reason=f"its runs have {shown}, so the definition's size has no effect")
-    if revision.resized_from is not None:
-        return case.judged(revision.resized_from)
-    advised = case.advised(runs)
-    if revision.overwritten is not None:
-        reason = "a later revision has the old size again: set the size at its source"
-        return replace(advised, action="none", reason=reason, size=advised.size or revision.overwritten)
-    if advised.action == "resize" and revision.reverted_from is not None:
-        return case.after_revert(advised, revision.reverted_from)
-    return advised
+    advice = case.advice(runs)
+    return replace(case.decision(), usd_per_month=None if advice is None else advice.usd_per_month)
 
 
 class _Case(Struct, frozen=True, kw_only=True):
@@ -133,6 +119,35 @@ class _Case(Struct, frozen=True, kw_only=True):
     policy: ResizePolicy
     price_overrides: PriceOverrides
 
+    def decision(self) -> Resize:
+        """The decision, without what the runs cost."""
+        own, revision = self.own, self.revision
+        of_revision = "" if revision.revision is None else f" of revision {revision.revision}"
+        none = Resize(action="none", reason=f"no run{of_revision} is known yet", runs=len(self.runs))
+        if not own:
+            return none
+        if other := self._other_size():
+            return replace(none, reason=other)
+        if revision.resized_from is not None:
+            return self.judged(revision.resized_from)
+        advised = self.advised(self.runs)
+        if revision.overwritten is not None:
+            reason = "a later revision has the old size again: set the size at its source"
+            return replace(advised, action="none", reason=reason, size=advised.size or revision.overwritten)
+        if advised.action == "resize" and revision.reverted_from is not None:
+            return self.after_revert(advised, revision.reverted_from)
+        return advised
+
+    def _other_size(self) -> str | None:
+        """Why the size has no effect: the newest run has another one. A template may have a parameter in its place."""
+        seen, defined = size_of(self.own[-1].record), self.revision.size
+        shown = format_task_size(seen.vcpu, seen.memory_mb) or "an unknown size"
+        if self.revision.revision is not None:
+            return None if seen == defined else f"its runs have {shown}, so the definition's size has no effect"
+        if defined.vcpu in (None, seen.vcpu) and defined.memory_mb in (None, seen.memory_mb):
+            return None
+        return f"its newest run has {shown}, not the size of the file"
+
     def judged(self, old: SizeBefore) -> Resize:
         """The verdict on the new size, compared with the runs of the old one. A larger size is never put back."""
         own, size = self.own, self.revision.size
@@ -142,7 +157,7 @@ class _Case(Struct, frozen=True, kw_only=True):
         none = Resize(
             action="none", reason=f"{len(own)} of {_MIN_RUNS_TO_KEEP} runs seen", runs=len(self.runs), verdict=verdict
         )
-        if (size.memory_mb or 0) > (old.size.memory_mb or 0):
+        if size == old.size or (size.memory_mb or 0) > (old.size.memory_mb or 0):  # a limit of a container was raised
             if verdict.killed:
                 return replace(self.advised(own), verdict=verdict)
         elif failure := _failure_of(own, before, self.policy.size.max_slowdown_percent):
@@ -161,22 +176,22 @@ class _Case(Struct, frozen=True, kw_only=True):
         then_ms, now_ms = _durations_ms(before), _durations_ms(own)
         change = 100 * (median(now_ms) / median(then_ms) - 1) if now_ms and any(then_ms) else None
         evidence = evidence_of_runs(own[-1].family, [*before, *own])
-        monthly = None if evidence is None else runs_per_month(evidence)
-        usual_usd, new_usd = (_mean_usd(runs, self.price_overrides) for runs in (before, own))
-        saved = None if monthly is None or usual_usd is None or new_usd is None else (usual_usd - new_usd) * monthly
+        usual_usd, new_usd = (None if one is None else one.usd_per_run for one in map(self.advice, (before, own)))
+        saved_usd = None if usual_usd is None or new_usd is None else usual_usd - new_usd
+        saved = None if evidence is None else usd_per_month(saved_usd, evidence)
         return ResizeVerdict(
             runs=len(own),
             killed=len(_killed(own)),
             failed=len(_failed(own)),
             duration_change_percent=None if change is None else round(change, 1),
-            saved_usd_per_month=None if saved is None else round(saved, 2),
+            saved_usd_per_month=rounded_usd(saved),
         )
 
     def after_revert(self, advised: Resize, failed: SizeBefore) -> Resize:
         """The advice for a family whose smaller size has failed: not soon, and not that size again."""
         advised = _with_vcpu_of(self.revision.size, advised)
         own = self.own
-        if any(_was_killed_at(run, self.revision.size) for run in own):
+        if self.revision.killed_limit or any(_was_killed_at(run, self.revision.size) for run in own):
             return advised
         if len(own) < _RUNS_AFTER_REVERT and own[-1].began_ns - own[0].began_ns < _NS_AFTER_REVERT:
             reason = "a smaller size has failed, so the size is left alone for 60 runs or 90 days"
@@ -189,34 +204,39 @@ class _Case(Struct, frozen=True, kw_only=True):
             return replace(advised, action="none", reason="this size, or a larger one, has failed before")
         return advised
 
+    def _window(self, runs: Sequence[RunFacts]) -> Sequence[RunFacts]:
+        """The last runs. Successes before them count if none of them succeeded."""
+        last = self.policy.last
+        if any(run.record.status == "success" for run in runs[-last:]):
+            return runs[-last:]
+        return [*[run for run in runs[:-last] if run.record.status == "success"][-last:], *runs[-last:]]
+
+    def advice(self, runs: Sequence[RunFacts]) -> Advice | None:
+        """The advice that the last runs call for; None if none was measured."""
+        window = self._window(runs)
+        evidence = evidence_of_runs(window[-1].family, window) if window else None
+        return None if evidence is None else advise(evidence, self.policy.size, self.price_overrides, brief=True)
+
     def advised(self, runs: Sequence[RunFacts]) -> Resize:
-        """The size that the last runs call for. Successes before them count if none of them succeeded."""
-        policy, size = self.policy, self.revision.size
-        window = list(runs[-policy.last :])
-        if not any(run.record.status == "success" for run in window):
-            earlier = [run for run in runs[: -policy.last] if run.record.status == "success"]
-            window = earlier[-policy.last :] + window
-        evidence = evidence_of_runs(window[-1].family, window)
-        none = Resize(action="none", reason="no run was measured", runs=len(self.runs))
-        if evidence is None:
+        """The change that the last runs call for."""
+        policy, size, killed_limit = self.policy, self.revision.size, self.revision.killed_limit
+        advice, none = self.advice(runs), Resize(action="none", reason="no run was measured", runs=len(self.runs))
+        if advice is None:
             return none
-        if len(runs) < policy.min_runs and not any(_was_killed_at(run, size) for run in window):
+        is_killed = killed_limit or any(_was_killed_at(run, size) for run in self._window(runs))
+        if len(runs) < policy.min_runs and not is_killed:
             return replace(none, reason=f"{len(runs)} of {policy.min_runs} runs seen")
-        advice = advise(evidence, policy.size, self.price_overrides, brief=True)
-        monthly, chosen = runs_per_month(evidence), advice.choice.chosen
-        saved = None if chosen is None else chosen.usd_saved_at(advice.choice.factor.max)
-        usd = None if monthly is None or saved is None else round(saved * monthly, 2)
+        choice, saving_usd = advice.choice, advice.saving_usd_per_month
         action, reason = _change(advice, policy.min_saving_percent)
-        is_shown = action == "resize" or not advice.choice.is_fargate
-        mean_usd = _mean_usd(window, self.price_overrides)
-        return replace(
-            none,
-            action=action,
-            reason=reason,
-            size=advice.choice.size if is_shown else None,
-            saving_usd_per_month=usd if action == "resize" else None,
-            usd_per_month=None if monthly is None or mean_usd is None else round(monthly * mean_usd, 2),
-        )
+        if action == "none":
+            if not choice.is_fargate:
+                return replace(none, reason=reason, size=choice.size)
+            if killed_limit is None:
+                return replace(none, reason=reason)
+            if policy.size.least_memory_mb <= (size.memory_mb or 0):  # the task has room for a larger limit
+                return replace(none, action="resize", reason=killed_limit, size=size, saving_usd_per_month=0)
+            reason = killed_limit
+        return replace(none, action="resize", reason=reason, size=choice.size, saving_usd_per_month=saving_usd)
 
 
 def _change(advice: Advice, min_saving_percent: float) -> tuple[ResizeAction, str]:
@@ -233,7 +253,7 @@ def _change(advice: Advice, min_saving_percent: float) -> tuple[ResizeAction, st
     saving_percent = choice.saving_percent
     shown = "an unknown part" if saving_percent is None else format_percent(saving_percent)
     is_enough = saving_percent is not None and saving_percent >= min_saving_percent
-    return ("resize", f"saves {shown}") if is_enough else ("none", f"another size saves only {shown}")
+    return ("resize", f"saves {shown}") if is_enough else ("none", f"the recommended size saves only {shown}")
 
 
 def _failure_of(own: Sequence[RunFacts], before: Sequence[RunFacts], max_slowdown_percent: float) -> str:
@@ -298,9 +318,3 @@ def _failed(runs: Sequence[RunFacts]) -> list[RunFacts]:
 def _durations_ms(runs: Sequence[RunFacts]) -> list[float]:
     successes = (run.record.metrics.duration_ms for run in runs if run.record.status == "success")
     return [duration_ms for duration_ms in successes if duration_ms is not None]
-
-
-def _mean_usd(runs: Sequence[RunFacts], price_overrides: PriceOverrides) -> float | None:
-    costs = (cost_of(run.record, price_overrides) for run in runs)
-    known = [cost.usd for cost in costs if cost is not None and cost.usd is not None]
-    return fmean(known) if known else None

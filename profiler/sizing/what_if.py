@@ -71,9 +71,14 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         """The cost of a run at the upper bound of its duration."""
         return None if self.factor is None else self._usd(self.hour_usd, self.factor.max)
 
+    @property
+    def current_usd_per_run(self) -> float | None:
+        """The cost of a run at the current size."""
+        return self._usd(self.current_hour_usd, 1)
+
     def usd_saved_at(self, factor: float) -> float | None:
         """The saving of a run in USD if it takes ``factor`` times as long; negative if the size costs more."""
-        now_usd, then_usd = self._usd(self.current_hour_usd, 1), self._usd(self.hour_usd, factor)
+        now_usd, then_usd = self.current_usd_per_run, self._usd(self.hour_usd, factor)
         return None if now_usd is None or then_usd is None else now_usd - then_usd
 
     def _usd(self, hour_usd: float | None, factor: float) -> float | None:
@@ -165,6 +170,12 @@ def runs_per_month(evidence: Evidence) -> float | None:
     if steps < MIN_RUNS - 1 or evidence.window_ns < NS_PER_DAY:
         return None
     return steps / (evidence.window_ns / NS_PER_DAY) * (365.25 / 12)
+
+
+def usd_per_month(usd_per_run: float | None, evidence: Evidence) -> float | None:
+    """The price of a run × the runs a month; None if one of them is unknown."""
+    monthly_runs = runs_per_month(evidence)
+    return None if usd_per_run is None or monthly_runs is None else usd_per_run * monthly_runs
 
 
 def idle_gpu_hours_per_month(evidence: Evidence) -> float | None:

@@ -1,9 +1,12 @@
-"""Sets the size of a task definition, and lowers what ECS would refuse with it: larger limits of its containers."""
+"""Sets the size of a task definition, lowers its containers' limits where ECS would refuse them, and raises others."""
 
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings
@@ -21,14 +24,49 @@ _LEAST_CPU_UNITS = 2  # of a container
 _TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGNORECASE)
 
 
-def with_size(
-    definition: Mapping[str, object], size: TaskSize, needs_mb: Mapping[str, float] | None = None
-) -> ChangedDefinition:
+class SeenMemory(Struct, frozen=True, kw_only=True):
+    """By a container's name: the memory that it was seen to need, and the largest own limit at which it was killed."""
+
+    needs_mb: Mapping[str, float] = {}
+    killed_mb: Mapping[str, float] = {}
+
+    def containers(self, definition: Mapping[str, object]) -> tuple[DefinedContainer, ...]:
+        """The containers, with raised limits where a run was killed at one."""
+        return tuple(map(self._raised, read_containers(definition)))
+
+    def killed_limits(self, definition: Mapping[str, object]) -> Mapping[str, int]:
+        """The limits that were too small, by the container's name."""
+        pairs = zip(read_containers(definition), self.containers(definition), strict=True)
+        return {one.name: one.memory_mb or 0 for one, raised in pairs if one != raised}
+
+    def _raised(self, one: DefinedContainer) -> DefinedContainer:
+        if one.memory_mb is None or one.memory_mb > self.killed_mb.get(one.name, 0):
+            return one
+        return replace(one, memory_mb=math.ceil(self.needs_mb[one.name]))
+
+    def least_mb(self, one: DefinedContainer, defined_mb: int) -> int:
+        """The least that a limit or a reservation may be lowered to: what was needed; if that is not known, itself."""
+        return min(defined_mb, math.ceil(self.needs_mb.get(one.name, defined_mb)))
+
+    def task_mb(self, definition: Mapping[str, object]) -> int:
+        """The least memory of a task that ECS accepts with these containers. The monitor keeps its reservation."""
+        containers = self.containers(definition)
+        own = roles_of(containers).monitor
+        reserved = (
+            _reserved_mb(one) if one.name == own else self.least_mb(one, _reserved_mb(one)) for one in containers
+        )
+        return max(sum(reserved), *(self.least_mb(one, one.memory_mb or 0) for one in containers if one.name != own), 0)
+
+
+_NOTHING_SEEN = SeenMemory()
+
+
+def with_size(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory = _NOTHING_SEEN) -> ChangedDefinition:
     """Set the task's ``cpu`` and ``memory``; a part of ``size`` that is None does not change.
 
     An equal size in another notation ("1 vCPU", "2 GB") does not change. Containers that do not fit are lowered, but
-    not the monitor, and no memory below ``needs_mb``, by the container's name. The memory of others stays. Raises
-    TaskProfilerError if they do not fit then, or if the definition's size is not known here.
+    not the monitor, and no memory below its need. A limit at which a run was killed is raised. Other memory stays.
+    Raises TaskProfilerError if they do not fit then, or if the definition's size is not known here.
     """
     wanted: dict[str, str] = {}
     units = None if size.vcpu is None else round(size.vcpu * _CPU_UNITS)
@@ -43,86 +81,89 @@ def with_size(
             raise TaskProfilerError(
                 f"The task's {name} is {definition[name]}, which only a deployment knows: set {value} at its source."
             )
-    containers = read_containers(definition)
-    own = roles_of(containers).monitor
-    lowered: dict[str, dict[str, int]] = {container.name: {} for container in containers}
+    changes: dict[str, dict[str, int]] = {container.name: {} for container in read_containers(definition)}
     if units is not None:
-        for name, cpu_units in _lowered_cpu(containers, own, units):
-            lowered[name]["cpu"] = cpu_units
-    if memory_mb is not None:
-        for name, changes in _lowered_memory(containers, own, memory_mb, needs_mb or {}):
-            lowered[name] |= changes
+        for name, cpu_units in _cpu_changes(definition, units):
+            changes[name]["cpu"] = cpu_units
+    task_mb = task_memory_mb(definition) if memory_mb is None else memory_mb
+    if task_mb is not None:
+        _check_fits(seen.task_mb(definition), math.floor(task_mb), "MiB")
+        for name, memory in _memory_changes(definition, math.floor(task_mb), seen):
+            changes[name] |= memory
     raw = list(mappings(definition.get("containerDefinitions")))
     notes = tuple(
-        f"The {field} of {one.get('name')!r} is lowered from {one.get(field)} to {value}, because ECS refuses more."
+        f"The {field} of {one.get('name')!r} is "
+        + (
+            f"lowered from {one[field]} to {value}, because ECS refuses more."
+            if value < float(str(one[field]))
+            else f"raised from {one[field]} to {value}, because a run was killed at this limit."
+        )
         for one in raw
-        for field, value in lowered[str(one.get("name") or "")].items()
+        for field, value in changes[str(one.get("name") or "")].items()
     )
     changed = wanted | {**definition} | wanted
     if notes:
-        changed["containerDefinitions"] = [one | lowered[str(one.get("name") or "")] for one in map(dict, raw)]
+        changed["containerDefinitions"] = [one | changes[str(one.get("name") or "")] for one in map(dict, raw)]
     return ChangedDefinition(definition=changed, notes=notes, changes=notes)
 
 
-def _lowered_cpu(containers: Sequence[DefinedContainer], own: str | None, units: int) -> Iterator[tuple[str, int]]:
+def _cpu_changes(definition: Mapping[str, object], units: int) -> Iterator[tuple[str, int]]:
+    containers = read_containers(definition)
+    own = roles_of(containers).monitor
     others = {one.name: one.cpu_units for one in containers if one.name != own and one.cpu_units}
-    available = units - sum(one.cpu_units for one in containers if one.name == own)
-    fitting = _fitting(others, {name: min(amount, _LEAST_CPU_UNITS) for name, amount in others.items()}, available)
-    if fitting is None:
-        raise TaskProfilerError(
-            f"The containers reserve {sum(others.values())} CPU units, more than the {units} recommended for the task, "
-            "which ECS refuses: lower their cpu first."
-        )
+    of_monitor = sum(one.cpu_units for one in containers if one.name == own)
+    least = {name: min(amount, _LEAST_CPU_UNITS) for name, amount in others.items()}
+    _check_fits(sum(least.values()) + of_monitor, units, "CPU units")
+    fitting = _fitting(others, least, units - of_monitor)
     yield from ((name, amount) for name, amount in fitting.items() if amount != others[name])
 
 
-def _lowered_memory(
-    containers: Sequence[DefinedContainer], own: str | None, memory_mb: int, needs_mb: Mapping[str, float]
+def _memory_changes(
+    definition: Mapping[str, object], memory_mb: int, seen: SeenMemory
 ) -> Iterator[tuple[str, dict[str, int]]]:
     """The limits and reservations that change, by the container's name."""
+    containers = seen.containers(definition)
+    own = roles_of(containers).monitor
     others = [one for one in containers if one.name != own]
-    for one in others:
-        if one.memory_mb is not None and one.memory_mb > memory_mb and one.name not in needs_mb:
-            raise TaskProfilerError(
-                f"The container {one.name!r} has a limit of {one.memory_mb} MiB, above the {memory_mb} MiB recommended "
-                "for the task, which ECS refuses: lower or remove its memory first."
-            )
     reserved = {one.name: _reserved_mb(one) for one in others}
-    floors = {name: min(amount, math.ceil(needs_mb.get(name, amount))) for name, amount in reserved.items()}
+    least = {one.name: seen.least_mb(one, reserved[one.name]) for one in others}
     of_monitor = sum(_reserved_mb(one) for one in containers if one.name == own)
-    fitting = _fitting(reserved, floors, memory_mb - of_monitor)
-    if fitting is None:
-        total = sum(reserved.values()) + of_monitor
-        raise TaskProfilerError(
-            f"The containers reserve {total} MiB, more than the {memory_mb} MiB recommended for the task, which ECS "
-            "refuses: lower their memory or memoryReservation first."
-        )
+    fitting = _fitting(reserved, least, memory_mb - of_monitor)
+    present = {one.name: one for one in read_containers(definition)}
     for one in others:
         limit_mb = None if one.memory_mb is None else min(one.memory_mb, memory_mb)
         if one.memory_reservation_mb is None and limit_mb is not None:
             limit_mb = min(limit_mb, fitting[one.name])
-        present = {"memory": one.memory_mb, "memoryReservation": one.memory_reservation_mb}
+        was = {"memory": present[one.name].memory_mb, "memoryReservation": one.memory_reservation_mb}
         new = {"memory": limit_mb, "memoryReservation": one.memory_reservation_mb and fitting[one.name]}
-        yield one.name, {name: value for name, value in new.items() if value is not None and value != present[name]}
+        yield one.name, {name: value for name, value in new.items() if value is not None and value != was[name]}
 
 
 def _reserved_mb(container: DefinedContainer) -> int:
     return container.memory_reservation_mb or container.memory_mb or 0
 
 
-def _fitting(amounts: Mapping[str, int], floors: Mapping[str, int], available: int) -> Mapping[str, int] | None:
-    """The amounts with one upper limit for all of them, so that their sum is available; None if the floors are more."""
+def _check_fits(least: int, given: int, unit: str) -> None:
+    if least > given:
+        raise TaskProfilerError(
+            f"The containers need {least} {unit}, more than the task's {given}, which ECS refuses: lower what they "
+            "reserve."
+        )
+
+
+def _fitting(amounts: Mapping[str, int], least: Mapping[str, int], available: int) -> Mapping[str, int]:
+    """The amounts with one upper limit for all of them, so that their sum is available. The least ones fit."""
 
     def limited(limit: int) -> dict[str, int]:
-        return {name: max(min(amount, limit), floors[name]) for name, amount in amounts.items()}
+        return {name: max(min(amount, limit), least[name]) for name, amount in amounts.items()}
 
     limit = bisect_right(
         range(max(amounts.values(), default=0) + 1), available, key=lambda one: sum(limited(one).values())
     )
-    return None if limit == 0 else limited(limit - 1)
+    return limited(limit - 1)
 
 
-def with_size_of(definition: Mapping[str, object], old: Mapping[str, object]) -> ChangedDefinition:
+def with_size_of(definition: Mapping[str, object], old: Mapping[str, object]) -> Mapping[str, object]:
     """Give the definition the size of an old revision, and the limits that its containers had there."""
     limits = {one.get("name"): _only(one, _CONTAINER_SIZES) for one in mappings(old.get("containerDefinitions"))}
     containers = [
@@ -130,7 +171,7 @@ def with_size_of(definition: Mapping[str, object], old: Mapping[str, object]) ->
         for one in mappings(definition.get("containerDefinitions"))
     ]
     size = _only(old, ("cpu", "memory"))
-    return ChangedDefinition(definition={**definition, **size, "containerDefinitions": containers})
+    return {**definition, **size, "containerDefinitions": containers}
 
 
 def with_size_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[str, object]:

@@ -1,6 +1,8 @@
 """``taskdef resize`` for an account, played by moto: the plan, the revisions, their verdict, and what is left alone."""
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 import profiler
+from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.record.record_model import Report
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
@@ -24,10 +27,6 @@ DEFINITIONS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
 MONITOR = {"name": "task-monitor", "image": "team/task-profiler:1", "memory": 128, "memoryReservation": 32}
 OLD, NEW = (1.0, 2048), (0.25, 512)
-FIXED = (
-    "The containers reserve 2000 MiB, more than the 512 MiB recommended for the task, which ECS refuses: lower their "
-    "memory or memoryReservation first."
-)
 STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
 KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
 
@@ -125,8 +124,12 @@ def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account:
     account.runs("nightly", 25)
     scheduler = account.aws.client("scheduler")
     start_by_schedule(scheduler, "night", "nightly:1")
-    plan = account.resize("nightly").stdout
-    assert "The schedule night is pinned to nightly:1." in " ".join(plan.split())
+    plan = account.resize("nightly")
+    assert "The schedule night is pinned to nightly:1." in " ".join(plan.stdout.split())
+    assert plan.stderr == (
+        "task-profiler: 1 of 1 schedules and rules are pinned to another revision, which they go on starting: "
+        "--register --update-schedules moves them.\n"
+    )
     done = account.resize("nightly", "--register", "--update-schedules")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         0,
@@ -204,7 +207,6 @@ def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
         "owned": {"tags": [STACK_TAG]},
         "windows": windows,
         "full": {"tags": [{"key": str(number), "value": ""} for number in range(50)]},
-        "fixed": {"containerDefinitions": [BATCH, {"name": "other", "image": "x", "memory": 100, "essential": False}]},
         "api": {},
     }
     for name, more in given.items():
@@ -212,6 +214,7 @@ def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
         account.runs(name, 25, peak_mb=390)
     account.ecs.create_service(cluster="jobs", serviceName="api", taskDefinition="api", desiredCount=0)
     rows, total = account.rows("--register")
+    assert {row["savingUsdPerMonth"] for row in rows.values()} == {None}
     assert {name: (row["action"], row["reason"]) for name, row in rows.items()} == {
         "off": ("none", "its tag task-profiler:resize is off"),
         "owned": ("none", "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template"),
@@ -220,22 +223,57 @@ def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
             "none",
             "It has 50 tags, so the tag task-profiler:resized-from cannot be added: remove a tag.",
         ),
-        "fixed": ("none", FIXED),
         "api": ("none", "a service runs it"),
     }
-    assert rows["fixed"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
     assert total["changes"] == 0
 
 
-def test_a_limit_of_a_container_at_which_a_run_was_killed_is_named(account: Account) -> None:
-    account.family("nightly", containerDefinitions=[{**BATCH, "memory": 450}])
-    account.runs("nightly", 24)
-    account.runs("nightly", 1, metrics={"memory_size_mb": 450}, **KILLED)
+def test_a_size_holds_what_the_containers_and_the_monitor_reserve(account: Account) -> None:
+    """The need of 468 MiB alone fits into 512 MiB, and with 32 MiB of the monitor, too: not with 100 MiB more."""
+    account.family("fits")
+    account.family("fixed", containerDefinitions=[BATCH, {**MONITOR, "memoryReservation": 100}])
+    for name in ("fits", "fixed"):
+        account.runs(name, 25, peak_mb=390)
     rows, total = account.rows("--register")
-    assert rows["nightly"]["reason"] == (
-        "a run was killed at the limit of 450 MiB of the container 'batch', not of the task: raise this limit first"
-    )
-    assert total["changes"] == 0
+    assert [rows[name]["to"]["memoryMB"] for name in ("fits", "fixed")] == [512, 1024]
+    assert total["changes"] == 2
+    limits = [account.described(name)[0]["containerDefinitions"][0]["memory"] for name in ("fits", "fixed")]
+    assert limits == [480, 924]
+
+
+def limit_of(account: Account, family: str) -> tuple[str, str, int]:
+    found, tags = account.described(family)
+    return found["memory"], tags.get("task-profiler:resized-from", ""), found["containerDefinitions"][0]["memory"]
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "after"),
+    [
+        ((1.0, 2048), 450, ("1024", "1/1024/2048", 540)),  # with a saving
+        ((0.25, 1024), 450, ("1024", "1/256/1024", 540)),  # at the size that fits
+        ((0.25, 512), 450, ("1024", "1/256/512", 540)),  # which has no room for more
+    ],
+)
+def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
+    account: Account, size: tuple[float, int], limit: int, after: tuple[str, str, int]
+) -> None:
+    account.family("nightly", size, containerDefinitions=[{**BATCH, "memory": limit}, MONITOR])
+    account.runs("nightly", 2, size=size)
+    account.runs("nightly", 1, size=size, metrics={"memory_size_mb": limit}, **KILLED)
+    rows, total = account.rows("--register")
+    assert (rows["nightly"]["action"], total["changes"]) == ("resize", 1)
+    assert rows["nightly"]["notes"] == [
+        "The memory of 'batch' is raised from 450 to 540, because a run was killed at this limit."
+    ]
+    account.family("owned", size, containerDefinitions=[{**BATCH, "memory": limit}], tags=[STACK_TAG])
+    account.runs("owned", 1, size=size, metrics={"memory_size_mb": limit}, **KILLED)
+    rows, _ = account.rows("owned")
+    assert rows["owned"]["notes"] == ["A run was killed at the limit of 450 MiB of the container 'batch'."]
+    assert limit_of(account, "nightly") == after
+    new = (0.25, 1024)
+    account.runs("nightly", 1, revision=2, size=new, metrics={"memory_size_mb": 540}, **KILLED)
+    rows, _ = account.rows("--register")
+    assert limit_of(account, "nightly")[2] == 648  # raised again, also if the old size comes back
 
 
 def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_others(account: Account) -> None:
@@ -307,6 +345,56 @@ def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_pa
     assert described.read_text() == answer % plain.read_text().replace("{", '{"revision": 9, "status":"ACTIVE",', 1)
     again = account.resize("--apply", str(template), "--json")
     assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
+
+
+TERRAFORM = """\
+resource "aws_ecs_task_definition" "nightly" {
+  family = "nightly" # one
+  cpu    = 1024
+  memory = "${var.memory}"
+  container_definitions = jsonencode([{
+    name = "batch"
+    cpu = 10
+  }])
+}
+resource "aws_ecs_task_definition" "weekly" {
+  family = "weekly" // two
+  cpu    = "512"
+  memory = 2048
+}
+"""
+
+
+def test_a_terraform_file_gets_a_hint_and_no_change(account: Account, tmp_path: Path) -> None:
+    for name in ("nightly", "weekly"):
+        account.runs(name, 25)
+    file = tmp_path / "jobs.tf"
+    file.write_text(TERRAFORM)
+    rows, total = account.rows("--apply", str(file))
+    assert rows["nightly"]["notes"] == [f"{file}:3: set cpu = 256", f"{file}:4: set memory = 512"]
+    assert (rows["weekly"]["action"], rows["weekly"]["notes"]) == ("none", [])
+    assert rows["weekly"]["reason"] == "its newest run has 1 vCPU, 2 GB, not the size of the file"
+    assert (total["changes"], file.read_text()) == (1, TERRAFORM)
+    file.write_text("# nothing")
+    assert "jobs.tf has no resource aws_ecs_task_definition" in account.resize("--apply", str(file)).stderr
+
+
+def test_ctrl_c_ends_after_the_family_in_work_and_prints_its_revision(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("nightly", "weekly"):
+        account.family(name)
+        account.runs(name, 25)
+    register = TaskDefinitions.register
+
+    def interrupted(self: TaskDefinitions, definition: dict[str, object]) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        return register(self, definition)
+
+    monkeypatch.setattr(TaskDefinitions, "register", interrupted)
+    done = account.resize("--register")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (130, "registered nightly:2")
+    assert [account.described(name)[0]["revision"] for name in ("nightly", "weekly")] == [2, 1]
 
 
 @pytest.mark.parametrize("words", ["--update-schedules", "nightly --apply a.json", "--register --apply a.json"])

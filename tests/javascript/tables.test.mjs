@@ -84,6 +84,7 @@ const ADVICE = {
   size: { vcpu: 0.5, mb: 1024 },
   changes: true,
   saving: 50,
+  savingUsd: 10,
   runsPerMonth: 100,
   options: [
     { vcpu: 1, mb: 2048, usd: 0.2 },
@@ -147,7 +148,7 @@ test("the largest saving comes first, also where the runs per month are unknown"
     { family: "fits", advice: { fits: true, saving: 90 }, memoryShare: 80 },
     inPercent("costs more", -20, { memoryShare: 99 }),
     inPercent("72", 72, { memoryShare: 1 }),
-    { family: "no price", advice: { ...ADVICE, saving: undefined }, memoryShare: 2 },
+    { family: "no price", advice: { ...ADVICE, saving: undefined, savingUsd: undefined }, memoryShare: 2 },
     { family: "larger", advice: { ...ADVICE, size: { vcpu: 1, mb: 4096 }, saving: undefined }, memoryShare: 98 },
     inPercent("9", 9, { memoryShare: 70 }),
     { family: "too small", advice: { risk: "killed" } },

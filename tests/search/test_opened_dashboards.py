@@ -112,7 +112,7 @@ def test_the_link_of_a_task_id_shows_the_course_of_a_run_that_is_shorter_than_a_
     assert len([number for number in points if number > 2]) == 2  # CPU and memory
     headings = [(one, present(one.bounding_box())) for one in tab.query_selector_all('[role="columnheader"]')]
     visible = {heading.inner_text().strip() for heading, box in headings if box["x"] + box["width"] < 1440}
-    assert {"Outcome", "Duration", "USD", "Reason", "Peak %", "Advised MB"} <= visible
+    assert {"Outcome", "Duration", "USD", "Reason", "Peak %", "Recommended MB"} <= visible
 
 
 def test_a_sum_of_money_without_a_run_is_not_zero(server: str, tab: Page) -> None:

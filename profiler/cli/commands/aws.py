@@ -23,6 +23,7 @@ from profiler.cli.options import (
     past_run_options,
     repeatable,
     report_stream_option,
+    size_options,
     stacks_option,
     yes_option,
 )
@@ -134,20 +135,7 @@ def remove_monitor() -> None:
     "size.",
 )
 @last_option(10_000, 50, "Use the N newest runs of each family for its size.")
-@option(
-    "--max-slowdown max_slowdown_percent",
-    "PERCENT",
-    "How much longer a run may take than at the current size.",
-    type=Number(0, 10_000),
-    default=25,
-)
-@option(
-    "--memory-margin memory_margin_percent",
-    "PERCENT",
-    "Margin above the required memory.",
-    type=Number(0, 10_000),
-    default=20,
-)
+@size_options
 @option("--min-saving min_saving_percent", "PERCENT", "Minimum saving.", type=Number(0, 100), default=10)
 @option("--min-runs", "N", "Change a size only after N runs.", type=WholeNumber(1, 10_000), default=20)
 @repeatable("--apply files", "FILE", "Write the sizes to the task definitions in FILE, and call nothing in ECS.")

@@ -22,6 +22,7 @@ from profiler.cli.options import (
     option,
     past_run_options,
     repeatable,
+    size_options,
     source_options,
 )
 from profiler.cli.run_options import MAX_INTERVAL_SECONDS, MAX_RUNS, MIN_INTERVAL_SECONDS, RunOptions, with_stacks_value
@@ -260,22 +261,14 @@ def report() -> None:
 @family_arguments
 @source_options
 @last_option(10_000, 50, "Use the N newest runs of each family.")
-@option(
-    "--max-slowdown max_slowdown_percent",
-    "PERCENT",
-    "How much longer a run may take than at the current size.",
-    type=_PERCENT,
-    default=25,
-)
-@option(
-    "--memory-margin memory_margin_percent", "PERCENT", "Margin above the required memory.", type=_PERCENT, default=20
-)
+@size_options
 @flag("--faster", "Recommend the next larger vCPU size to tasks that used all of their vCPUs.")
 @on_fargate_option
 @flag("--sizes with_sizes", "Also print the cost and the duration at each size.")
 @flag("--json as_lines", "Print one JSON object per family instead of a table.")
-@flag("--check", "Exit with 3 if a family may run out of memory, or could save at least --min-saving.")
+@flag("--check", "Exit with 3 if a family may run out of memory, or for a saving of at least --min-saving.")
 @option("--min-saving min_saving_percent", "PERCENT", "Minimum saving for --check.", type=Number(0, 100), default=10)
+@option("--min-saving-usd", "USD", "Also the minimum saving a month for --check.", type=Number(0, 1e9), default=0)
 @implemented_in("profiler.cli.recommend_command", "recommend_sizes")
 def recommend() -> None:
     """Recommend task sizes based on past runs.

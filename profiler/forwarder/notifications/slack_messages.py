@@ -291,7 +291,7 @@ def _advice(notice: EndedTask) -> list[str]:
     record = notice.record
     if record is None or record.recommendation is None:
         return []
-    advice, limit, suggested = record.recommendation, notice.metrics.memory_size_mb, ""
+    advice, limit, size, command = record.recommendation, notice.metrics.memory_size_mb, "", ""
     if TaskSize(vcpu=advice.vcpu, memory_mb=advice.memory_mb) != record.task_size:
         vcpu, memory_mb = advice.vcpu or math.inf, advice.memory_mb or math.inf
         was = record.task_size or TaskSize(vcpu=notice.metrics.vcpu_size, memory_mb=limit)
@@ -299,9 +299,11 @@ def _advice(notice: EndedTask) -> list[str]:
         has_no_more = notice.outcome.category == "oom" and memory_mb <= (limit or 0)
         if has_no_more or (notice.outcome.status == "failure" and is_smaller):
             return []  # the numbers are from before the end, and do not show what the run needed
-        suggested = value_formats.suggested_size(advice)
+        size = value_formats.recommended_size(advice)
+        if size:
+            command = f"task-profiler taskdef resize {escape_text(notice.family, MAX_NAME_LENGTH)}"
     reasons = (escape_text(reason, MAX_SENTENCE_LENGTH) for reason in advice.reasons[:5])
-    return [suggested, *(f"• {reason}" for reason in reasons if reason)]
+    return [size, *(f"• {reason}" for reason in reasons if reason), command]
 
 
 def _why(notice: EndedTask) -> list[str]:

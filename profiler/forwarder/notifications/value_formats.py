@@ -143,8 +143,8 @@ def _is_well_sampled(record: Record, breakdown: TimeBreakdown, percent: float) -
     return is_long and (covered is None or covered >= min(percent, MIN_COVERED_PERCENT))
 
 
-def suggested_size(advice: Recommendation) -> str:
-    """Return the size to try next, and the saving or what it costs more; empty without a size."""
+def recommended_size(advice: Recommendation) -> str:
+    """Return the recommended size, and the saving or what it costs more; empty without a size."""
     text, percent = format_task_size(advice.vcpu, advice.memory_mb), advice.saving_percent or 0
     words = f"saves {format_percent(percent)}" if percent > 0 else f"costs {format_percent(-percent)} more"
-    return f"Suggested size: {text}{f' ({words})' if abs(percent) >= 1 else ''}." if text else ""
+    return f"Recommended size: {text}{f' ({words})' if abs(percent) >= 1 else ''}." if text else ""

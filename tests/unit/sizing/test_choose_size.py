@@ -257,8 +257,8 @@ def test_gpus_that_no_run_used_are_said() -> None:
 def test_the_json_has_the_names_of_the_contract() -> None:
     runs = [report(0), killed(1), report(2, peak_mb=None, p95=None)]
     shown = as_json(advice(runs))
-    names = "family accountId region runs current recommended savingPercent idleGpuHoursPerMonth sizes reasons evidence"
-    assert list(shown) == names.split()
+    names = "family accountId region runs current recommended savingPercent usdPerMonth savingUsdPerMonth"
+    assert list(shown) == [*names.split(), "idleGpuHoursPerMonth", "sizes", "reasons", "evidence"]
     assert (shown["family"], shown["accountId"], shown["region"], shown["runs"]) == ("nightly", None, "us-east-1", 2)
     assert shown["current"] == {"vcpu": 1, "memoryMB": 2048}
     assert shown["recommended"] == {"vcpu": 0.5, "memoryMB": 3072}

@@ -49,11 +49,13 @@ def test_a_size_that_saves_is_taken_from_enough_runs_on() -> None:
     found = decision(runs(20), FIRST)
     assert (found.action, found.reason, found.size) == ("resize", "saves 75 %", NEW)
     # 1 vCPU and 2 GiB for ten minutes, 30.4375 runs a month, of which three quarters are saved.
-    assert found.saving_usd_per_month == round((0.04048 + 2 * 0.004445) / 6 * 0.75 * 30.4375, 2)
+    usd = (0.04048 + 2 * 0.004445) / 6 * 30.4375
+    assert found.usd_per_month == pytest.approx(usd)
+    assert found.saving_usd_per_month == pytest.approx(0.75 * usd)
     few = decision(runs(19), FIRST)
     assert (few.action, few.reason) == ("none", "19 of 20 runs seen")
     little = decision(runs(20), FIRST, min_saving_percent=80)
-    assert (little.action, little.reason) == ("none", "another size saves only 75 %")
+    assert (little.action, little.reason) == ("none", "the recommended size saves only 75 %")
 
 
 def test_a_larger_size_needs_a_risk_and_after_a_kill_no_number_of_runs() -> None:

@@ -123,7 +123,8 @@ def test_faster_takes_the_next_size_if_the_task_is_saturated(saturated: float, v
     assert found.choice.size.memory_mb == (4 * GB if vcpu > 1 else 2 * GB)
     if vcpu > 1:
         assert found.choice.saving_percent == -100
-        assert "The new size costs 100 % more: $0.0082 a run, if a run takes as long as before." in found.reasons
+        costs = "The recommended size costs 100 % more: $0.0082 a run, if a run takes as long as before."
+        assert costs in found.reasons
 
 
 def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
@@ -217,7 +218,7 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
     text = reasons(measured(0, {"v0_25": (1.2, 1.6), "v0_5": (1, 1.12)}))
     smaller = "With 0.25 vCPU, a run would take 1.2 to 1.6 times as long and cost 60 to 70 % less"
     assert f"{smaller}: --max-slowdown 60 accepts that." in text
-    assert "The new size saves at least 44 %: $0.0036 a run. A run takes 1 to 1.12 times as long." in text
+    assert "The recommended size saves at least 44 %: $0.0036 a run. A run takes 1 to 1.12 times as long." in text
     for run, said in (
         (measured(0, {"v0_5": (1.4, 2), "v0_25": (2, 4)}), "1.4 to 2 times as long and cost 0 to 30 % less."),
         (

@@ -57,7 +57,11 @@ export function asMemory(mb) {
 /** Returns the peak of the memory; one that the kernel did not count may have been higher. */
 export const asPeak = (mb, by) => (isKnown(mb) && by !== "kernel" ? `≥${asMemory(mb)}` : asMemory(mb));
 
-export const asUsd = (usd) => (isKnown(usd) ? `$${asFixed(usd, firstDigit(usd, 2, 10))}` : UNKNOWN);
+export function asUsd(usd) {
+  if (!isKnown(usd)) return UNKNOWN;
+  const size = Math.abs(usd);
+  return `${usd < 0 ? "-" : ""}$${asFixed(size, firstDigit(size, 2, 10))}`;
+}
 export const asVcpuCount = (count) => (isKnown(count) ? asDecimal(count, firstDigit(count, 2)) : UNKNOWN);
 export const asVcpu = (count) => (isKnown(count) ? `${asVcpuCount(count)} vCPU` : UNKNOWN);
 

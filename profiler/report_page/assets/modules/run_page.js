@@ -127,7 +127,7 @@ function sizePart(run) {
   if (!advice) return [];
   return [
     section(
-      "Right size of the family",
+      "Recommended size of the family",
       element("p", { className: "lead", textContent: runAdviceText(run, advice) }),
       ...adviceDetails(advice),
     ),

@@ -11,14 +11,7 @@ import { total } from "#page/statistics.js";
 export const adviceOf = (family) => content.sizing.find((advice) => advice.family === family);
 const isSize = (size, option) => size?.vcpu === option.vcpu && size?.mb === option.mb;
 export const isAtMost = (size, other) => (size.vcpu ?? 0) <= (other.vcpu ?? 0) && (size.mb ?? 0) <= (other.mb ?? 0);
-const optionOf = (advice, size) => advice.options?.find((option) => isSize(size, option));
-
-export function monthlySaving(advice) {
-  const currentUsd = optionOf(advice, advice.current)?.usd;
-  const recommendedUsd = optionOf(advice, advice.size)?.usd;
-  const isPriced = [currentUsd, recommendedUsd, advice.runsPerMonth].every(isKnown);
-  return advice.changes && isPriced ? (currentUsd - recommendedUsd) * advice.runsPerMonth : undefined;
-}
+export const monthlySaving = (advice) => (advice.changes ? advice.savingUsd : undefined);
 
 const wasKilled = (run) => isKilled(run) || run.kills?.[0] > 0;
 const isAtSize = ({ taskSize }, size) => !taskSize || (taskSize[0] === size?.vcpu && taskSize[1] === size?.mb);
@@ -101,7 +94,7 @@ function whatIfTable(advice) {
                 isKnown(option.usd) && isKnown(advice.runsPerMonth) ? asUsd(option.usd * advice.runsPerMonth) : UNKNOWN,
             },
             {
-              name: "Cost",
+              name: "Saving",
               className: "wide",
               show: (option) => (isSize(advice.current, option) ? "" : asChange(option.saving)),
             },
@@ -122,5 +115,8 @@ export function adviceDetails(advice) {
       { className: "reasons" },
       ...advice.reasons.map((reason) => element("li", { textContent: escapeControls(reason) })),
     ),
+    ...(advice.resize
+      ? [element("code", { textContent: `task-profiler taskdef resize ${escapeControls(advice.resize)}` })]
+      : []),
   ];
 }

@@ -232,7 +232,7 @@ SMALLER = [model.Recommendation(memory_mb=memory_mb, reasons=("Half of it was us
         (OOM, "*Exit code*\n137 (SIGKILL)"),
         (OOM, "Memory: measured peak ≥993 MB, limit 1 GB."),
         (OOM, "Reason from ECS: OutOfMemoryError: Container killed due to memory usage"),
-        (OOM, "Suggested size: 2 GB (costs 20 % more).\n• Memory was short."),
+        (OOM, "Recommended size: 2 GB (costs 20 % more).\n• Memory was short."),
         (ended(FAILURE, category="spot"), "AWS reclaimed the Spot capacity."),
         (ended(FAILURE, category="image"), "image could not be pulled"),
         (FAILURE, "exited with code 1."),
@@ -257,9 +257,10 @@ SMALLER = [model.Recommendation(memory_mb=memory_mb, reasons=("Half of it was us
             ),
         ),
         (replace(NOTICE, comparison=SLOW), "3.1× longer."),
-        (recorded(NOTICE, recommendation=CHEAPER), "Suggested size: 0.25 vCPU, 512 MB (saves 49 %)."),
-        (recorded(NOTICE, recommendation=HALF), "Suggested size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do."),
-        (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "• Half would do."),
+        (recorded(NOTICE, recommendation=CHEAPER), "Recommended size: 0.25 vCPU, 512 MB (saves 49 %)."),
+        (recorded(NOTICE, recommendation=HALF), "Recommended size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do."),
+        (recorded(NOTICE, recommendation=HALF), "• Half would do.\ntask-profiler taskdef resize etl_daily\n"),
+        (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "• Half would do.\n"),
         (recorded(NOTICE, cost=ON_SPOT), "≥ $0.30 (Spot)"),
         (ended(WAITED, status="failure", exit_code=1), f"\n{FOR_NETWORK}, 48 % for 10.0.3.9:5432.\n"),
         (replace(WAITED, comparison=SLOW), f"3.1× longer.\n{FOR_NETWORK}, 48 % for 10.0.3.9:5432.\n"),
@@ -275,14 +276,14 @@ def test_what_the_message_says(notice: EndedTask, words: str) -> None:
     ("notice", "words"),
     [
         (recorded(NOTICE, processes=PROCESSES[:1]), "Largest"),  # it is the batch itself
-        *((recorded(OOM, recommendation=advice), "Suggested size") for advice in SMALLER),
+        *((recorded(OOM, recommendation=advice), "Recommended size") for advice in SMALLER),
         *((recorded(OOM, recommendation=advice), "Half") for advice in SMALLER),
-        (recorded(FAILURE, recommendation=CHEAPER), "Suggested size"),
+        (recorded(FAILURE, recommendation=CHEAPER), "Recommended size"),
         (ended(NOTICE, reason="Essential container in task exited"), "Reason from ECS"),
         (recorded(ended(NOTICE, status="stopped"), **VISIBLE), "The program sees"),
         (recorded(NOTICE, **VISIBLE), "The program sees"),
         (recorded(OOM, task_size=SIZE, visible=model.Visible(memory_mb=1100, cpus=2)), "The program sees"),
-        (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "Suggested size"),
+        (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "Recommended size"),
         *(
             (replace(recorded(FAILURE, time_breakdown=breakdown), comparison=SLOW), "of the time")
             for breakdown in NOT_WAITED
