@@ -18,6 +18,7 @@ from tools.moto_server import FakeAws
 Answer = tuple[int, dict[str, str], bytes]
 # Of an operation that moto does not know, or what makes it of the request.
 Reply = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
+_USER = "User: arn:aws:sts::123456789012:assumed-role/ci/session"
 # The operations that the commands page through: the list of the response, and the name of the token.
 _LISTS = {
     "ListTaskDefinitionFamilies": ("families", "nextToken"),
@@ -36,7 +37,9 @@ class AwsProxy(FakeHttpServer):
     """Passes requests on to moto.
 
     Every ``throttled_share``-th request is throttled (0: none), and operations in ``refused`` are not allowed. A
-    list has ``page_size`` items a page, or all. ``answers`` has the answers to operations that moto does not know.
+    list has ``page_size`` items a page, or all.
+    No revision of the families ``failing`` and ``denied`` is registered. ``answers`` has the answers to operations that
+    moto does not know.
     ``before`` is called with each operation and its body before moto gets it.
     """
 
@@ -54,6 +57,7 @@ class AwsProxy(FakeHttpServer):
         self._page_size = page_size
         self.answers = dict(answers or {})
         self.failing: set[str] = set()
+        self.denied: set[str] = set()
         self.refused: set[str] = set()
         self.operations: list[str] = []
         self.bodies: list[tuple[str, bytes]] = []
@@ -70,10 +74,12 @@ class AwsProxy(FakeHttpServer):
         if self._throttled_share and len(self.operations) % self._throttled_share == 0 and is_json:
             self.throttled += 1
             return _error("ThrottlingException", "Rate exceeded")
-        if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.failing:
+        family = json.loads(body)["family"] if operation == "RegisterTaskDefinition" else None
+        if family in self.failing:
             return _error("ClientException", "Too many concurrent attempts to create a new revision")
-        if operation in self.refused:
-            return _error("AccessDeniedException", "not authorized")
+        if operation in self.refused or family in self.denied:
+            what = "" if family is None else f" to perform: ecs:{operation}"
+            return _error("AccessDeniedException", f"{_USER} is not authorized{what}")
         if operation in self.answers:
             reply = self.answers[operation]
             content = reply(json.loads(body)) if callable(reply) else reply

@@ -1,26 +1,39 @@
-"""Draw the README's picture of the terminal: what `task-profiler show` prints for docs/images/show.jsonl, as SVG.
+"""Draw the README's pictures of the terminal as SVG: what `show` prints for docs/images/show.jsonl, and `resize`.
 
-    python -m tools.terminal_picture [FILE]
+    python -m tools.terminal_picture [FOLDER]
 
-Both runs are real: a small batch in a control group of 512 MiB, once with less memory than that and once with more.
+Both runs of `show` are real: a small batch in a control group of 512 MiB, once with less memory than that and once with
+more. `taskdef resize` reads simulated runs of three weeks, and an account on moto.
 """
 
 import io
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
+from profiler.record.record_model import TaskSize, encode
+from tools.example_runs import BATCHES, Batch, runs
+from tools.moto_server import fake_aws, start_by_schedule
+
 ROOT = Path(__file__).resolve().parents[1]
-RUNS = ROOT / "docs" / "images" / "show.jsonl"
-PICTURE = ROOT / "docs" / "images" / "show.svg"
-COMMAND = "task-profiler show nightly-etl"
+FOLDER = ROOT / "docs" / "images"
+SHOW, RESIZE = "task-profiler show nightly-etl", "task-profiler taskdef resize --scheduled"
 COLUMNS = 80
+# Two families of which nobody has looked at the size, and three others.
+FAMILIES = (
+    Batch(family="events-rollup", hours=(0, 6, 12, 18), minutes=52, vcpu=4, memory_mb=16384, cpu=0.05, memory=0.2),
+    Batch(family="geo-tiles", hours=(3, 15), minutes=74, vcpu=8, memory_mb=32768, cpu=0.22, memory=0.3),
+    *(batch for batch in BATCHES if batch.family in ("nightly-etl", "search-index", "invoice-export")),
+)
+RUNS = 21 * sum(len(batch.hours) for batch in FAMILIES)
 # Dark, with a border: it is readable on light and on dark pages.
 _THEME = TerminalTheme(
     (13, 17, 23),
@@ -48,7 +61,7 @@ _THEME = TerminalTheme(
 )
 # rich's own format loads a font from another server.
 _FORMAT = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"
-     aria-label="Output of task-profiler show">
+     aria-label="Output of task-profiler">
   <style>
     .{unique_id}-matrix {{ font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; \
 font-size: {char_height}px; line-height: {line_height}px; }}
@@ -72,28 +85,64 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 """
 
 
-def printed(runs: Path) -> str:
-    """Return what the command prints on a terminal of 80 columns, in colour."""
-    command = (sys.executable, "-m", "profiler", "show", "nightly-etl", "--from", str(runs))
+def printed(command: str, runs: Path, more: Mapping[str, str] | None = None) -> str:
+    """Return what the command prints in colour, for a terminal of at least 80 columns."""
+    words = (sys.executable, "-m", "profiler", *command.split()[1:], "--from", str(runs))
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "PYTHONUTF8": "1", "TZ": "UTC"}
     environment.pop("NO_COLOR", None)
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    environment |= more or {}
+    return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def draw(output: str) -> str:
+def printed_plan() -> str:
+    """Return the plan for families with a schedule each, of which one is pinned."""
+    with tempfile.TemporaryDirectory(prefix="pictures-") as name, fake_aws() as aws:
+        ecs, scheduler = aws.client("ecs"), aws.client("scheduler")
+        ecs.create_cluster(clusterName="jobs")
+        for batch in FAMILIES:
+            size = {"cpu": str(round(1024 * batch.vcpu)), "memory": str(batch.memory_mb)}
+            containers = [{"name": "batch", "image": f"{batch.family}:1"}]
+            ecs.register_task_definition(family=batch.family, containerDefinitions=containers, **size)
+            start_by_schedule(scheduler, batch.family, "geo-tiles:1" if batch.family == "geo-tiles" else "")
+        file = Path(name) / "runs.jsonl"
+        sizes = {batch.family: TaskSize(vcpu=batch.vcpu, memory_mb=batch.memory_mb) for batch in FAMILIES}
+        with file.open("wb") as lines:
+            for report, _ in runs(RUNS, batches=FAMILIES, max_points=50):
+                record = replace(
+                    report.record,
+                    launch_type="FARGATE",
+                    region=aws.region,
+                    cpu_architecture="X86_64",
+                    revision="1",
+                    task_size=sizes[report.record.family or ""],
+                    metrics=replace(report.record.metrics, billed_duration_ms=report.record.metrics.duration_ms),
+                )
+                lines.write(encode(replace(report, record=record)) + b"\n")
+        return printed(RESIZE, file, aws.environment())
+
+
+def draw(command: str, output: str) -> str:
     """Draw the output of a terminal as SVG."""
-    console = Console(width=COLUMNS, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(Text.from_ansi(output.rstrip("\n")), soft_wrap=True)
+    text = Text.from_ansi(output.rstrip("\n"))
+    width = max(COLUMNS, *(line.cell_len for line in text.split()))
+    console = Console(width=width, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(text, soft_wrap=True)
     console.line()  # space below the last line
-    picture = console.export_svg(title=COMMAND, theme=_THEME, code_format=_FORMAT, unique_id="show")
+    name = "resize" if command == RESIZE else "show"
+    picture = console.export_svg(title=command, theme=_THEME, code_format=_FORMAT, unique_id=name)
     return "".join(f"{row.rstrip()}\n" for row in picture.splitlines() if row.strip())
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the picture."""
-    path = Path(arguments[0]) if arguments else PICTURE
-    path.write_text(draw(printed(RUNS)))
-    print(f"{path}: {path.stat().st_size // 1000} kB")
+    """Write the pictures."""
+    folder = Path(arguments[0]) if arguments else FOLDER
+    for name, command, output in (
+        ("show", SHOW, printed(SHOW, FOLDER / "show.jsonl")),
+        ("resize", RESIZE, printed_plan()),
+    ):
+        path = folder / f"{name}.svg"
+        path.write_text(draw(command, output))
+        print(f"{path}: {path.stat().st_size // 1000} kB")
 
 
 if __name__ == "__main__":

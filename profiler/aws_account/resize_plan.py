@@ -31,6 +31,8 @@ from profiler.task_definitions.size_changes import (
 )
 
 _CPU_UNITS = 1024
+# The number of earlier revisions among which the last change of the size is looked for.
+_REVISIONS_BACK = 50
 
 
 class SizePlans(Struct, frozen=True, kw_only=True):
@@ -108,33 +110,57 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         )
         decision = decide_on(revision)
         is_ours = revision.resized_from is not None or revision.reverted_from is not None
-        if decision.action != "resize" or is_ours or not number.isdecimal() or number == "1":
+        if decision.action != "resize" or is_ours:
             return decision
-        before = read_document(self.describe(f"{family}:{int(number) - 1}"), family)
-        resized = size_before(before.tags.get(RESIZED_FROM))
-        overwritten = definition_size(before.definition)
-        if resized is None or resized.size != revision.size or overwritten == revision.size:
-            return decision
+        overwritten = self._overwritten(family, number, self._runs(family, document.arn), revision.size)
         return decide_on(replace(revision, overwritten=overwritten))
+
+    def _overwritten(self, family: str, number: str, runs: Sequence[RunFacts], size: TaskSize) -> TaskSize | None:
+        """The size that a plan has registered, if later revisions have the size before it.
+
+        A pipeline may have registered several of them. The runs show the sizes of most revisions without a call.
+        """
+        seen = {run.record.revision: size_of(run.record) for run in runs}
+        newest = int(number) if number.isdecimal() else 1
+        for earlier in map(str, range(newest - 1, max(newest - 1 - _REVISIONS_BACK, 0), -1)):
+            if seen.get(earlier) == size:
+                continue
+            before = self._earlier(family, earlier)
+            if before is None:
+                return None
+            found, resized = definition_size(before.definition), size_before(before.tags.get(RESIZED_FROM))
+            if found != size:
+                return found if resized is not None and resized.size == size else None
+        return None
+
+    def _earlier(self, family: str, revision: str) -> TaskDefinitionDocument | None:
+        """An earlier revision; None if it cannot be read, such as after its deletion."""
+        try:
+            return read_document(self.describe(f"{family}:{revision}"), family)
+        except TaskProfilerError:
+            return None
 
     def _changed(
         self, family: str, document: TaskDefinitionDocument, decision: Resize, seen: SeenMemory
     ) -> ChangedDefinition:
-        """The definition with the size and its tag. An old size comes back with the limits of its containers.
+        """The definition with the size and its tag.
 
-        A limit at which a run was killed is raised in any case.
+        An old size comes back with the limits of its containers, unless its revision cannot be read. A limit at which a
+        run was killed is raised in any case.
         """
         number, present = (document.arn or "").rpartition(":")[2], document.definition
         tag = SizeBefore(revision=number, size=definition_size(present)).tag
         resized_from = size_before(document.tags.get(RESIZED_FROM))
-        if decision.action == "revert" and resized_from is not None:
-            old = read_document(self.describe(f"{family}:{resized_from.revision}"), family)
+        is_revert = decision.action == "revert"
+        old = None if resized_from is None or not is_revert else self._earlier(family, resized_from.revision)
+        if old is not None:
             changed = with_size(with_size_of(present, old.definition), TaskSize(), seen)
             return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
         changed = with_size(present, decision.size or TaskSize(), seen)
         if document.arn is None:
             return changed
-        return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
+        key = REVERTED_FROM if is_revert else RESIZED_FROM
+        return replace(changed, definition=with_size_tag(changed.definition, key, tag))
 
 
 def definition_size(definition: Mapping[str, object]) -> TaskSize:

@@ -130,8 +130,8 @@ def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *
 
     changes: dict[str, bytes] = {}
     for file, data in texts.items():
-        seen, changed = len(planned), change_text(data, file, change)
-        if any(one.is_new_revision for one in planned[seen:]):
+        changed = change_text(data, file, change, keeps_form=True)
+        if changed.is_changed:
             changes[file] = changed.after
     for resource in resources:
         sized = change(resource.definition).definition

@@ -18,6 +18,7 @@ from profiler.record.units import format_count, format_percent, format_task_size
 from profiler.sizing.advice import Advice, advise, rounded_usd
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS, evidence_of_runs
+from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import RunFacts, oom_size_mb, size_of
 from profiler.sizing.what_if import usd_per_month
@@ -103,14 +104,14 @@ def decide(
     runs: Sequence[RunFacts], revision: SizedRevision, policy: ResizePolicy, price_overrides: PriceOverrides
 ) -> Resize:
     """Decide on a family by its runs, in the order of time."""
-    own = [run for run in runs if revision.revision in (None, run.record.revision)]
+    own = _own_runs(runs, revision)
     case = _Case(runs=runs, own=own, revision=revision, policy=policy, price_overrides=price_overrides)
     advice = case.advice(runs)
     return replace(case.decision(), usd_per_month=None if advice is None else advice.usd_per_month)
 
 
 class _Case(Struct, frozen=True, kw_only=True):
-    """A family's runs, of which ``own`` are those of its newest revision."""
+    """A family's runs, of which ``own`` are those since the change of its size, else of its newest revision."""
 
     runs: Sequence[RunFacts]
     own: Sequence[RunFacts]
@@ -150,7 +151,7 @@ class _Case(Struct, frozen=True, kw_only=True):
     def judged(self, old: SizeBefore) -> Resize:
         """The verdict on the new size, compared with the runs of the old one. A larger size is never put back."""
         own, size = self.own, self.revision.size
-        others = (run for run in self.runs if run.record.revision != self.revision.revision)
+        others = (run for run in self.runs if not _is_after(run, old))
         before = [run for run in others if size_of(run.record) == old.size][-self.policy.last :]
         verdict = self._verdict(before)
         none = Resize(
@@ -188,13 +189,14 @@ class _Case(Struct, frozen=True, kw_only=True):
 
     def after_revert(self, advised: Resize, failed: SizeBefore) -> Resize:
         """The advice for a family whose smaller size has failed: not soon, and not that size again."""
+        advised = _with_vcpu_of(self.revision.size, advised)
         own = self.own
         if self.revision.killed_limit or any(_was_killed_at(run, self.revision.size) for run in own):
             return advised
         if len(own) < _RUNS_AFTER_REVERT and own[-1].began_ns - own[0].began_ns < _NS_AFTER_REVERT:
             reason = "a smaller size has failed, so the size is left alone for 60 runs or 90 days"
             return replace(advised, action="none", reason=reason)
-        of_failed = [run for run in self.runs if run.record.revision == failed.revision]
+        of_failed = [run for run in self.runs if not _is_after(run, failed) and size_of(run.record) == failed.size]
         size = advised.size or TaskSize()
         is_same_memory = (size.memory_mb or math.inf) <= (failed.size.memory_mb or 0)
         is_same_vcpu = (size.vcpu or math.inf) <= (failed.size.vcpu or 0)
@@ -267,6 +269,35 @@ def _failure_of(own: Sequence[RunFacts], before: Sequence[RunFacts], max_slowdow
     if len(_failed(own)) >= _MIN_FAILURES and share >= 2 * share_before + 0.1:
         return f"{len(_failed(own))} of {format_count(len(own), 'run')} failed, which was rarer before"
     return ""
+
+
+def _with_vcpu_of(present: TaskSize, advised: Resize) -> Resize:
+    """The advice, which with more memory has no fewer vCPUs: fewer may be what has failed. Its saving is not known."""
+    size = advised.size or TaskSize()
+    vcpu, memory_mb = present.vcpu or 0, size.memory_mb or 0
+    if memory_mb <= (present.memory_mb or 0) or (size.vcpu or 0) >= vcpu:
+        return advised
+    found = min((one for one in LEGAL_SIZES if one.vcpu >= vcpu and one.memory_mb >= memory_mb), default=None)
+    if found is None:
+        return advised
+    found_size = TaskSize(vcpu=found.vcpu, memory_mb=found.memory_mb)
+    return replace(advised, size=found_size, saving_usd_per_month=None)
+
+
+def _own_runs(runs: Sequence[RunFacts], revision: SizedRevision) -> Sequence[RunFacts]:
+    """The runs of the revision; after a change of the size, also of those before it with its tag and its size."""
+    newest = [run for run in runs if revision.revision in (None, run.record.revision)]
+    change = revision.resized_from or revision.reverted_from
+    if change is None or not newest:
+        return newest
+    size = size_of(newest[-1].record)
+    return [run for run in runs if _is_after(run, change) and size_of(run.record) == size]
+
+
+def _is_after(run: RunFacts, change: SizeBefore) -> bool:
+    """Whether the run's revision is later than the one before the change."""
+    number = run.record.revision or ""
+    return number.isdecimal() and int(number) > int(change.revision)
 
 
 def _was_killed_at(run: RunFacts, size: TaskSize) -> bool:

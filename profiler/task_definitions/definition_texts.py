@@ -83,13 +83,13 @@ def read_definitions(data: bytes, source_name: str) -> tuple[tuple[Mapping[str, 
     return tuple((place.definition, None) for place in _read(data, source_name).places)
 
 
-def change_text(data: bytes, source_name: str, change: ChangeDefinition) -> ChangedText:
+def change_text(data: bytes, source_name: str, change: ChangeDefinition, *, keeps_form: bool = False) -> ChangedText:
     """Change the definition in a text, or each one in a template, which ``source_name`` names in errors.
 
-    A response of ECS becomes the definition in it. Raises TaskProfilerError if the text cannot be read, or a definition
-    cannot be changed.
+    A response of ECS becomes the definition in it, unless ``keeps_form``. Raises TaskProfilerError if the text cannot
+    be read, or a definition cannot be changed.
     """
-    document = _response(data, source_name)
+    document = None if keeps_form else _response(data, source_name)
     if document is not None:
         changed = change(document.definition, document.arn, None)
         text = decoded(data, source_name)
@@ -154,11 +154,14 @@ def _read(data: bytes, source_name: str) -> _Source:
     is_yaml = not _JSON.match(data)
     text = decoded(data, source_name)
     root = yaml_tree(text, source_name) if is_yaml else json_tree(text)
-    if "containerDefinitions" in root.members:
-        definition = mapping(_view(root, text, is_template=False))
+    described = root.members.get("taskDefinition", root)
+    if "containerDefinitions" in described.members:
+        definition = mapping(_view(described, text, is_template=False))
         check_definition(definition, source_name)
-        place = _Place(node=root, definition=definition)
-        return _Source(text=text, root=root, is_yaml=is_yaml, is_template=False, places=(place,), rest=None)
+        place = _Place(node=described, definition=definition)
+        whole = mapping(_view(root, text, is_template=False))
+        outside = None if described is root else {**whole, "taskDefinition": None}
+        return _Source(text=text, root=root, is_yaml=is_yaml, is_template=False, places=(place,), rest=outside)
     resources = _task_definitions(root, source_name, "YAML" if is_yaml else "JSON")
     places = tuple(_resource(logical_id, node, text) for logical_id, node in resources.items())
     rest = mapping(_view(root, text, is_template=True))

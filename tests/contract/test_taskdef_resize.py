@@ -3,26 +3,27 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
+import profiler
 from profiler.aws_account.registered_definitions import TaskDefinitions
-from profiler.aws_account.resize_plan import SizePlans
-from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.record.record_model import Report
-from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_policy import ResizePolicy
-from profiler.sizing.run_facts import facts_of
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.runs import lines, report
 from tools.moto_server import FakeAws, fake_aws, start_by_schedule
 
+ROOT = Path(profiler.__file__).parent.parent
 ACCOUNT = "123456789012"
+CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
+DEFINITIONS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
 MONITOR = {"name": "task-monitor", "image": "team/task-profiler:1", "memory": 128, "memoryReservation": 32}
 OLD, NEW = (1.0, 2048), (0.25, 512)
@@ -51,6 +52,14 @@ class Account:
             known: dict[str, Any] = {"family": family, "revision": str(revision), "task_id": f"{family}-{number}"}
             self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
         self.file.write_bytes(lines(self.reports))
+
+    def put_reports(self, group: str) -> None:
+        """The runs as lines of a log group."""
+        self.aws.create_log_group(group)
+        self.aws.create_log_stream(group, "batch")
+        now_ms = round(time.time() * 1000)
+        events = [{"timestamp": now_ms, "message": line} for line in self.file.read_text().splitlines()]
+        self.aws.client("logs").put_log_events(logGroupName=group, logStreamName="batch", logEvents=events)
 
     def resize(self, *words: str) -> CompletedProcess[str]:
         return run_here(self.aws.environment(), "taskdef", "resize", "--from", str(self.file), *words)
@@ -164,12 +173,28 @@ def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_me
     assert "left alone for 60 runs" in rows["weekly"]["reason"]
 
 
+def test_the_old_size_comes_back_also_if_its_revision_was_deleted(account: Account) -> None:
+    """The tag has the size."""
+    account.family("nightly")
+    account.runs("nightly", 25)
+    assert account.resize("--register").returncode == 0
+    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    account.ecs.deregister_task_definition(taskDefinition="nightly:1")
+    account.ecs.delete_task_definitions(taskDefinitions=["nightly:1"])
+    assert account.resize("--register").returncode == 0
+    after, found = account.described("nightly")
+    assert (after["cpu"], after["memory"]) == ("1024", "2048")
+    assert found == {"task-profiler:reverted-from": "2/256/512"}
+
+
 def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Account) -> None:
     account.family("nightly")
     account.runs("nightly", 25)
     assert account.resize("--register").returncode == 0
-    account.family("nightly")
-    account.runs("nightly", 25, revision=3)
+    for _ in range(3):
+        account.family("nightly")
+    account.ecs.deregister_task_definition(taskDefinition="nightly:3")
+    account.runs("nightly", 25, revision=5)
     rows, _ = account.rows()
     assert rows["nightly"]["reason"] == "a later revision has the old size again: set the size at its source"
     assert (rows["nightly"]["action"], rows["nightly"]["to"]) == ("none", {"vcpu": 0.25, "memoryMB": 512})
@@ -216,53 +241,6 @@ def test_a_size_holds_what_the_containers_and_the_monitor_reserve(account: Accou
     assert limits == [480, 924]
 
 
-def test_a_revision_that_is_registered_meanwhile_waits_for_its_runs(account: Account) -> None:
-    """A deployment between the plan and the call: nothing is known about it yet."""
-    account.family("nightly")
-    account.runs("nightly", 25)
-    runs, clients = [facts_of(one) for one in account.reports], account.aws.client
-    definitions = TaskDefinitions(clients("ecs"))
-    plans = SizePlans(
-        runs={runs[0].family: runs},
-        policy=ResizePolicy(),
-        price_overrides=PriceOverrides(),
-        describe=definitions.describe,
-    )
-    steps: list[str] = []
-    request = RolloutRequest(globs=("nightly",), register=True)
-    rollout = Rollout(
-        open_client=clients,
-        request=request,
-        plan_change=plans.plan,
-        part="size",
-        on_step=steps.append,
-        on_problem=steps.append,
-    )
-    (planned,) = rollout.plan(rollout.families())
-    assert planned.action == "resize"
-    account.family("nightly", containerDefinitions=[{**BATCH, "image": "etl:27"}])
-    assert rollout.register(planned).action == "none"
-    assert steps == [
-        "nightly changed meanwhile, so it is planned again from nightly:2: none No run of revision 2 is known yet."
-    ]
-    assert account.described("nightly")[0]["revision"] == 2
-
-
-def test_a_family_that_ecs_refuses_is_named_and_the_others_are_done(account: Account) -> None:
-    for name in ("nightly", "weekly"):
-        account.family(name)
-        account.runs(name, 25)
-    with AwsProxy(account.aws.url) as proxy:
-        proxy.failing = {"nightly"}
-        environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
-        done = run_here(environment, "taskdef", "resize", "--from", str(account.file), "--register")
-    assert done.returncode == 1
-    assert "nightly: No revision was registered" in done.stderr
-    assert done.stderr.endswith("1 registered, 1 failed.\n")
-    again = account.resize("--register")
-    assert (again.returncode, again.stderr) == (0, "task-profiler: 1 registered.\n")
-
-
 def limit_of(account: Account, family: str) -> tuple[str, str, int]:
     found, tags = account.described(family)
     return found["memory"], tags.get("task-profiler:resized-from", ""), found["containerDefinitions"][0]["memory"]
@@ -298,6 +276,46 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
     assert limit_of(account, "nightly")[2] == 648  # raised again, also if the old size comes back
 
 
+def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_others(account: Account) -> None:
+    """TagResource and PassRole are no calls. The policy's statements for reports and for the plan suffice for these."""
+    account.family("nightly")
+    account.runs("nightly", 25)
+    account.ecs.create_service(cluster="jobs", serviceName="api", taskDefinition="nightly", desiredCount=0)
+    account.family("weekly")
+    account.runs("weekly", 25)
+    start_by_schedule(account.aws.client("scheduler"), "night", "weekly:1")
+    events, parameters = account.aws.client("events"), {"TaskDefinitionArn": f"{DEFINITIONS}/weekly:1"}
+    events.put_rule(Name="night", ScheduleExpression="rate(1 day)")
+    target = {"Id": "1", "Arn": CLUSTER, "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/r", "EcsParameters": parameters}
+    events.put_targets(Rule="night", Targets=[target])
+    account.put_reports("/ecs/jobs")
+    job = YAML(typ="safe").load(ROOT / "examples" / "resize_weekly.yml")["jobs"]["resize"]
+    statements = json.loads((ROOT / "taskdef" / "iam" / "resize.json").read_text())["Statement"]
+    allowed = {
+        one["Sid"]: {one["Action"]} if isinstance(one["Action"], str) else {*one["Action"]} for one in statements
+    }
+    words = job["steps"][-1]["run"].split()[1:]
+    assert words[-2:] == ["--register", "--update-schedules"]
+    with AwsProxy(account.aws.url) as proxy:
+        environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url} | job["env"]
+        for given, sids in ((words, allowed), (words[:-2], ("ReadReports", "Plan", "ReadServicesAndSchedules"))):
+            proxy.operations.clear()
+            done = run_here(environment, *given)
+            assert done.returncode == 0, done.stderr
+            needed = set[str]().union(*(allowed[sid] for sid in sids)) - {"ecs:TagResource", "iam:PassRole"}
+            assert {*map(iam_action, proxy.operations)} == needed
+
+
+def iam_action(operation: str) -> str:
+    """The action of an operation, of which those of EventBridge Scheduler are requests."""
+    schedules = {"GET /schedules": "ListSchedules", "GET /schedules/night": "GetSchedule"}
+    if "/schedules" in operation:
+        return f"scheduler:{schedules.get(operation, 'UpdateSchedule')}"
+    is_of_events = operation in ("ListEventBuses", "ListRules", "ListTargetsByRule", "PutTargets")
+    is_of_logs = operation in ("DescribeLogGroups", "FilterLogEvents")
+    return f"{'events' if is_of_events else 'logs' if is_of_logs else 'ecs'}:{operation}"
+
+
 TEMPLATE = """\
 Resources:
   Nightly:
@@ -313,19 +331,18 @@ PLAIN = '{"family":"nightly","cpu":"1 vCPU","memory":"2048","containerDefinition
 def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_path: Path) -> None:
     account.runs("nightly", 25, revision=9)
     account.runs("weekly", 3)
-    template, plain = tmp_path / "jobs.yaml", tmp_path / "nightly.json"
+    template, plain, described = (tmp_path / name for name in ("jobs.yaml", "nightly.json", "described.json"))
     template.write_text(TEMPLATE)
     plain.write_text(PLAIN)
-    done = account.resize("--apply", str(template), "--apply", str(plain))
-    assert (done.returncode, done.stderr.count("was changed")) == (0, 2)
-    assert "2 of 3 families" in done.stdout
+    answer = '{"taskDefinition": %s,\n "tags": []}'
+    described.write_text(answer % PLAIN.replace("{", '{"revision": 9, "status":"ACTIVE",', 1))
+    done = account.resize("--apply", str(template), "--apply", str(plain), "--apply", str(described))
+    assert (done.returncode, done.stderr.count("was changed")) == (0, 3)
+    assert "3 of 4 families" in done.stdout
     sized = TEMPLATE.replace("Cpu: 1024, Memory: '2048'", "Cpu: 256, Memory: '512'", 1).replace("1900", "512")
     assert template.read_text() == sized
     assert plain.read_text() == PLAIN.replace('"1 vCPU"', '"256"').replace('"2048"', '"512"')
-    answer, ours = tmp_path / "answer.json", {**json.loads(PLAIN), "cpu": "256", "memory": "512"}
-    answer.write_text(json.dumps({"taskDefinition": ours}))
-    account.resize("--apply", str(answer))
-    assert json.loads(answer.read_text()) == {"taskDefinition": ours}
+    assert described.read_text() == answer % plain.read_text().replace("{", '{"revision": 9, "status":"ACTIVE",', 1)
     again = account.resize("--apply", str(template), "--json")
     assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
 

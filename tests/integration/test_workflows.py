@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 
 import profiler
 from tests.fake_docker import FakeDocker
+from tests.runs import lines, report
 from tools.release import write_checksums
 
 ROOT = Path(profiler.__file__).parent.parent
@@ -163,6 +164,35 @@ def test_the_example_fails_a_pull_request_that_needs_more_memory(new_mb: float, 
     assert "memory peak" in summary.read_text()
 
 
-def test_the_example_installs_this_version() -> None:
-    install = next(step["run"] for step in _STEPS if step.get("name") == "Install")
+def test_the_example_opens_a_pull_request_with_the_sizes(tmp_path: Path) -> None:
+    workspace, origin = tmp_path / "workspace", tmp_path / "origin"
+    _git(tmp_path, "init", "--bare", str(origin))
+    _git(tmp_path, "clone", str(origin), str(workspace))
+    definition = workspace / "nightly-etl.json"
+    definition.write_text('{"family": "nightly-etl", "cpu": "1024", "memory": "2048", "containerDefinitions": [{}]}\n')
+    _git(workspace, "add", ".")
+    _git(workspace, "commit", "--message", "Add the task")
+    runner = Runner(tmp_path)
+    reports = tmp_path / "reports.jsonl"
+    reports.write_bytes(lines(report(number, family="nightly-etl") for number in range(20)))
+    path = f"{runner.docker.programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    workflow = YAML(typ="safe").load(ROOT / "examples" / "resize_pull_request.yml")
+    write, propose = (
+        {"run": one["run"], "working-directory": "workspace"} for one in workflow["jobs"]["resize"]["steps"][-2:]
+    )
+    for _ in range(2):  # the second week, the pull request is still open
+        for step in (write, propose):
+            done = runner.run(step, TASK_PROFILER_FROM=str(reports), PATH=path)
+            assert done.returncode == 0, done.stderr
+        _git(workspace, "checkout", "-")
+        _git(workspace, "branch", "--delete", "--force", "task-sizes")
+    _git(workspace, "checkout", "origin/task-sizes")
+    assert '"cpu": "256", "memory": "512"' in definition.read_text()
+    assert (tmp_path / "gh").read_text().split() == ["pr", "create", "--fill", "--head", "task-sizes"]
+
+
+@pytest.mark.parametrize("name", ["compare_pull_request", "resize_pull_request", "resize_weekly"])
+def test_the_example_installs_this_version(name: str) -> None:
+    (job,) = YAML(typ="safe").load(ROOT / "examples" / f"{name}.yml")["jobs"].values()
+    install = next(step["run"] for step in job["steps"] if step.get("name") == "Install")
     assert re.findall(r"v(\d+\.\d+\.\d+)/task_profiler-(\d+\.\d+\.\d+)-", install) == [(profiler.__version__,) * 2]

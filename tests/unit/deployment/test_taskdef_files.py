@@ -21,7 +21,16 @@ ON_INSTANCE = "instance-monitor.json"
 DEFINITIONS = [*MONITORED, ON_INSTANCE, "wrapper.json"]
 POLICIES = sorted(path.name for path in (FOLDER / "iam").glob("*.json"))
 # Actions for which AWS's service authorization reference names no type of resource.
-WITHOUT_RESOURCE = {"ecr:GetAuthorizationToken", "ecs:DescribeTaskDefinition"}
+WITHOUT_RESOURCE = {
+    "ecr:GetAuthorizationToken",
+    "ecs:DescribeTaskDefinition",
+    "ecs:ListClusters",
+    "ecs:ListServices",
+    "ecs:ListTaskDefinitionFamilies",
+    "events:ListEventBuses",
+    "events:ListRules",
+    "scheduler:ListSchedules",
+}
 MAX_STOP_TIMEOUT_SECONDS = 120
 
 
@@ -48,7 +57,7 @@ def listed(value: str | list[str]) -> list[str]:
 def test_every_file_is_looked_at_here() -> None:
     assert {path.name for path in FOLDER.glob("*.json")} == {*DEFINITIONS, ALONE, JOB}
     assert read(ALONE) == parts(read("fargate-scheduled.json"))[1]
-    assert POLICIES == ["execution-role.json", "operator.json", "task-role.json"]
+    assert POLICIES == ["execution-role.json", "operator.json", "resize.json", "task-role.json"]
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)

@@ -120,6 +120,17 @@ def test_a_kill_puts_the_old_size_back() -> None:
     assert (found.saving_usd_per_month or 0) < 0
 
 
+def test_a_new_image_hides_neither_the_kill_before_it_nor_the_runs_after_a_revert() -> None:
+    """A deployment keeps the tag, so that all revisions since the change count."""
+    deployed = SizedRevision(revision="3", size=NEW, resized_from=FROM_OLD)
+    past = [*runs(30), *at_new(1, **KILLED), *runs(1, "3", start=31, size=NEW)]
+    assert decision(past, deployed).action == "revert"
+    assert decision([*runs(30), *at_new(9), *runs(1, "3", start=39, size=NEW)], deployed).action == "keep"
+    reverted = SizedRevision(revision="5", size=OLD, reverted_from=SizeBefore(revision="3", size=NEW))
+    found = decision([*past, *runs(50, "4", start=32), *runs(10, "5", start=82)], reverted)
+    assert found.reason == "this size, or a larger one, has failed before"
+
+
 @pytest.mark.parametrize(("count", "longer", "action"), [(4, 2, "none"), (5, 2, "revert"), (10, 1.2, "keep")])
 def test_slower_runs_put_the_old_size_back(count: int, longer: float, action: str) -> None:
     slow = at_new(count, metrics={"duration_ms": 590_000 * longer, "billed_duration_ms": 600_000 * longer})
@@ -172,3 +183,13 @@ def test_a_reverted_family_is_left_alone_and_never_gets_the_failed_size_again() 
     assert killed.action == "resize"
     assert killed.size is not None
     assert (killed.size.memory_mb or 0) > 2048
+
+
+def test_a_reverted_family_that_is_killed_at_the_old_size_too_keeps_its_vcpu() -> None:
+    """Its runs were too slow with fewer."""
+    old = TaskSize(vcpu=0.5, memory_mb=1024)
+    reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=NEW))
+    slow = at_new(5, metrics={"duration_ms": 1_180_000, "billed_duration_ms": 1_200_000})
+    past = [*runs(30, size=old), *slow, *runs(3, "3", start=35, size=old)]
+    found = decision([*past, *runs(1, "3", start=38, size=old, **KILLED)], reverted)
+    assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.5, memory_mb=2048))

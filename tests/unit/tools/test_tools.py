@@ -14,7 +14,7 @@ from tests.documentation import ROOT, pages
 from tools.coverage_floors import below
 from tools.release import CHECKSUMS, ReleaseError, run, write_checksums
 from tools.site_hooks import BrokenLinkError, indent_lists, link_to_repository
-from tools.terminal_picture import PICTURE, RUNS, draw, printed
+from tools.terminal_picture import FOLDER, RESIZE, SHOW, draw, printed, printed_plan
 
 REPOSITORY = "https://github.com/task-profiler/task-profiler"
 DOCS = [page for page in pages() if page.parts[0] == "docs"]
@@ -109,11 +109,16 @@ def test_a_link_to_a_file_that_is_not_there_fails() -> None:
         link_to_repository("[a](../../lambda/gone.py)", "how-to/x.md", REPOSITORY, "main")
 
 
-def test_the_picture_is_the_commands_output() -> None:
-    assert PICTURE.read_text() == draw(printed(RUNS)), "run python -m tools.terminal_picture"
+def test_the_pictures_are_the_commands_output() -> None:
+    for name, picture in (
+        ("show", draw(SHOW, printed(SHOW, FOLDER / "show.jsonl"))),
+        ("resize", draw(RESIZE, printed_plan())),
+    ):
+        assert (FOLDER / f"{name}.svg").read_text() == picture, "run python -m tools.terminal_picture"
 
 
-def test_the_picture_loads_nothing_and_runs_nothing() -> None:
-    picture = PICTURE.read_text()
+@pytest.mark.parametrize("name", ["show", "resize"])
+def test_a_picture_loads_nothing_and_runs_nothing(name: str) -> None:
+    picture = (FOLDER / f"{name}.svg").read_text()
     assert set(re.findall(r"https?://[^\"<) ]+", picture)) == {"http://www.w3.org/2000/svg"}
     assert "<script" not in picture
