@@ -36,6 +36,7 @@ class OpenGroup:
         self._group = ContainerCgroup(by_controller[MEMORY], by_controller[CPUACCT], is_v1=self._is_v1)
         self._blocks = _V1_BLOCKS if self._is_v1 else _V2_BLOCKS
         self._device_mapper_majors = device_mapper_majors
+        self._last_blocks: tuple[bytes, Mapping[str, int]] = (b"", {})
         self._files: dict[str | None, int] = {}
         for controller, name in ((_BLKIO, self._blocks), (_PIDS, _PIDS_NOW), (MEMORY, _LIMIT_HITS)):
             self._files |= proc.open_files(by_controller[controller] or "", (name,))
@@ -76,9 +77,12 @@ class OpenGroup:
         self._files = {}
 
     def _block_bytes(self) -> Mapping[str, int]:
+        """The same bytes as last time are not parsed again: most batches use no disk for most of the time."""
         text = proc.reread_file(self._files, self._blocks)
-        parse = _v1_blocks if self._is_v1 else _v2_blocks
-        return sum_block_bytes(tuple(parse(text)), self._device_mapper_majors) if text else {}
+        if text != self._last_blocks[0]:
+            parse = _v1_blocks if self._is_v1 else _v2_blocks
+            self._last_blocks = text, sum_block_bytes(tuple(parse(text)), self._device_mapper_majors)
+        return self._last_blocks[1]
 
 
 class InstanceCgroups:
