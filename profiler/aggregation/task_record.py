@@ -303,12 +303,17 @@ def build_batch_record(
         task_size=task_size_of(task),
         visible=visible_of(host),
     )
+    peak_bytes = None if usage is None else usage.memory_max_bytes
+    if usage is not None and usage.kernel_peak_bytes is not None:
+        peak_bytes = usage.kernel_peak_bytes
+        record = replace(record, metrics=with_peak(record.metrics, peak_bytes, "kernel", sizes))
     memory = out_of_memory(
         end,
-        memory_max_bytes=usage.memory_max_bytes if usage else None,
+        memory_max_bytes=peak_bytes,
         memory_size_bytes=sizes.memory_bytes,
         peak_source=known_peak_source(record.metrics),
         limit_hits=usage.memory_limit_hits if usage else None,
+        memory_kills=1 if container.was_out_of_memory else None,
         may_have_missed_a_kill=may_have_missed_a_kill(record),
     )
     return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)

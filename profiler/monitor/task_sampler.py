@@ -91,10 +91,13 @@ def _clock_was_set(jumped_ns: int) -> str:
 class TaskSource(Protocol):
     """Where a task, the stats of its containers and the monitor's own container are read.
 
-    What did not change is the same object again.
+    What did not change is the same object again. ``has_news``: the task is to be read now. ``is_resumed``: it ran
+    before the monitor, so what its containers used until the first sample has no times.
     """
 
     name: str
+    has_news: bool
+    is_resumed: bool
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable: ...
     def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable: ...
@@ -259,7 +262,12 @@ class TaskSampler:
 
     def _task_is_due(self, reading: StatsReading | Unavailable, watched: Sequence[FollowedContainer]) -> bool:
         now_ns = self._clock.monotonic_ns()
-        if not self.is_own_container_settled or self.task is None or self._task_read_ns is None:
+        if (
+            self._source.has_news
+            or not self.is_own_container_settled
+            or self.task is None
+            or self._task_read_ns is None
+        ):
             return True
         if now_ns - self._task_read_ns >= _TASK_PERIOD_NS:
             return True
@@ -289,7 +297,7 @@ class TaskSampler:
                 received_ns=received_ns,
                 started_ns=container.started_ns,
                 attempt_started_ns=container.attempt_started_ns,
-                is_new=not container.restart_count,
+                is_new=not (container.restart_count or self._source.is_resumed),
                 shares_network=container.shares_network,
                 clock_shift_ns=self.clock_shift_ns(one),
             ):

@@ -150,6 +150,8 @@ def _peak(metrics: Metrics, batch: BatchProcesses, group: GroupPeak) -> tuple[fl
     """
     stats_bytes, observed_bytes = _bytes(metrics.max_memory_used_mb), min_known(batch.peak_bytes, group.bound_bytes)
     mark_bytes = batch.memory.largest_mark_bytes or 0
+    if metrics.memory_peak_source == "kernel":
+        return stats_bytes, "kernel"
     if lacks_memory(observed_bytes or 0, mark_bytes):
         observed_bytes = mark_bytes
     elif group.size_bytes is not None and group.is_process_peak():
