@@ -102,12 +102,16 @@ class HttpConnection:
         return response
 
     def stream(self, path: str, timeout_seconds: float) -> Iterator[bytes]:
-        """Send a request and yield the chunks of the response, which may never end. Raises as :meth:`get`."""
+        """Send a request and yield the chunks of the response, which may never end; first an empty one for its head.
+
+        Raises as :meth:`get`. The connection is closed afterwards.
+        """
         reader = self._send(path, timeout_seconds)
         try:
             status, length, _ = _parse_head(reader.until(_HEAD_END))
             if status != _OK or length is not None:
                 raise HttpError(f"the response has the status {status}, or it is not a stream")
+            yield b""
             while chunk := reader.chunk(self._max_body_bytes):
                 yield chunk
         finally:

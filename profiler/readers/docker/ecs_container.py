@@ -1,23 +1,23 @@
 """What Docker's documents say about a container that the ECS agent has started.
 
-The inspect document holds the environment with its secrets, the command and options of any log driver. Only the values
-named here leave this module; a name that is not here is not even decoded.
+The inspect document holds the environment with its secrets, the command, and the options of any log driver. Only what
+is named here leaves this module.
 """
 
 import re
-from functools import cache
+from collections.abc import Iterator
 
 import msgspec
 from msgspec import Struct
 
 from profiler.core.ecs_terms import AWSLOGS, AwslogsTarget
-from profiler.core.json_fields import Json, count, integer, text
+from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
 
-TASK_ARN_LABEL = "com.amazonaws.ecs.task-arn"
-_METADATA_ADDRESS = "ECS_CONTAINER_METADATA_URI_V4="
-_GPUS = "NVIDIA_VISIBLE_DEVICES="
+_LABELS = "com.amazonaws.ecs."
+TASK_ARN_LABEL = f"{_LABELS}task-arn"
+_RUNNING = ("running", "paused", "restarting")
 _GPU = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]+|\d+")
 
 
@@ -51,7 +51,6 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     is_running: bool
     image: str | None = None
     image_digest: str | None = None
-    created_ns: int | None = None
     started_ns: int | None = None
     finished_ns: int | None = None
     exit_code: int | None = None
@@ -59,7 +58,6 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     pid: int | None = None
     restart_count: int = 0
     memory_limit_bytes: int | None = None
-    memory_reservation_bytes: int | None = None
     cpu_shares: int | None = None
     cgroup_parent: str = ""
     network_mode: str | None = None
@@ -69,152 +67,80 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...] = ()
 
 
-# All values have the type ``object``, so that a wrong type makes only this value absent.
-
-
-class _Labels(Struct):
-    task_arn: Json = msgspec.field(name=TASK_ARN_LABEL, default=None)
-    container_name: Json = msgspec.field(name="com.amazonaws.ecs.container-name", default=None)
-    cluster: Json = msgspec.field(name="com.amazonaws.ecs.cluster", default=None)
-    family: Json = msgspec.field(name="com.amazonaws.ecs.task-definition-family", default=None)
-    revision: Json = msgspec.field(name="com.amazonaws.ecs.task-definition-version", default=None)
-
-
-class _Entry(Struct, rename="pascal"):
-    id: Json = None
-    labels: _Labels | None = None
-    state: Json = None
-
-
-class _State(Struct, rename="pascal"):
-    running: Json = None
-    pid: Json = None
-    exit_code: Json = None
-    started_at: Json = None
-    finished_at: Json = None
-    oom_killed: Json = msgspec.field(name="OOMKilled", default=None)
-
-
-class _Config(Struct, rename="pascal"):
-    image: Json = None
-    env: list[str] | None = None
-    labels: _Labels | None = None
-
-
-class _LogOptions(Struct, rename="kebab"):
-    awslogs_group: Json = None
-    awslogs_stream: Json = None
-    awslogs_region: Json = None
-
-
-class _LogConfig(Struct, rename="pascal"):
-    type: Json = None
-    config: _LogOptions | None = None
-
-
-class _HostConfig(Struct, rename="pascal"):
-    memory: Json = None
-    memory_reservation: Json = None
-    cpu_shares: Json = None
-    cgroup_parent: Json = None
-    network_mode: Json = None
-    log_config: _LogConfig | None = None
-
-
-class _Inspected(Struct, rename="pascal"):
-    id: Json = None
-    created: Json = None
-    image: Json = None
-    restart_count: Json = None
-    state: _State | None = None
-    config: _Config | None = None
-    host_config: _HostConfig | None = None
-
-
-@cache
-def _decoders() -> tuple[msgspec.json.Decoder[list[_Entry]], msgspec.json.Decoder[_Inspected]]:
-    return msgspec.json.Decoder(list[_Entry]), msgspec.json.Decoder(_Inspected)
-
-
 def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
     """Decode ``/containers/json``; containers without the agent's labels are skipped."""
-    try:
-        entries = _decoders()[0].decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return Unavailable("Docker's list of containers is not in the known format")  # the error may quote a value
-    found = ((text(entry.id), _labels(entry.labels), entry.state) for entry in entries)
-    return tuple(
-        ListedContainer(docker_id=docker_id, labels=labels, is_running=state == "running")
-        for docker_id, labels, state in found
-        if docker_id is not None and labels is not None
-    )
+    document = decode_json(body)
+    if not isinstance(document, list):
+        return Unavailable("Docker's list of containers is not a JSON array")
+    return tuple(_listed(document))
+
+
+def _listed(document: Json) -> Iterator[ListedContainer]:
+    for entry in mappings(document):
+        docker_id, labels = text(entry.get("Id")), _labels(entry.get("Labels"))
+        if docker_id is not None and labels is not None:
+            yield ListedContainer(docker_id=docker_id, labels=labels, is_running=entry.get("State") in _RUNNING)
 
 
 def decode_container(body: bytes) -> EcsContainer | Unavailable:
     """Decode ``/containers/ID/json``."""
-    try:
-        document = _decoders()[1].decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return Unavailable("Docker's description of a container is not in the known format")
-    state, config = document.state or _State(), document.config or _Config()
-    host = document.host_config or _HostConfig()
-    docker_id, labels = text(document.id), _labels(config.labels)
+    document = mapping(decode_json(body))
+    state, config, host = (mapping(document.get(name)) for name in ("State", "Config", "HostConfig"))
+    docker_id, labels = text(document.get("Id")), _labels(config.get("Labels"))
     if docker_id is None or labels is None:
-        return Unavailable("the container has no labels of the ECS agent")
-    is_running, finished_ns = state.running is True, parse_ns(state.finished_at)
-    logs = host.log_config or _LogConfig()
+        return Unavailable("Docker's description of the container lacks its id or the labels of the ECS agent")
+    is_running = state.get("Running") is True
+    finished_ns = None if is_running else parse_ns(state.get("FinishedAt"))
+    logs, environment = mapping(host.get("LogConfig")), config.get("Env")
+    options = mapping(logs.get("Config"))
+    group, stream, region = (text(options.get(f"awslogs-{name}")) for name in ("group", "stream", "region"))
     return EcsContainer(
         docker_id=docker_id,
         labels=labels,
         is_running=is_running,
-        image=text(config.image),
-        image_digest=text(document.image),
-        created_ns=parse_ns(document.created),
-        started_ns=parse_ns(state.started_at),
-        finished_ns=None if is_running else finished_ns,
-        exit_code=None if is_running or finished_ns is None else integer(state.exit_code),
-        oom_killed=state.oom_killed is True,
-        pid=count(state.pid) or None,
-        restart_count=count(document.restart_count) or 0,
-        memory_limit_bytes=count(host.memory) or None,
-        memory_reservation_bytes=count(host.memory_reservation) or None,
-        cpu_shares=count(host.cpu_shares) or None,
-        cgroup_parent=text(host.cgroup_parent) or "",
-        network_mode=text(host.network_mode),
-        log_driver=text(logs.type),
-        log_target=_log_target(logs),
-        metadata_address=_variable(config.env, _METADATA_ADDRESS),
-        gpus=_gpus(_variable(config.env, _GPUS)),
+        image=text(config.get("Image")),
+        image_digest=text(document.get("Image")),
+        started_ns=parse_ns(state.get("StartedAt")),
+        finished_ns=finished_ns,
+        exit_code=None if finished_ns is None else integer(state.get("ExitCode")),
+        oom_killed=state.get("OOMKilled") is True,
+        pid=count(state.get("Pid")) or None,
+        restart_count=count(document.get("RestartCount")) or 0,
+        memory_limit_bytes=count(host.get("Memory")) or None,
+        cpu_shares=count(host.get("CpuShares")) or None,
+        cgroup_parent=text(host.get("CgroupParent")) or "",
+        network_mode=text(host.get("NetworkMode")),
+        log_driver=text(logs.get("Type")),
+        log_target=AwslogsTarget(group=group, stream=stream, region=region) if logs.get("Type") == AWSLOGS else None,
+        metadata_address=_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
+        gpus=tuple(filter(_GPU.fullmatch, (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(","))),
     )
 
 
-def _labels(labels: _Labels | None) -> EcsLabels | None:
-    labels = labels or _Labels()
-    task_arn, container_name = text(labels.task_arn), text(labels.container_name)
+def decode_json(body: bytes) -> Json:
+    """A document of Docker; None if it is not JSON. The error is dropped, because it may quote a value."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def _labels(document: Json) -> EcsLabels | None:
+    labels = mapping(document)
+    task_arn, container_name = text(labels.get(TASK_ARN_LABEL)), text(labels.get(f"{_LABELS}container-name"))
     if task_arn is None or container_name is None:
         return None
     return EcsLabels(
         task_arn=task_arn,
         container_name=container_name,
-        cluster=text(labels.cluster),
-        family=text(labels.family),
-        revision=text(labels.revision),
+        cluster=text(labels.get(f"{_LABELS}cluster")),
+        family=text(labels.get(f"{_LABELS}task-definition-family")),
+        revision=text(labels.get(f"{_LABELS}task-definition-version")),
     )
 
 
-def _log_target(logs: _LogConfig) -> AwslogsTarget | None:
-    if logs.type != AWSLOGS:
-        return None
-    options = logs.config or _LogOptions()
-    return AwslogsTarget(
-        group=text(options.awslogs_group), stream=text(options.awslogs_stream), region=text(options.awslogs_region)
-    )
-
-
-def _variable(environment: list[str] | None, name: str) -> str | None:
-    """The value of the only variable that is looked at; the last one counts, as for the process."""
-    return next((entry[len(name) :] for entry in reversed(environment or ()) if entry.startswith(name)), None)
-
-
-def _gpus(value: str | None) -> tuple[str, ...]:
-    return tuple(word for word in (value or "").split(",") if _GPU.fullmatch(word))
+def _variable(environment: Json, name: str) -> str | None:
+    """The value of one variable; the last one counts, as for the process."""
+    entries = environment if isinstance(environment, list) else []
+    values = [entry for entry in entries if isinstance(entry, str) and entry.startswith(f"{name}=")]
+    return values[-1].partition("=")[2] or None if values else None
