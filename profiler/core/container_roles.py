@@ -118,6 +118,7 @@ def _candidates(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
 
 
 def is_injected(container: TaskContainer) -> bool:
+    """Whether ECS or another AWS service has added the container."""
     return container.injected or _matches(container.name, _INJECTED_NAMES)
 
 

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 def run_monitor(stop: SignalHandler) -> None:
     """Monitor the task this process runs in. Raises UsageError if the process has no metadata endpoint."""
     settings = read_settings(os.environ)
+    if settings.scope == "instance":
+        from profiler.cli.wiring.build_instance import run_instance_monitor  # the sidecar does without its modules
+
+        run_instance_monitor(settings, stop)
+        return
     check_address(settings.endpoint_address)
     clock = SystemClock()
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)

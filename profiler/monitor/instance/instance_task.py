@@ -5,23 +5,31 @@ running ──> die ──> inspected, and the agent says that the task stops �
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
 from profiler.core.container_roles import TaskContainer, is_injected
+from profiler.core.ecs_terms import AwslogsTarget
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.docker.docker_events import ContainerEvent
-from profiler.readers.docker.ecs_container import EcsContainer
+from profiler.readers.docker.ecs_container import EcsContainer, EcsLabels
 from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
-from profiler.readers.ecs.task_metadata import RUNNING, STOPPED, ContainerMetadata, TaskMetadata, monitor_of
+from profiler.readers.ecs.task_metadata import (
+    CPU_UNITS_UNSET,
+    RUNNING,
+    STOPPED,
+    ContainerMetadata,
+    TaskMetadata,
+    monitor_of,
+)
 
 # The signals by which ECS stops a container: its stop signal, which is usually the first one, and SIGKILL.
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL})
@@ -40,8 +48,10 @@ _RESUMED = "The monitor of the instance started while the batch ran: before that
 
 
 class _Followed(Struct, eq=False):
-    """A container. ``base_cpu_ns`` is the CPU time of its earlier attempts, ``died`` the event of its end, which was
-    seen at ``died_ns`` (monotonic), ``at_end`` the task's group then. It is ``stopped`` when no attempt may follow.
+    """A container, which is ``stopped`` when no attempt may follow.
+
+    ``base_cpu_ns`` is the CPU time of its earlier attempts, ``died`` the event of its end, which was seen at
+    ``died_ns`` (monotonic), ``at_end`` the task's group then.
     """
 
     inspected: EcsContainer
@@ -55,6 +65,7 @@ class _Followed(Struct, eq=False):
     stopped: ContainerMetadata | None = None
     stop_signalled_ns: int | None = None
     was_out_of_memory: bool = False
+    is_removed: bool = False
 
     @property
     def has_run(self) -> bool:
@@ -69,6 +80,13 @@ class _Followed(Struct, eq=False):
         return self.base_cpu_ns if self.last is None else self.last.cpu_ns or 0
 
 
+def log_options(inspected: EcsContainer) -> Mapping[str, str]:
+    """The options of the awslogs log driver, as the agent shows them."""
+    target = inspected.log_target or AwslogsTarget()
+    options = {"group": target.group, "stream": target.stream, "region": target.region}
+    return {f"awslogs-{name}": value for name, value in options.items() if value is not None}
+
+
 class InstanceTask:
     """The containers of one task. ``own`` is the monitor's container, ``service`` the task's service if it has one.
 
@@ -80,17 +98,18 @@ class InstanceTask:
 
     def __init__(
         self,
+        labels: EcsLabels,
         groups: InstanceCgroups,
         clock: Clock,
-        own: ContainerMetadata,
+        own: Callable[[], ContainerMetadata],
         open_agent: Callable[[str], TaskMetadataSource],
         *,
         is_resumed: bool,
     ) -> None:
+        self._labels = labels
         self._groups, self._clock, self._own, self._open_agent = groups, clock, own, open_agent
         self._containers: dict[str, _Followed] = {}
         self._group: OpenGroup | None = None
-        self._agent: TaskMetadataSource | None = None
         self._answer: TaskMetadata | None = None
         self._asked_ns: int | None = None
         self._shown: TaskMetadata | None = None
@@ -99,7 +118,7 @@ class InstanceTask:
         self.warnings: list[str] = [_RESUMED] if is_resumed else []
 
     def own_container(self) -> ContainerMetadata:
-        return self._own
+        return self._own()
 
     @property
     def docker_ids(self) -> tuple[str, ...]:
@@ -130,7 +149,10 @@ class InstanceTask:
     def add(self, inspected: EcsContainer) -> None:
         """Add a container, or its present state: running, running again, or ended."""
         one = self._containers.setdefault(inspected.docker_id, _Followed(inspected))
-        before, one.inspected, self.has_news = one.inspected, inspected, True
+        before = one.inspected
+        if inspected.is_running and one.died_ns is not None and inspected.started_ns == before.started_ns:
+            return  # Docker has not noted the end yet
+        one.inspected, self.has_news = inspected, True
         if self._group is None and inspected.cgroup_parent:
             group = self._groups.open_task(inspected.cgroup_parent)
             self._group = None if isinstance(group, Unavailable) else group
@@ -144,6 +166,23 @@ class InstanceTask:
                 one.group = None if isinstance(found, Unavailable) else found
         elif inspected.exit_code is not None and one.died_ns is None:
             self._on_end(one)
+
+    def is_running(self, docker_id: str) -> bool:
+        """Whether the end of a container was not seen yet."""
+        return docker_id in self._containers and self._containers[docker_id].died_ns is None
+
+    def lacks_exit_code(self, docker_id: str) -> bool:
+        one = self._containers[docker_id]
+        return one.died_ns is not None and one.inspected.exit_code is None
+
+    def on_removed(self, docker_id: str) -> None:
+        """Docker knows the container no longer; if its end was not seen, nothing is known of it."""
+        one = self._containers.get(docker_id)
+        if one is None:
+            return
+        if one.died is None and one.inspected.exit_code is None:
+            self._close(self._containers.pop(docker_id))
+        one.is_removed = self.has_news = True
 
     def on_event(self, event: ContainerEvent) -> None:
         one = self._containers.get(event.docker_id)
@@ -197,9 +236,9 @@ class InstanceTask:
         if address is None or (self._asked_ns is not None and now_ns - self._asked_ns < _ASK_AGAIN_NS):
             return True
         self._asked_ns = now_ns
-        if self._agent is None:
-            self._agent = self._open_agent(address)
-        answer = self._agent.task(_ASK_SECONDS)
+        agent = self._open_agent(address)
+        answer = agent.task(_ASK_SECONDS)
+        agent.close()
         if isinstance(answer, Unavailable):
             return not answer.timed_out
         self.has_news = self.has_news or answer != self._answer
@@ -221,7 +260,7 @@ class InstanceTask:
 
     def _is_settled(self, one: _Followed, died_ns: int) -> bool:
         waited_ns = self._clock.monotonic_ns() - died_ns
-        if one.inspected.exit_code is None and waited_ns < _MAX_INSPECT_NS:
+        if one.inspected.exit_code is None and not one.is_removed and waited_ns < _MAX_INSPECT_NS:
             return False
         answer = self._answer
         container = None if answer is None else answer.container(one.inspected.labels.container_name)
@@ -247,7 +286,7 @@ class InstanceTask:
         return self._shown
 
     def _describe(self) -> TaskMetadata:
-        labels = next(iter(self._containers.values())).inspected.labels
+        labels = self._labels
         known = self._answer or TaskMetadata(
             arn=labels.task_arn, cluster=labels.cluster, family=labels.family, revision=labels.revision
         )
@@ -268,16 +307,7 @@ class InstanceTask:
             return known
         if one.stopped is not None:
             return one.stopped
-        inspected, target = one.inspected, one.inspected.log_target
-        options = (
-            {}
-            if target is None
-            else {
-                "awslogs-group": target.group or "",
-                "awslogs-stream": target.stream or "",
-                "awslogs-region": target.region or "",
-            }
-        )
+        inspected = one.inspected
         cpu_shares = inspected.cpu_shares or 0
         return replace(
             known,
@@ -288,10 +318,10 @@ class InstanceTask:
             exit_code=None,
             started_ns=inspected.started_ns,
             finished_ns=None,
-            vcpu_share=cpu_shares / 1024 if known.vcpu_share is None and cpu_shares > 2 else known.vcpu_share,
+            vcpu_share=known.vcpu_share or (cpu_shares / 1024 if cpu_shares > CPU_UNITS_UNSET else None),
             memory_limit_bytes=inspected.memory_limit_bytes or known.memory_limit_bytes,
             log_driver=inspected.log_driver,
-            log_options=options,
+            log_options=log_options(inspected),
             stop_signalled_ns=one.stop_signalled_ns,
             was_out_of_memory=one.was_out_of_memory or inspected.oom_killed,
         )
@@ -337,5 +367,3 @@ class InstanceTask:
             self._close(one)
         if self._group is not None:
             self._group.close()
-        if self._agent is not None:
-            self._agent.close()

@@ -182,6 +182,9 @@ class TaskMetadataSource:
         self._decoded: dict[str, tuple[bytes, Any]] = {}
         self.name = f"task-metadata-v{version}"
 
+    def close(self) -> None:
+        self._endpoint.close()
+
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
         """``GET /task``. The same bytes as last time give the same object."""
         return self._read("/task", decode_task, max_seconds)

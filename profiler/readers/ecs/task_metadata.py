@@ -20,7 +20,7 @@ from profiler.readers import Unavailable
 RUNNING = "RUNNING"
 STOPPED = "STOPPED"
 # A container without its own CPU units has 0, or Docker's minimum of 2 shares.
-_CPU_UNITS_UNSET = 2
+CPU_UNITS_UNSET = 2
 _IMPOSSIBLE_MIB = 2**40
 _TAGS = "TaskTags"
 _FIRELENS_DRIVER = "awsfirelens"
@@ -216,7 +216,7 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
         finished_ns=parse_ns(document.get("FinishedAt")),
         restart_count=count(document.get("RestartCount")) or 0,
         has_restart_policy="RestartCount" in document,
-        vcpu_share=cpu_units / 1024 if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
+        vcpu_share=cpu_units / 1024 if cpu_units and cpu_units > CPU_UNITS_UNSET else None,
         memory_limit_bytes=_mebibytes(limits.get("Memory")),
         log_driver=text(document.get("LogDriver")),
         log_options={key: value for key, value in options.items() if isinstance(value, str)},
