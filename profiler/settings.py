@@ -19,6 +19,8 @@ Switch = Literal["auto", "on", "off"]
 Emf = Literal["off", "report", "live"]
 Arguments = Literal["off", "redacted", "all"]
 StacksMode = Literal["off", "moments", "on"]
+Scope = Literal["task", "instance"]
+Processes = Literal["off", "on"]
 
 MIN_INTERVAL_SECONDS = 0.02
 MAX_SECONDS = 86_400.0
@@ -71,7 +73,10 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
 
 
 class MonitorSettings(Struct, frozen=True, kw_only=True):
-    """The settings of the monitor's process, and those of its ``task``. ``problems`` describes the invalid values."""
+    """The settings of the monitor's process, and those of its ``task``. ``problems`` describes the invalid values.
+
+    ``families`` and ``processes`` are for the scope ``instance``.
+    """
 
     endpoint_address: str
     endpoint_version: int
@@ -83,6 +88,9 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     stacks: StacksMode = "off"
     prometheus_port: int | None = None
     tags: bool = False
+    scope: Scope = "task"
+    families: tuple[str, ...] = ("*",)
+    processes: Processes = "off"
     problems: tuple[str, ...] = ()
 
 
@@ -149,6 +157,7 @@ class SettingsReader(Struct):
     def monitor(self, address: str, version: int) -> MonitorSettings:
         """All settings of the monitor, with the address and the version of the task metadata endpoint."""
         port: Callable[[str], int | None] = _number(1, 65_535, int)
+        scope: Scope = self._word("SCOPE", Scope)
         values: dict[str, Any] = {
             "container": self._text("CONTAINER"),
             "interval_seconds": self._parsed(
@@ -159,7 +168,7 @@ class SettingsReader(Struct):
             ),
             "checkpoint_seconds": self._parsed(
                 "CHECKPOINT_SECONDS",
-                60.0,
+                60.0 if scope == "task" else 0.0,  # the lines of all tasks would be in the monitor's stream
                 _number(0, MAX_SECONDS),
                 f"0 (off) or a number of seconds up to {MAX_SECONDS:.0f}",
             ),
@@ -182,6 +191,9 @@ class SettingsReader(Struct):
             "tags": self._parsed(
                 "TAGS", default=False, parse=lambda value: _TAGS[value.lower()], expected="true or false"
             ),
+            "scope": scope,
+            "families": _names(self._text("FAMILIES") or "*"),
+            "processes": self._word("PROCESSES", Processes),
             "aws_region": self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION") or None,
         }
         task = TaskSettings(**{name: values.pop(name) for name in TaskSettings.__struct_fields__})
@@ -207,6 +219,8 @@ class SettingsReader(Struct):
 def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
     """The settings of the monitor. Raises UsageError outside of ECS, where there is nothing to monitor."""
     endpoint = endpoint_address(environment)
+    if environment.get(f"{_PREFIX}SCOPE", "").strip().lower() == "instance":
+        endpoint = endpoint or ("", 4)
     if endpoint is None:
         raise UsageError(
             f"The monitor measures a batch in an ECS task, and {_V4} is not set here: "

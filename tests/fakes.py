@@ -100,6 +100,8 @@ class FakeTaskSource(TaskSource):
     stats_at: Callable[[float], StatsReading | Unavailable]
     own: ContainerMetadata | Unavailable
     name: str = "task-metadata-v4"
+    has_news: bool = False
+    is_resumed: bool = False
     task_reads: int = 0
     stats_reads: int = 0
 

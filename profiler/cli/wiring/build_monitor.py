@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, metadata_source, tag_lookup
-from profiler.collectors.collector import Collector, Collectors, TaskTags
+from profiler.collectors.collector import Collector, Collectors, TagRequest, TaskTags
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import standard_outputs
 from profiler.core.log import JsonLog
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 def run_monitor(stop: SignalHandler) -> None:
     """Monitor the task this process runs in. Raises UsageError if the process has no metadata endpoint."""
     settings = read_settings(os.environ)
+    if settings.scope == "instance":
+        from profiler.cli.wiring.build_instance import run_instance_monitor  # the sidecar does without its modules
+
+        run_instance_monitor(settings, stop)
+        return
     check_address(settings.endpoint_address)
     clock = SystemClock()
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
@@ -52,7 +57,8 @@ def run_monitor(stop: SignalHandler) -> None:
         collectors.append(task_stacks(settings.stacks, clock, log))
     if settings.tags:
         read_tags = tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)
-        collectors.append(TaskTags(BackgroundCall(read_tags, clock, seconds=0)))
+        request: TagRequest = BackgroundCall(read_tags, clock, seconds=0)
+        collectors.append(TaskTags(lambda _batch: request))
     shared = SharedParts(
         clock=clock,
         ticker=Ticker(clock.monotonic_ns(), interval_ns),

@@ -172,6 +172,8 @@ def _split(address: str) -> tuple[SplitResult, tuple[str, int]]:
 class TaskMetadataSource:
     """The ECS task metadata endpoint; for ``device_mapper_majors`` see :func:`decode_stats`."""
 
+    has_news = is_resumed = False
+
     def __init__(
         self, endpoint: HttpEndpoint, version: int, device_mapper_majors: frozenset[int] | None = None
     ) -> None:
@@ -179,6 +181,9 @@ class TaskMetadataSource:
         self._device_mapper_majors = device_mapper_majors
         self._decoded: dict[str, tuple[bytes, Any]] = {}
         self.name = f"task-metadata-v{version}"
+
+    def close(self) -> None:
+        self._endpoint.close()
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
         """``GET /task``. The same bytes as last time give the same object."""
