@@ -175,6 +175,8 @@ class InstanceLoop:
             self._on_removed(docker_id)
             self._reported.forget(docker_id)
             return
+        if self._arns.get(docker_id) == "":
+            return
         if docker_id not in self._arns or event.action == "start":
             self._inspect(docker_id)
         task = self._task_of(docker_id)
