@@ -266,7 +266,8 @@ class Instance:
         self.reported.load()
         self.settings = TaskSettings(checkpoint_seconds=0, **settings)
         self.collectors: tuple[Collector, ...] = ()
-        self.families, self.own_address = ("*",), "http://agent/own"
+        self.families: tuple[str, ...] = ("*",)
+        self.own_address = "http://agent/own"
         self.made: list[InstanceTask] = []
 
     @property
