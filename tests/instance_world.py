@@ -269,6 +269,7 @@ class Instance:
         self.families: tuple[str, ...] = ("*",)
         self.own_address = "http://agent/own"
         self.made: list[InstanceTask] = []
+        self.on_wait: Callable[[], object] = lambda: None
 
     @property
     def now(self) -> float:
@@ -320,6 +321,7 @@ class Instance:
 
     def wait(self, wait_seconds: float) -> None:
         """Until the time is over or, as in the real program, the next event."""
+        self.on_wait()
         event_at = self.events.next_at()
         until_event = wait_seconds if event_at is None else max(event_at - self.now, 0)
         self.stop.wait(min(wait_seconds, until_event + 1e-6))

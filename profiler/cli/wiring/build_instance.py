@@ -102,7 +102,7 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
 
 
 def _collectors(
-    settings: MonitorSettings, clock: Clock, log: JsonLog, interval_ns: int, gpus_of: Callable[[str], str]
+    settings: MonitorSettings, clock: Clock, log: JsonLog, interval_ns: int, gpus_of: Callable[[str], str | None]
 ) -> tuple[Collector, ...]:
     """The collectors of GPUs and, where they are enabled, of processes and stacks. Neuron devices have none here."""
     accelerators = accelerator_collectors(

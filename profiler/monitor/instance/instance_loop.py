@@ -29,7 +29,7 @@ _RETRY_NS = NS_PER_SECOND
 # Inspections between two samples take at most so long.
 _INSPECTIONS_NS = NS_PER_SECOND // 2
 # The CPU time is limited: of more tasks, each is sampled at every second or third tick. Totals and peaks stay exact.
-_SAMPLES_A_TICK = 50
+_SAMPLES_A_TICK = 40
 _MAX_AGE_NS = 3600 * NS_PER_SECOND
 # A container that is listed and started before that is not new.
 _NEW_NS = 2 * NS_PER_SECOND
@@ -88,10 +88,10 @@ class InstanceLoop:
         self._ticks = 0
         self._is_first_list = True
 
-    def gpus_of(self, docker_id: str) -> str:
-        """The GPUs of a container as in ``NVIDIA_VISIBLE_DEVICES``."""
+    def gpus_of(self, docker_id: str) -> str | None:
+        """The GPUs of a container as in ``NVIDIA_VISIBLE_DEVICES``; None without any."""
         task = self._task_of(docker_id)
-        return "void" if task is None else ",".join(task.source.gpus_of(docker_id)) or "void"
+        return None if task is None else ",".join(task.source.gpus_of(docker_id)) or None
 
     def address_of(self, docker_id: str) -> str | None:
         """The agent's metadata address of a container."""
