@@ -68,7 +68,7 @@ class Box:
         run = self.run_at(at)
         return run is not None and (run[1] is None or at < run[1])
 
-    def cpu_seconds(self, at: float, *, since: float = 0.0) -> float:
+    def cpu_seconds(self, at: float, *, since: float = -1e9) -> float:
         used = (min(at, at if end is None else end) - start for start, end in self.runs if since <= start <= at)
         return self.vcpu * sum(used)
 
@@ -197,6 +197,7 @@ class Events(DockerEvents):
     world: "Instance"
     gap: tuple[float, float] = (-1.0, -1.0)
     taken: float = -1.0
+    is_new: bool = True
 
     def start(self) -> None:
         self.taken = self.world.now
@@ -229,7 +230,7 @@ class Events(DockerEvents):
 
     def take(self) -> EventBatch:
         before, self.taken = self.taken, self.world.now
-        is_first = before == self.world.began
+        is_first, self.is_new = self.is_new, False
         events = tuple(event for at, event in self.all() if before < at <= self.taken and not self._is_lost(at))
         return EventBatch(events=events, is_list_stale=is_first or before < self.gap[1] <= self.taken)
 
@@ -265,7 +266,8 @@ class Instance:
         self.reported.load()
         self.settings = TaskSettings(checkpoint_seconds=0, **settings)
         self.collectors: tuple[Collector, ...] = ()
-        self.families, self.own_address = ("*",), "http://agent/own"
+        self.families: tuple[str, ...] = ("*",)
+        self.own_address = "http://agent/own"
         self.made: list[InstanceTask] = []
 
     @property

@@ -279,12 +279,19 @@ class MonitoredTask:
                 if not batch.was_listed:
                     continue
                 for so_far, finding in notices.find(batch, task):
-                    line = self._reporter.notice(batch, task, so_far, finding)
-                    self._shared.delivery.print(line, is_kept=True)  # each kind of notice exists once
+                    self._send_notice(batch, task, self._reporter.notice(batch, task, so_far, finding))
                     notices.on_line()
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
             self._notices = None
             self.add_warning(f"The notifications failed ({describe(error)}): {REPORT_DEFECT}")
+
+    def _send_notice(self, batch: FollowedContainer, task: TaskMetadata, line: bytes) -> None:
+        """Print the line; of another task than the monitor's it is trusted in that task's own log stream only."""
+        if self._shared.is_in_task:
+            self._shared.delivery.print(line, is_kept=True)  # each kind of notice exists once
+        else:
+            place = report_target(batch.container, task, self._settings, self._sampler.own)
+            self._shared.delivery.deliver(line, place, self._shared.stop_seconds)
 
     def _checkpoint_if_due(self) -> None:
         now_ns = self._clock.monotonic_ns()

@@ -109,6 +109,7 @@ class InstanceTask:
         self._labels = labels
         self._groups, self._clock, self._own, self._open_agent = groups, clock, own, open_agent
         self._containers: dict[str, _Followed] = {}
+        self._lost: set[str] = set()
         self._group: OpenGroup | None = None
         self._answer: TaskMetadata | None = None
         self._asked_ns: int | None = None
@@ -182,6 +183,7 @@ class InstanceTask:
             return
         if one.died is None and one.inspected.exit_code is None:
             self._close(self._containers.pop(docker_id))
+            self._lost.add(docker_id)
         one.is_removed = self.has_news = True
 
     def on_event(self, event: ContainerEvent) -> None:
@@ -290,23 +292,15 @@ class InstanceTask:
         known = self._answer or TaskMetadata(
             arn=labels.task_arn, cluster=labels.cluster, family=labels.family, revision=labels.revision
         )
-        ids = {container.docker_id for container in known.containers}
-        listed = [
-            self._container(container, self._containers.get(container.docker_id or ""))
-            for container in known.containers
-        ]
-        missing = (one for docker_id, one in self._containers.items() if docker_id not in ids)
         names = {one.inspected.labels.container_name for one in self._containers.values()}
-        listed = [one for one in listed if one.docker_id in self._containers or one.name not in names]
-        listed += [self._container(ContainerMetadata(name=one.inspected.labels.container_name), one) for one in missing]
+        listed = [one for one in known.containers if one.docker_id not in self._lost and one.name not in names]
+        for one in self._containers.values():
+            name = one.inspected.labels.container_name
+            listed.append(one.stopped or self._running(known.container(name) or ContainerMetadata(name=name), one))
         return replace(known, containers=tuple(listed))
 
-    def _container(self, known: ContainerMetadata, one: _Followed | None) -> ContainerMetadata:
+    def _running(self, known: ContainerMetadata, one: _Followed) -> ContainerMetadata:
         """The container as Docker shows it; what is left is from the agent."""
-        if one is None:
-            return known
-        if one.stopped is not None:
-            return one.stopped
         inspected = one.inspected
         cpu_shares = inspected.cpu_shares or 0
         return replace(
@@ -330,7 +324,7 @@ class InstanceTask:
         event, inspected = one.died, one.inspected
         name = inspected.labels.container_name
         known = None if self._answer is None else self._answer.container(name)
-        running = self._container(known or ContainerMetadata(name=name), one)
+        running = self._running(known or ContainerMetadata(name=name), one)
         exit_code = inspected.exit_code if inspected.exit_code is not None or event is None else event.exit_code
         finished_ns = inspected.finished_ns or (None if event is None else event.time_ns)
         return replace(running, known_status=STOPPED, exit_code=exit_code, finished_ns=finished_ns)
