@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
 from profiler.core.ecs_terms import AwslogsTarget
+from profiler.core.threads import ThreadFailure
 from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop, WatchedTasks
 from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.instance.reported_file import ReportedFile
@@ -198,6 +199,7 @@ class Events(DockerEvents):
     gap: tuple[float, float] = (-1.0, -1.0)
     taken: float = -1.0
     is_new: bool = True
+    failure: ThreadFailure | None = None
 
     def start(self) -> None:
         self.taken = self.world.now

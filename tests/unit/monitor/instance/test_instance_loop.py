@@ -213,7 +213,7 @@ def test_docker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
     world = Instance(BATCH, folder=tmp_path)
 
     def fail(task: InstanceTask, *args: Any) -> None:
-        world.docker.failures = 3
+        world.docker.failures = 1
         on_event(task, *args)
 
     on_event = InstanceTask.on_event
