@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
 from profiler.core.ecs_terms import AwslogsTarget
+from profiler.core.threads import ThreadFailure
 from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop, WatchedTasks
 from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.instance.reported_file import ReportedFile
@@ -198,6 +199,7 @@ class Events(DockerEvents):
     gap: tuple[float, float] = (-1.0, -1.0)
     taken: float = -1.0
     is_new: bool = True
+    failure: ThreadFailure | None = None
 
     def start(self) -> None:
         self.taken = self.world.now
@@ -269,6 +271,7 @@ class Instance:
         self.families: tuple[str, ...] = ("*",)
         self.own_address = "http://agent/own"
         self.made: list[InstanceTask] = []
+        self.on_wait: Callable[[], object] = lambda: None
 
     @property
     def now(self) -> float:
@@ -320,6 +323,7 @@ class Instance:
 
     def wait(self, wait_seconds: float) -> None:
         """Until the time is over or, as in the real program, the next event."""
+        self.on_wait()
         event_at = self.events.next_at()
         until_event = wait_seconds if event_at is None else max(event_at - self.now, 0)
         self.stop.wait(min(wait_seconds, until_event + 1e-6))

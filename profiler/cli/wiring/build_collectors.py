@@ -112,7 +112,7 @@ def accelerator_collectors(
         else:
             from profiler.collectors.processes.discovery import visible_devices
 
-            scope = GpuScope(settings.gpu_uuids, gpus_of or visible_devices)
+            scope = GpuScope(settings.gpu_uuids, gpus_of or visible_devices, has_all_ids=gpus_of is not None)
         gpu = GpuCollector(
             NvmlSource(load_binding, clock),
             scope,

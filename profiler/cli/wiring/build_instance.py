@@ -10,9 +10,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, tag_lookup
-from profiler.collectors.collector import Collector, Collectors, TaskTags
+from profiler.cli.wiring.monitor_process import drain_outputs, shared_parts
+from profiler.collectors.collector import Collector, TaskTags
 from profiler.core.aws_clients import AwsClient
-from profiler.core.clock import Clock, SystemClock, Ticker
+from profiler.core.clock import Clock, SystemClock
 from profiler.core.deadline_writer import standard_outputs
 from profiler.core.log import JsonLog
 from profiler.core.stop_request import SignalHandler
@@ -22,8 +23,6 @@ from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop
 from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
-from profiler.monitor.report_delivery import Delivery
-from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler
 from profiler.readers.docker.docker_api import SOCKETS, DockerApi, connect_docker
 from profiler.readers.docker.docker_events import DockerEvents
@@ -31,9 +30,9 @@ from profiler.readers.docker.task_groups import InstanceCgroups
 from profiler.readers.ecs.container_stats import parse_device_mapper_majors
 from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
 from profiler.readers.linux import proc
-from profiler.readers.linux.host import read_host, read_own_usage, read_swap_counters, with_processor
+from profiler.readers.linux.host import read_host, read_swap_counters, with_processor
 from profiler.settings import MonitorSettings, problems_message
-from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, connect
+from profiler.sinks.report_upload import Connect, connect
 
 _STATE_FILE = Path("/var/lib/task-profiler/reported")
 _CLIENT_AGE_NS = 600 * NS_PER_SECOND
@@ -55,21 +54,14 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
         collectors.append(
             TaskTags(lambda batch: BackgroundCall(tag_lookup(loop.address_of(batch) or "", 4, clock), clock, seconds=0))
         )
-    shared = SharedParts(
+    shared = shared_parts(
+        settings,
+        stop,
         clock=clock,
-        ticker=Ticker(clock.monotonic_ns(), interval_ns),
-        stop=stop,
-        stop_seconds=settings.stop_seconds,
+        stdout=stdout,
         log=log,
-        collectors=Collectors(*collectors),
-        delivery=Delivery(
-            CloudWatchLogsSink(_shared_clients(clock), clock),
-            stdout,
-            log,
-            lambda seconds, put: BackgroundCall(put, clock, seconds),
-        ),
-        read_own_usage=read_own_usage,
-        is_in_task=False,
+        collectors=collectors,
+        connect_logs=_shared_clients(clock),
         reported=reported,
     )
     host, points = with_processor(read_host()), settings.task.series_points
@@ -96,13 +88,11 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
         log.warning(problem)
     loop = InstanceLoop(access, watched, shared, reported=reported, make_task=make_task, wait=wait)
     loop.run()
-    stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
-    for output in (stdout, stderr):
-        output.drain(settings.stop_seconds - (clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
+    drain_outputs(settings, stop, clock, (stdout, stderr))
 
 
 def _collectors(
-    settings: MonitorSettings, clock: Clock, log: JsonLog, interval_ns: int, gpus_of: Callable[[str], str]
+    settings: MonitorSettings, clock: Clock, log: JsonLog, interval_ns: int, gpus_of: Callable[[str], str | None]
 ) -> tuple[Collector, ...]:
     """The collectors of GPUs and, where they are enabled, of processes and stacks. Neuron devices have none here."""
     accelerators = accelerator_collectors(

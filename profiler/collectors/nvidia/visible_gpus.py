@@ -73,15 +73,22 @@ class GpuSelection(Struct, frozen=True, kw_only=True):
 class GpuScope:
     """The GPUs of each batch: configured, else by NVIDIA_VISIBLE_DEVICES of a Docker id, else by ``own``.
 
-    ``own`` is the variable of this process. Its selection depends on the GPUs that are visible.
+    ``own`` is the variable of this process. Its selection depends on the GPUs that are visible. With ``has_all_ids``,
+    a Docker id without the variable has no GPU.
     """
 
     def __init__(
-        self, configured: tuple[str, ...], visible_devices: Callable[[str], str | None] = lambda _: None, own: str = ""
+        self,
+        configured: tuple[str, ...],
+        visible_devices: Callable[[str], str | None] = lambda _: None,
+        own: str = "",
+        *,
+        has_all_ids: bool = False,
     ) -> None:
         self._visible_devices = visible_devices
         self._own = parse_visible_devices(own)
         self._configured = GpuSelection(selectors=frozenset(configured), is_known=True) if configured else None
+        self._otherwise = GpuSelection(selectors=frozenset(), is_known=True) if has_all_ids else None
         self.known: dict[str, GpuSelection] = {}  # by followed_id
 
     def discover(self, container: ContainerMetadata) -> None:
@@ -96,7 +103,7 @@ class GpuScope:
         self.known.pop(batch, None)
 
     def selection_for(self, batch: str, visible: Collection[GpuFacts]) -> GpuSelection:
-        return self._configured or self.known.get(batch) or self._own_selection(visible)
+        return self._configured or self.known.get(batch) or self._otherwise or self._own_selection(visible)
 
     def selection_for_all(self, visible: Collection[GpuFacts]) -> GpuSelection:
         """The GPUs of all containers with a known selection."""

@@ -25,15 +25,19 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 
 # Right after the event of an end, Docker keeps an inspection waiting for so long.
 _AFTER_END_NS = NS_PER_SECOND // 10
-_RETRY_NS = NS_PER_SECOND
 # Inspections between two samples take at most so long.
 _INSPECTIONS_NS = NS_PER_SECOND // 2
 # The CPU time is limited: of more tasks, each is sampled at every second or third tick. Totals and peaks stay exact.
-_SAMPLES_A_TICK = 50
+_SAMPLES_A_TICK = 40
 _MAX_AGE_NS = 3600 * NS_PER_SECOND
 # A container that is listed and started before that is not new.
 _NEW_NS = 2 * NS_PER_SECOND
 _FINISH_NS, _FINISH_SECONDS = 5 * NS_PER_SECOND // 2, 0.1
+
+
+def _retry_ns(failure: Unavailable) -> int:
+    """When to ask again: seldom a daemon that hangs, because the samples wait for it."""
+    return NS_PER_SECOND * (10 if failure.timed_out else 1)
 
 
 class InstanceAccess(Struct, frozen=True, kw_only=True):
@@ -86,12 +90,11 @@ class InstanceLoop:
         self._inspect_at_ns: dict[str, int] = {}
         self._list_at_ns: int | None = None
         self._ticks = 0
-        self._is_first_list = True
 
-    def gpus_of(self, docker_id: str) -> str:
-        """The GPUs of a container as in ``NVIDIA_VISIBLE_DEVICES``."""
+    def gpus_of(self, docker_id: str) -> str | None:
+        """The GPUs of a container as in ``NVIDIA_VISIBLE_DEVICES``; None without any."""
         task = self._task_of(docker_id)
-        return "void" if task is None else ",".join(task.source.gpus_of(docker_id)) or "void"
+        return None if task is None else ",".join(task.source.gpus_of(docker_id)) or None
 
     def address_of(self, docker_id: str) -> str | None:
         """The agent's metadata address of a container."""
@@ -117,7 +120,7 @@ class InstanceLoop:
             collector.start()
         self._access.events.start()
         next_tick_ns = self._clock.monotonic_ns()
-        while shared.stop.requested_ns is None:
+        while shared.stop.requested_ns is None and self._access.events.failure is None:  # else ECS starts a new one
             now_ns = self._clock.monotonic_ns()
             is_tick = now_ns >= next_tick_ns
             self._step(is_tick=is_tick)
@@ -195,7 +198,7 @@ class InstanceLoop:
         listed, now_ns = self._docker.containers(), self._clock.monotonic_ns()
         if isinstance(listed, Unavailable):
             self._health.on_failure(listed)
-            self._list_at_ns = now_ns + _RETRY_NS
+            self._list_at_ns = now_ns + _retry_ns(listed)
             return
         self._health.on_success()
         self._list_at_ns = None
@@ -216,8 +219,6 @@ class InstanceLoop:
             if due_ns > began_ns or self._clock.monotonic_ns() - began_ns > _INSPECTIONS_NS:
                 break
             self._guard(docker_id, partial(self._inspect, docker_id))
-        if not self._inspect_at_ns and self._list_at_ns is None:
-            self._is_first_list = False
 
     def _inspect(self, docker_id: str) -> None:
         self._inspect_at_ns.pop(docker_id, None)
@@ -227,7 +228,7 @@ class InstanceLoop:
                 self._on_removed(docker_id)
             else:
                 self._health.on_failure(inspected)
-                self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _RETRY_NS
+                self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _retry_ns(inspected)
             return
         self._health.on_success()
         if docker_id not in self._arns:
@@ -267,7 +268,7 @@ class InstanceLoop:
             self._clock,
             lambda: self._own,
             self._access.open_agent,
-            is_resumed=self._is_first_list and started_ns is not None and started_ns < self._started_ns - _NEW_NS,
+            is_resumed=started_ns is not None and started_ns < self._started_ns - _NEW_NS,
         )
         return _Task(source, self._make_task(source), len(source.warnings))
 

@@ -44,40 +44,72 @@ _UNANSWERED = (
     "The ECS agent never answered for the task, so its size and its service are unknown: check that the monitor "
     "reaches 169.254.170.2."
 )
-_RESUMED = "The monitor of the instance started while the batch ran: before that, only totals and peaks are known."
+_RESUMED = "The monitor of the instance started after the batch: of the time before, only totals and peaks are known."
 
 
 class _Followed(Struct, eq=False):
-    """A container, which is ``stopped`` when no attempt may follow.
+    """A container, which ``is_settled`` when it has ended and no attempt may follow.
 
-    ``base_cpu_ns`` is the CPU time of its earlier attempts, ``died`` the event of its end, which was seen at
-    ``died_ns`` (monotonic), ``at_end`` the task's group then.
+    ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of
+    its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the task's group then.
     """
 
     inspected: EcsContainer
     group: OpenGroup | None = None
-    base_cpu_ns: int = 0
     last: ContainerSample | None = None
+    cpu_ns: int | None = None
+    base_cpu_ns: int = 0
     died_ns: int | None = None
     died: ContainerEvent | None = None
-    at_end: GroupReading | None = None
-    others_cpu_ns: int = 0
-    stopped: ContainerMetadata | None = None
+    at_end: GroupReading = GroupReading()
     stop_signalled_ns: int | None = None
     was_out_of_memory: bool = False
     is_removed: bool = False
+    is_settled: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.inspected.labels.container_name
 
     @property
     def has_run(self) -> bool:
         return self.inspected.started_ns is not None
 
     @property
-    def is_injected(self) -> bool:
-        return is_injected(TaskContainer(name=self.inspected.labels.container_name))
+    def is_ending(self) -> bool:
+        return self.died_ns is not None and not self.is_settled
 
     @property
-    def cpu_ns(self) -> int:
-        return self.base_cpu_ns if self.last is None else self.last.cpu_ns or 0
+    def finished_ns(self) -> int | None:
+        return self.inspected.finished_ns or (None if self.died is None else self.died.time_ns)
+
+    @property
+    def exit_code(self) -> int | None:
+        known = self.inspected.exit_code
+        return self.died.exit_code if known is None and self.died is not None else known
+
+    def open(self, groups: InstanceCgroups) -> None:
+        """Open the group of the attempt that runs."""
+        self.close()
+        found = groups.open_container(self.inspected.docker_id, self.inspected.cgroup_parent)
+        self.group = None if isinstance(found, Unavailable) else found
+
+    def read(self, read_ns: int) -> ContainerSample | Unavailable | None:
+        """The sample of a running container, with the CPU time of its earlier attempts; None if it has just ended."""
+        if self.group is None:
+            return None
+        sample = self.group.sample(read_ns)
+        if isinstance(sample, Unavailable):
+            return None if sample.is_gone else sample
+        if self.base_cpu_ns and sample.cpu_ns is not None:
+            sample = replace(sample, cpu_ns=sample.cpu_ns + self.base_cpu_ns)
+        self.last, self.cpu_ns = sample, sample.cpu_ns
+        return sample
+
+    def close(self) -> None:
+        if self.group is not None:
+            self.group.close()
+            self.group = None
 
 
 def log_options(inspected: EcsContainer) -> Mapping[str, str]:
@@ -88,7 +120,7 @@ def log_options(inspected: EcsContainer) -> Mapping[str, str]:
 
 
 class InstanceTask:
-    """The containers of one task. ``own`` is the monitor's container, ``service`` the task's service if it has one.
+    """The containers of one task. ``own`` is the monitor's container.
 
     The CPU time of a container that has ended is the task's, less that of the other containers; of the only container
     the task's high-water mark is its own. Both last until the agent's clean-up.
@@ -110,6 +142,7 @@ class InstanceTask:
         self._groups, self._clock, self._own, self._open_agent = groups, clock, own, open_agent
         self._containers: dict[str, _Followed] = {}
         self._lost: set[str] = set()
+        self._is_abandoned = False
         self._group: OpenGroup | None = None
         self._answer: TaskMetadata | None = None
         self._asked_ns: int | None = None
@@ -128,12 +161,12 @@ class InstanceTask:
     @property
     def is_ending(self) -> bool:
         """Whether the end of a container was seen, and is not settled yet."""
-        return any(one.died_ns is not None and one.stopped is None for one in self._containers.values())
+        return any(one.is_ending for one in self._containers.values())
 
     @property
     def is_without_batch(self) -> bool:
-        """Whether no report is due: the task belongs to a service, or its own monitor has started."""
-        if self._answer is not None and self._answer.service is not None:
+        """Whether no report is due: of a service, of a task that never started, or whose own monitor has started."""
+        if self._is_abandoned or (self._answer is not None and self._answer.service is not None):
             return True
         monitor = monitor_of(self._describe())
         return monitor is not None and monitor.started_ns is not None
@@ -159,12 +192,9 @@ class InstanceTask:
             self._group = None if isinstance(group, Unavailable) else group
         if inspected.is_running:
             if one.died_ns is not None:  # another attempt, whose group counts from 0
-                one.base_cpu_ns = self._final_cpu_ns(one) or one.cpu_ns
-                one.died_ns = one.died = one.at_end = None
+                one.base_cpu_ns, one.died_ns, one.died = one.cpu_ns or 0, None, None
             if one.group is None or before.pid != inspected.pid:
-                self._close(one)
-                found = self._groups.open_container(inspected.docker_id, inspected.cgroup_parent)
-                one.group = None if isinstance(found, Unavailable) else found
+                one.open(self._groups)
         elif inspected.exit_code is not None and one.died_ns is None:
             self._on_end(one)
 
@@ -181,10 +211,12 @@ class InstanceTask:
         one = self._containers.get(docker_id)
         if one is None:
             return
-        if one.died is None and one.inspected.exit_code is None:
-            self._close(self._containers.pop(docker_id))
-            self._lost.add(docker_id)
         one.is_removed = self.has_news = True
+        self._is_abandoned = not any(other.has_run for other in self._containers.values())
+        if one.died_ns is None:
+            one.close()
+            self._lost.add(docker_id)
+            del self._containers[docker_id]
 
     def on_event(self, event: ContainerEvent) -> None:
         one = self._containers.get(event.docker_id)
@@ -202,34 +234,34 @@ class InstanceTask:
     def _on_end(self, one: _Followed) -> None:
         """Keep the task's totals: another attempt, or another container, would add to them."""
         one.died_ns = self._clock.monotonic_ns()
-        self._close(one)
+        one.close()
         reading = None if self._group is None else self._group.totals()
-        one.at_end = None if isinstance(reading, Unavailable) else reading
+        if reading is None or isinstance(reading, Unavailable):
+            return
+        one.at_end = reading
         others = [other for other in self._containers.values() if other is not one]
         for other in others:
-            if other.group is not None:
-                self._read(other)
-        one.others_cpu_ns = sum(other.cpu_ns for other in others)
+            other.read(self._clock.wall_ns())
+        if reading.cpu_ns is not None:
+            one.cpu_ns = max(reading.cpu_ns - sum(other.cpu_ns or 0 for other in others), one.cpu_ns or 0)
+        if reading.oom_kills and not others:
+            one.was_out_of_memory = True
 
-    def _final_cpu_ns(self, one: _Followed) -> int | None:
-        total_ns = None if one.at_end is None else one.at_end.cpu_ns
-        return None if total_ns is None else max(total_ns - one.others_cpu_ns, one.cpu_ns)
-
-    def _final_sample(self, one: _Followed, read_ns: int) -> ContainerSample:
+    def _final_sample(self, one: _Followed) -> ContainerSample:
         """The totals at the end, which replace the last ones before it."""
-        last, at_end = one.last or ContainerSample(read_ns=0), one.at_end
-        final = replace(last, read_ns=max(read_ns, last.read_ns + 1), memory_used_bytes=None, pids=None)
-        cpu_ns = self._final_cpu_ns(one)
-        final = replace(final, cpu_ns=cpu_ns if cpu_ns is not None else last.cpu_ns)
-        memory = None if at_end is None else at_end.memory
-        is_alone = all(other is one or other.is_injected for other in self._containers.values())
-        if at_end is None or memory is None or at_end.peak_bytes is None or not is_alone:
-            return replace(final, memory_usage_peak_bytes=None, memory_cache_bytes=None)
+        last, memory, peak_bytes = one.last or ContainerSample(read_ns=0), one.at_end.memory, one.at_end.peak_bytes
+        cache_bytes = None if memory is None else memory.unmapped_bytes
+        others = (other for other in self._containers.values() if other is not one)
+        is_alone = all(is_injected(TaskContainer(name=other.name)) for other in others)
+        is_complete = is_alone and peak_bytes is not None and cache_bytes is not None
         return replace(
-            final,
-            memory_usage_peak_bytes=at_end.peak_bytes,
-            memory_cache_bytes=memory.unmapped_bytes,
-            is_mark_complete=memory.unmapped_bytes is not None,
+            last,
+            read_ns=max(one.finished_ns or 0, last.read_ns + 1),
+            cpu_ns=one.cpu_ns,
+            memory_used_bytes=None,
+            memory_usage_peak_bytes=peak_bytes if is_complete else None,
+            memory_cache_bytes=cache_bytes if is_complete else None,
+            is_mark_complete=is_complete,
         )
 
     def ask_agent(self) -> bool:
@@ -254,33 +286,25 @@ class InstanceTask:
     def settle(self) -> None:
         """Accept the ends after which no attempt follows, and about whose task all is known."""
         for one in self._containers.values():
-            if one.died_ns is not None and one.stopped is None and self._is_settled(one, one.died_ns):
-                one.stopped = self._stopped(one)
-                self.has_news = True
+            if one.is_ending and self._may_settle(one, one.died_ns or 0):
+                one.is_settled = self.has_news = True
                 if self._answer is None and _UNANSWERED not in self.warnings:
                     self.warnings.append(_UNANSWERED)
 
-    def _is_settled(self, one: _Followed, died_ns: int) -> bool:
+    def _may_settle(self, one: _Followed, died_ns: int) -> bool:
         waited_ns = self._clock.monotonic_ns() - died_ns
         if one.inspected.exit_code is None and not one.is_removed and waited_ns < _MAX_INSPECT_NS:
             return False
-        answer = self._answer
-        container = None if answer is None else answer.container(one.inspected.labels.container_name)
-        is_final = container is not None and (not container.has_restart_policy or self._is_task_stopping)
+        answer = self._answer or TaskMetadata()
+        container, monitor = answer.container(one.name), monitor_of(answer)
+        is_final = container is not None and (not container.has_restart_policy or answer.is_stop_requested)
         if not is_final and waited_ns < _MAX_SETTLE_NS:
             self.ask_agent()
             return False
-        if answer is None or answer.known_status == STOPPED or waited_ns >= _MAX_OWN_MONITOR_NS:
-            return True
-        monitor = monitor_of(answer)
-        if monitor is None or monitor.name == one.inspected.labels.container_name:
+        if monitor is None or monitor.name == one.name or answer.known_status == STOPPED:
             return True
         self.ask_agent()
-        return False
-
-    @property
-    def _is_task_stopping(self) -> bool:
-        return self._answer is not None and self._answer.is_stop_requested
+        return waited_ns >= _MAX_OWN_MONITOR_NS
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata:  # noqa: ARG002  it does not wait
         if self.has_news or self._shown is None:
@@ -292,14 +316,16 @@ class InstanceTask:
         known = self._answer or TaskMetadata(
             arn=labels.task_arn, cluster=labels.cluster, family=labels.family, revision=labels.revision
         )
-        names = {one.inspected.labels.container_name for one in self._containers.values()}
-        listed = [one for one in known.containers if one.docker_id not in self._lost and one.name not in names]
-        for one in self._containers.values():
-            name = one.inspected.labels.container_name
-            listed.append(one.stopped or self._running(known.container(name) or ContainerMetadata(name=name), one))
-        return replace(known, containers=tuple(listed))
+        names = {one.name for one in self._containers.values()}
+        unseen = (one for one in known.containers if one.docker_id not in self._lost and one.name not in names)
+        seen = (
+            self._container(one, known.container(one.name) or ContainerMetadata(name=one.name))
+            for one in self._containers.values()
+        )
+        return replace(known, containers=(*unseen, *seen))
 
-    def _running(self, known: ContainerMetadata, one: _Followed) -> ContainerMetadata:
+    @staticmethod
+    def _container(one: _Followed, known: ContainerMetadata) -> ContainerMetadata:
         """The container as Docker shows it; what is left is from the agent."""
         inspected = one.inspected
         cpu_shares = inspected.cpu_shares or 0
@@ -308,10 +334,10 @@ class InstanceTask:
             docker_id=inspected.docker_id,
             image=known.image or inspected.image,
             image_digest=known.image_digest or inspected.image_digest,
-            known_status=RUNNING if one.has_run else known.known_status,
-            exit_code=None,
+            known_status=STOPPED if one.is_settled else RUNNING if one.has_run else known.known_status,
+            exit_code=one.exit_code if one.is_settled else None,
             started_ns=inspected.started_ns,
-            finished_ns=None,
+            finished_ns=one.finished_ns if one.is_settled else None,
             vcpu_share=known.vcpu_share or (cpu_shares / 1024 if cpu_shares > CPU_UNITS_UNSET else None),
             memory_limit_bytes=inspected.memory_limit_bytes or known.memory_limit_bytes,
             log_driver=inspected.log_driver,
@@ -320,44 +346,17 @@ class InstanceTask:
             was_out_of_memory=one.was_out_of_memory or inspected.oom_killed,
         )
 
-    def _stopped(self, one: _Followed) -> ContainerMetadata:
-        event, inspected = one.died, one.inspected
-        name = inspected.labels.container_name
-        known = None if self._answer is None else self._answer.container(name)
-        running = self._running(known or ContainerMetadata(name=name), one)
-        exit_code = inspected.exit_code if inspected.exit_code is not None or event is None else event.exit_code
-        finished_ns = inspected.finished_ns or (None if event is None else event.time_ns)
-        return replace(running, known_status=STOPPED, exit_code=exit_code, finished_ns=finished_ns)
-
     def stats(self, max_seconds: float | None = None) -> StatsReading:  # noqa: ARG002  it does not wait
         """The samples of what runs, and the totals of what has ended."""
         reading: dict[str, ContainerSample | Unavailable] = {}
         for docker_id, one in self._containers.items():
-            if one.stopped is not None:
-                reading[docker_id] = self._final_sample(one, one.stopped.finished_ns or 0)
-            elif one.group is not None and (sample := self._read(one)) is not None:
+            sample = self._final_sample(one) if one.is_settled else one.read(self._clock.wall_ns())
+            if sample is not None:
                 reading[docker_id] = sample
         return reading
 
-    def _read(self, one: _Followed) -> ContainerSample | Unavailable | None:
-        """The sample of a running container, with the CPU time of its earlier attempts; None if it has just ended."""
-        if one.group is None:
-            return None
-        sample = one.group.sample(self._clock.wall_ns())
-        if isinstance(sample, Unavailable):
-            return None if sample.is_gone else sample
-        if one.base_cpu_ns and sample.cpu_ns is not None:
-            sample = replace(sample, cpu_ns=sample.cpu_ns + one.base_cpu_ns)
-        one.last = sample
-        return sample
-
-    def _close(self, one: _Followed) -> None:
-        if one.group is not None:
-            one.group.close()
-            one.group = None
-
     def close(self) -> None:
         for one in self._containers.values():
-            self._close(one)
+            one.close()
         if self._group is not None:
             self._group.close()
