@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import bounded_client, open_session
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.documents import Document
@@ -48,7 +49,8 @@ from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStopp
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task, unusable_values
 
-if TYPE_CHECKING:  # only watch_schedules imports them
+if TYPE_CHECKING:  # imported for the events that need them
+    from profiler.aws_account.instance_monitors import InstanceMonitors
     from profiler.aws_account.scheduled_targets import Schedules
     from profiler.schedules.schedule_model import RuleMemory, TaskMemory
 
@@ -57,6 +59,7 @@ _NOTICE_RESERVE_SECONDS = 20.0
 _MAX_LAST_SECONDS = 8.0
 # The time for the report, the document and the notice, once the task definition is known.
 _AFTER_DEFINITION_SECONDS = 40.0
+_MONITORS_KEPT_NS = 300 * NS_PER_SECOND
 # The time of the export, which comes last; of an invocation that is nearly over, it has a quarter at most.
 _EXPORT_SECONDS = 5.0
 
@@ -102,6 +105,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, _notice_budget(context)),
         once=lambda settings: partial(run_idempotently, settings.idempotency_table, context),
+        is_on_instance=lambda task: _instance_monitors(time.time_ns() // _MONITORS_KEPT_NS).reports_task(task),
         export=lambda ended: _export(ended, context),
         warn=_warn,
     )
@@ -333,6 +337,14 @@ def _schedules() -> "Schedules":
     from profiler.aws_account.scheduled_targets import Schedules  # as in watch_schedules, and only for a retry
 
     return Schedules(_client)
+
+
+@lru_cache(maxsize=1)
+def _instance_monitors(_period: int) -> "InstanceMonitors":
+    """Return the instance monitors as they are read in this period."""
+    from profiler.aws_account.instance_monitors import InstanceMonitors  # only for tasks on EC2 without a monitor
+
+    return InstanceMonitors(_client("ecs"), _warn_once)
 
 
 @cache

@@ -15,11 +15,12 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.sizing.resize_policy import ResizeAction
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
 
-MonitorState = Literal["current", "outdated", "missing", "wrapper", "service", "impossible", "unknown"]
+MonitorState = Literal["current", "outdated", "missing", "wrapper", "instance", "service", "impossible", "unknown"]
 _STATES: dict[Action | ResizeAction, MonitorState] = {
     "up to date": "current",
     "update monitor": "outdated",
     "add monitor": "missing",
+    "on instance": "instance",
     "skipped": "service",
     "refused": "impossible",
 }
@@ -28,8 +29,9 @@ _STATES: dict[Action | ResizeAction, MonitorState] = {
 class FamilyMonitor(Struct, frozen=True, kw_only=True):
     """A family, the plan of add-monitor for it, and the schedules and rules that start it.
 
-    State ``wrapper``: the batch starts with ``task-profiler run``. ``service``: a service runs the family.
-    ``impossible``: add-monitor refuses, and there are no ``targets``. ``unknown``: ECS did not return the definition.
+    State ``wrapper``: the batch starts with ``task-profiler run``. ``instance``: the monitor of its instances reports
+    its tasks. ``service``: a service runs the family. ``impossible``: add-monitor refuses, and there are no
+    ``targets``. ``unknown``: ECS did not return the definition.
     """
 
     state: MonitorState
@@ -39,7 +41,7 @@ class FamilyMonitor(Struct, frozen=True, kw_only=True):
     @property
     def stale(self) -> tuple[ScheduledTarget, ...]:
         """The targets that start a task without a current monitor."""
-        if self.state == "wrapper":
+        if self.state in ("wrapper", "instance"):
             return ()
         return tuple(target for target in self.targets if self.state != "current" or target in self.planned.pinned)
 
@@ -56,6 +58,7 @@ def plan_monitors(
         open_client=open_client,
         request=RolloutRequest(clusters=clusters, scheduled=scheduled),
         plan_change=partial(plan_addition, options=AddMonitorOptions()),
+        adds=True,
         names_starters=not scheduled,  # a schedule starts them
         on_step=on_problem,
         on_problem=on_problem,
@@ -69,6 +72,6 @@ def read_monitors(rollout: Rollout, families: Iterable[str]) -> Iterator[FamilyM
         is_wrapped = any(container.wraps_batch for container in planned.containers)
         if is_wrapped and state in ("missing", "impossible"):
             state = "wrapper"
-        targets = rollout.selected_targets if state in ("current", "wrapper", "missing", "outdated") else ()
+        targets = () if state in ("service", "impossible", "unknown") else rollout.selected_targets
         own = tuple(target for target in targets if target.family == planned.family)
         yield FamilyMonitor(state=state, planned=planned, targets=own)

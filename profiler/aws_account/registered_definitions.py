@@ -34,6 +34,18 @@ class LastBody:
         self.content = http_response.content
 
 
+def read_services(client: AwsClient, cluster: str, **selection: str) -> Iterator[Mapping[str, Any]]:
+    """The services of a cluster, as DescribeServices returns them. Raises boto3's errors.
+
+    ``selection`` is ListServices' own, such as ``schedulingStrategy``.
+    """
+    pages = client.get_paginator("list_services").paginate(cluster=cluster, **selection)
+    arns = [arn for page in pages for arn in page["serviceArns"]]
+    for start in range(0, len(arns), _SERVICES_PER_CALL):
+        chunk = arns[start : start + _SERVICES_PER_CALL]
+        yield from client.describe_services(cluster=cluster, services=chunk)["services"]
+
+
 class TaskDefinitions:
     """The account's task definitions in Amazon ECS. Every method raises TaskProfilerError with ECS's reason."""
 
@@ -67,12 +79,8 @@ class TaskDefinitions:
         permission = "ecs:ListClusters, ecs:ListServices and ecs:DescribeServices"
         with aws_errors("The services could not be listed", permission):
             for cluster in self.clusters():
-                pages = self._client.get_paginator("list_services").paginate(cluster=cluster)
-                arns = [arn for page in pages for arn in page["serviceArns"]]
-                for start in range(0, len(arns), _SERVICES_PER_CALL):
-                    chunk = arns[start : start + _SERVICES_PER_CALL]
-                    services = self._client.describe_services(cluster=cluster, services=chunk)["services"]
-                    families.update(family_of(one["taskDefinition"]) for one in services if one.get("taskDefinition"))
+                services = read_services(self._client, cluster)
+                families.update(family_of(one["taskDefinition"]) for one in services if one.get("taskDefinition"))
         return frozenset(families)
 
     def clusters(self) -> Iterator[str]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.clusters_and_log_groups import create_log_group
+from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
@@ -31,7 +32,15 @@ from profiler.task_definitions.monitor_container import default_image
 from profiler.task_definitions.permissions import POLICY_NAME, RolePolicy, planned_policy, report_streams
 
 Action = Literal[
-    "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "skipped", "refused", "failed"
+    "add monitor",
+    "update monitor",
+    "up to date",
+    "remove monitor",
+    "no monitor",
+    "on instance",
+    "skipped",
+    "refused",
+    "failed",
 ]
 
 
@@ -144,9 +153,10 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
 class Rollout(Struct, kw_only=True, dict=True):
     """Plans and changes the families of one account and Region.
 
-    ``part`` is what ``plan_change`` changes, and what pinned targets may differ by to be moved. ``image`` is the
-    monitor's, if its repository has a name of the user's own. ``names_starters``: whether to find out
-    who starts the families. ``on_step`` and ``on_problem`` get a sentence about each step that was carried out or
+    ``part`` is what ``plan_change`` changes, and what pinned targets may differ by to be moved. ``adds``: it adds
+    monitors, which the families of a cluster with an instance monitor do not need. ``image`` is the monitor's, if its
+    repository has a name of the user's own. ``names_starters``: whether to find out who starts the families.
+    ``on_step`` and ``on_problem`` get a sentence about each step that was carried out or
     failed. ``counts`` are the numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
     """
 
@@ -154,6 +164,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     request: RolloutRequest
     plan_change: PlanChange
     part: Part = "monitor"
+    adds: bool = False
     image: str | None = None
     names_starters: bool = False
     on_step: Callable[[str], object]
@@ -189,9 +200,25 @@ class Rollout(Struct, kw_only=True, dict=True):
         return tuple(target for target in self.targets if not names or cluster_name(target.cluster_arn) in names)
 
     @cached_property
-    def _seen(self) -> Mapping[str, tuple[str, ...]]:
-        """The families of the tasks in the clusters, and who started them. Raises TaskProfilerError."""
-        return starters_of_families(self.open_client("ecs"), self.request.clusters or self._definitions.clusters())
+    def _seen(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """The families of the tasks in each cluster, and who started them. Raises TaskProfilerError."""
+        ecs, clusters = self.open_client("ecs"), self.request.clusters or self._definitions.clusters()
+        return {cluster: starters_of_families(ecs, cluster) for cluster in clusters}
+
+    @cached_property
+    def _clusters_of(self) -> Mapping[str, frozenset[str]]:
+        """The clusters of the request in which the families run, as far as they select them."""
+        request, found = self.request, dict[str, set[str]]()
+        for target in self.selected_targets if request.clusters or request.scheduled else ():
+            found.setdefault(target.family, set()).add(target.cluster_arn)
+        for cluster, families in self._seen.items() if request.clusters and not request.scheduled else ():
+            for family in families:
+                found.setdefault(family, set()).add(cluster)
+        return {family: frozenset(clusters) for family, clusters in found.items()}
+
+    @cached_property
+    def _instance_monitors(self) -> InstanceMonitors:
+        return InstanceMonitors(self.open_client("ecs"), self.on_problem)
 
     @cached_property
     def _starters(self) -> Mapping[str, tuple[str, ...]]:
@@ -199,7 +226,8 @@ class Rollout(Struct, kw_only=True, dict=True):
             return {}
         found = {target.family: {SCHEDULE} for target in self.targets}
         try:
-            found |= {family: found.get(family, set()).union(names) for family, names in self._seen.items()}
+            for families in self._seen.values():
+                found |= {family: found.get(family, set()).union(names) for family, names in families.items()}
         except TaskProfilerError as error:
             self.on_problem(f"{error} Without it, the plan shows only the schedules that start the families.")
         return {family: tuple(sorted(names)) for family, names in found.items()}
@@ -207,10 +235,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     def families(self) -> tuple[str, ...]:
         """The selected families; globs without a match are reported. Raises TaskProfilerError if none is selected."""
         request, definitions = self.request, self._definitions
-        started_by_schedules = {target.family for target in self.selected_targets}
-        seen: set[str] | None = None
-        if request.clusters or request.scheduled:
-            seen = started_by_schedules.union(self._seen if request.clusters and not request.scheduled else ())
+        seen = self._clusters_of.keys() if request.clusters or request.scheduled else None
         matching = {
             glob: definitions.families(glob) if seen is None else definitions.families(glob) & seen
             for glob in request.globs or ("*",)
@@ -248,16 +273,9 @@ class Rollout(Struct, kw_only=True, dict=True):
             document = read_document(self._definitions.describe(family), family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
-        try:
-            planned = self.plan_change(family, document, self._starters.get(family, ()))
-        except TaskProfilerError as error:
-            return PlannedFamily(
-                family=family,
-                action="refused",
-                notes=(str(error),),
-                document=document,
-                containers=read_containers(document.definition),
-            )
+        planned = self._changed(family, document)
+        if planned.action in ("refused", "on instance"):
+            return planned
         self._revisions[planned.revision] = document.definition
         notes, pinned, unmonitored = [*planned.notes], [], []
         for target in self.targets:
@@ -279,6 +297,22 @@ class Rollout(Struct, kw_only=True, dict=True):
         if planned.log_group is not None and planned.is_new_revision:
             notes.append(f"--register creates the log group {planned.log_group} if it does not exist.")
         return replace(planned, notes=tuple(notes), pinned=tuple(pinned), unmonitored=tuple(unmonitored))
+
+    def _changed(self, family: str, document: TaskDefinitionDocument) -> PlannedFamily:
+        """The plan without its targets; nothing changes if it is refused, or if an instance monitor replaces it."""
+        definition = document.definition
+        unchanged = PlannedFamily(
+            family=family, action="refused", document=document, containers=read_containers(definition)
+        )
+        try:
+            planned = self.plan_change(family, document, self._starters.get(family, ()))
+        except TaskProfilerError as error:
+            planned = replace(unchanged, notes=(str(error),))
+        clusters = self._clusters_of.get(family, ()) if self.adds and planned.old_monitor is None else ()
+        if not self._instance_monitors.reports_family(family, definition, clusters):
+            return planned
+        note = "The monitor of its instances reports it."
+        return replace(unchanged, action="on instance", notes=(note,), definition=definition, batch=planned.batch)
 
     def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
         """How the revision of a pinned target differs from the one that the plan ends with.

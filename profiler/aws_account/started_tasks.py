@@ -85,13 +85,12 @@ def _moment_ns(moment: datetime | None) -> int | None:
     return None if moment is None else round(moment.timestamp() * MS_PER_SECOND) * NS_PER_MS
 
 
-def starters_of_families(ecs: AwsClient, clusters: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Who started the tasks that ECS lists for the clusters, by family. Raises TaskProfilerError."""
+def starters_of_families(ecs: AwsClient, cluster: str) -> dict[str, tuple[str, ...]]:
+    """Who started the tasks that ECS lists for the cluster, by family. Raises TaskProfilerError."""
     found: dict[str, set[str]] = {}
-    for cluster in clusters:
-        with aws_errors(f"The tasks of the cluster {cluster!r} could not be listed"):
-            for task in read_tasks(ecs, cluster, with_tags=True):
-                found.setdefault(family_of(task["taskDefinitionArn"]), set()).add(starter(task))
+    with aws_errors(f"The tasks of the cluster {cluster!r} could not be listed"):
+        for task in read_tasks(ecs, cluster, with_tags=True):
+            found.setdefault(family_of(task["taskDefinitionArn"]), set()).add(starter(task))
     return {family: tuple(sorted(names)) for family, names in found.items()}
 
 

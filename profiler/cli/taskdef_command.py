@@ -16,15 +16,14 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.doctor.definition_checks import role_problems
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest, plan_addition, plan_removal
-from profiler.aws_account.setup.monitor_image import has_default_image
+from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.cli.options import gathered, is_file_name
 from profiler.cli.printing import STDERR, UNKNOWN, is_terminal, say, warn, write_json_lines, write_out
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Column, Line, Span, line, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
-from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
+from profiler.core.ecs_terms import CONTAINER_VARIABLE
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.version import __version__
 from profiler.record.units import format_count
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.settings import read_settings
@@ -172,24 +171,6 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
     return settings
 
 
-def _check_default_image(open_client: OpenClient, *, must_exist: bool) -> None:
-    """Look for the image in ECR. Without it, there is a warning, or TaskProfilerError if it must exist."""
-    image = f"{MONITOR_REPOSITORY}:{__version__}"
-    try:
-        if has_default_image(open_client):
-            return
-    except TaskProfilerError as error:
-        warn(f"It is unknown whether the monitor's image {image} is in ECR. {error}")
-        return
-    advice = (
-        f"ECR has no image {image}, without which the tasks do not start: run task-profiler setup image, or name "
-        "another image with --image."
-    )
-    if must_exist:
-        raise TaskProfilerError(advice)
-    warn(advice)
-
-
 def _files_and_request(
     names: Sequence[str], request: RolloutRequest, *, in_place: bool, out: str | None, as_json: bool
 ) -> tuple[tuple[str, ...], RolloutRequest]:
@@ -238,6 +219,7 @@ def _roll_out(
         open_client=open_client,
         request=request,
         plan_change=plan_change,
+        adds=adds,
         image=image,
         names_starters=adds,
         on_step=partial(click.echo, err=True) if as_json else say,
@@ -249,7 +231,8 @@ def _roll_out(
     for sentence in sorted(paths.problems if paths is not None else ()):
         warn(sentence)
     if image is None and any(family.action == "add monitor" for family in planned):
-        _check_default_image(open_client, must_exist=request.register)
+        remedy = "run task-profiler setup image, or name another image with --image"
+        check_default_image(open_client, remedy, warn, must_exist=request.register)
     policies = tuple(rollout.policies(planned))
     for policy_note in filter(None, (one.note for one in policies)):
         warn(policy_note)

@@ -15,7 +15,7 @@ CONTAINER_VARIABLE = "TASK_PROFILER_CONTAINER"
 # Whose log stream gets the report.
 ReportStream = Literal["batch", "monitor"]
 AWSLOGS = "awslogs"
-FARGATE = "FARGATE"  # as a launch type
+EC2, FARGATE = "EC2", "FARGATE"  # as launch types
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
 SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 

@@ -60,7 +60,8 @@ class TaskStoppedHandler(Struct, frozen=True):
 
     ``settings`` and ``index`` may raise SettingsError; ``index`` returns None without a search cluster. ``describe``
     returns the task definition of an ARN; None if it does not exist or may not be read. ``run_log`` returns the finder
-    of the report for a task and its batch container. ``export`` comes after everything else and raises nothing.
+    of the report for a task and its batch container. ``is_on_instance``: a monitor of its instance reports the task,
+    which then needs none of its own. ``export`` comes after everything else and raises nothing.
     """
 
     settings: Callable[[], NoticeSettings]
@@ -69,6 +70,7 @@ class TaskStoppedHandler(Struct, frozen=True):
     index: Callable[[], Index | None]
     channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
     once: Callable[[NoticeSettings], Idempotently] = lambda _settings: lambda _key, work: work()
+    is_on_instance: Callable[[StoppedTask], bool] = lambda _task: False
     export: Callable[[EndedTask], None] = lambda _ended: None
     warn: Callable[[str], None] = lambda _sentence: None
 
@@ -102,7 +104,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the hundred.
         is_read = containers.monitor is not None or not task.is_service_task or should_notify(ended, wanted)
         streams = [log for log in (containers.batch_log, containers.monitor_log) if is_read and log is not None]
-        is_expected = containers.monitor is not None and task.started_at is not None and bool(streams)
+        is_expected = bool(streams) and self._has_monitor(task, containers, batch)
         found = run_log.find(streams, wanted.report_wait_seconds, is_expected=is_expected, find_indexed=find_indexed)
         if not run_log.has_time:
             self.warn(
@@ -125,6 +127,12 @@ class TaskStoppedHandler(Struct, frozen=True):
         self.export(ended)
         raise_errors(errors)
         return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
+
+    def _has_monitor(self, task: StoppedTask, containers: TaskContainers, batch: EventContainer | None) -> bool:
+        """Whether the run was monitored. ECS starts no monitor of the task's own for a batch of milliseconds."""
+        if containers.monitor is not None and task.started_at is not None:
+            return True
+        return batch is not None and batch.exit_code is not None and self.is_on_instance(task)
 
     def _with_log_lines(self, notice: EndedTask, run_log: ReportFinder, count: int) -> EndedTask:
         """Add the last lines of the batch; if they cannot be read, the notice is posted without them."""

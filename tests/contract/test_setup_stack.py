@@ -21,7 +21,7 @@ from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.fake_cloudformation import FakeCloudFormation, of_stack
 from tests.setup_cluster import Cluster
-from tools.moto_server import FakeAws, fake_aws
+from tools.moto_server import FakeAws, fake_aws, push_image
 
 ACCOUNT = "123456789012"
 BUCKET = f"task-profiler-{ACCOUNT}-us-east-1"
@@ -128,6 +128,35 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert "aws secretsmanager delete-secret --secret-id task-profiler/slack --region us-east-1\n" in stays
     nothing = account.setup("--delete")
     assert (nothing.returncode, nothing.stdout) == (0, "There is no stack task-profiler: nothing to delete.\n")
+
+
+def test_an_instance_monitor_is_planned_created_and_removed_without_its_option(account: Account) -> None:
+    ecs = account.client("ecs")
+    account.aws.create_log_group("/ecs/jobs")
+    words = ("--elasticsearch", "https://search.invalid", "--log-group", "/ecs/jobs")
+    option = ("--instance-monitor", "jobs")
+    absent = account.setup(*words, *option)
+    assert (absent.returncode, "There is no ECS cluster 'jobs'" in absent.stderr) == (1, True)
+    ecs.create_cluster(clusterName="jobs")
+    unbuilt = account.setup(*words, *option)
+    assert (unbuilt.returncode, "run task-profiler setup image." in unbuilt.stderr) == (1, True)
+    account.check_nothing_was_made()
+    push_image(account.aws)
+    planned = account.setup(*words, "--instance-monitor", f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs")
+    assert "  InstanceMonitorCluster=jobs\n" in planned.stdout, planned.stderr
+
+    created = account.setup(*words, *option, "--yes")
+    assert created.returncode == 0, created.stderr
+    assert re.search(r"^Add +InstanceMonitorService +AWS::ECS::Service", created.stdout, re.MULTILINE)
+    assert len(ecs.list_services(cluster="jobs")["serviceArns"]) == 1
+    kept = account.setup(*words, *option)
+    assert "remove" not in kept.stdout
+
+    # moto does not update these resources: test_template_deployed.py has a stack without a cluster for the monitor.
+    removal = account.setup(*words)
+    assert "  InstanceMonitorCluster=\n" in removal.stdout
+    assert "would remove the instance monitor of jobs: --instance-monitor jobs keeps it\n" in removal.stdout
+    assert account.parameters()["InstanceMonitorCluster"] == "jobs"
 
 
 def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one(account: Account) -> None:

@@ -13,6 +13,7 @@ import pytest
 from moto.awslambda.models import LambdaFunction
 
 import handler
+from profiler.aws_account.setup.stack_template import parameter_values
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.function_settings import (
     Credentials,
@@ -31,9 +32,11 @@ from tests.cloudformation import (
     TEMPLATE,
     MotoStack,
     Stack,
+    broken_rules,
     create_stack,
     deploy,
     deploy_template,
+    in_camel_case,
     template,
     validate_arguments,
 )
@@ -544,6 +547,56 @@ def test_a_stream_takes_the_log_groups_and_repeats_only_what_failed_and_keeps_wh
     assert "MaximumRetryAttempts" not in mapping
     (made,) = boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"]
     assert made["EventSourceArn"] == arn
+
+
+def test_an_instance_monitor_is_the_definition_in_the_file_and_may_only_put_reports() -> None:
+    boto3.client("ecs").create_cluster(clusterName="jobs")
+    stack = deploy(InstanceMonitorCluster="jobs")
+    (made,) = stack.resources("AWS::ECS::TaskDefinition").values()
+    wanted = json.loads((ROOT / "taskdef" / "instance-monitor.json").read_text())
+    definition = in_camel_case(made)
+    (container,), (expected,) = definition["containerDefinitions"], wanted["containerDefinitions"]
+    assert container.pop("image").rpartition("/")[2] == expected.pop("image").rpartition("/")[2]
+    options = container["logConfiguration"].pop("options")
+    assert options == {"awslogs-group": "/ecs/tp-instance-monitor", "awslogs-region": REGION}
+    assert options.keys() == expected["logConfiguration"].pop("options").keys()
+    own = {name: definition.pop(name) for name in ("family", "taskRoleArn", "tags")}
+    assert own["family"] == "tp-instance-monitor"
+    assert definition == {name: value for name, value in wanted.items() if name not in own}
+
+    (service,) = stack.resources("AWS::ECS::Service").values()
+    assert (service["Cluster"], service["SchedulingStrategy"], service["LaunchType"]) == ("jobs", "DAEMON", "EC2")
+    role = stack.resources("AWS::IAM::Role")["InstanceMonitorRole"]
+    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert (trust["Principal"], trust["Condition"]) == (
+        {"Service": "ecs-tasks.amazonaws.com"},
+        {"StringEquals": {"aws:SourceAccount": ACCOUNT}},
+    )
+    (put,) = stack.statements("InstanceMonitorRole")
+    assert put["Action"] == ["logs:CreateLogStream", "logs:PutLogEvents", "logs:GetLogEvents"]
+    assert put["Resource"] == [f"arn:*:logs:*:*:log-group:{group}:*" for group in LOG_GROUPS]
+    assert filter_of("/ecs/tp-instance-monitor") == {
+        **filter_of(LOG_GROUPS[0]),
+        "logGroupName": "/ecs/tp-instance-monitor",
+        "creationTime": filter_of("/ecs/tp-instance-monitor")["creationTime"],
+    }
+
+
+@pytest.mark.parametrize("kind", ["AWS::ECS::TaskDefinition", "AWS::ECS::Service"])
+def test_without_a_cluster_for_it_there_is_no_instance_monitor(kind: str) -> None:
+    assert deploy().resources(kind) == {}
+
+
+def test_an_instance_monitor_needs_the_log_groups_unless_all_are_subscribed() -> None:
+    given = parameter_values(TEMPLATE.read_text(), {"InstanceMonitorCluster": "jobs"}, {})
+    assert "LogGroups" in broken_rules(given)[0]
+    url = {"ElasticsearchUrl": "https://search"}
+    assert broken_rules({**given, **url, "Subscribe": "account"}) == []
+    boto3.client("ecs").create_cluster(clusterName="jobs")
+    stack = deploy(Subscribe="account", LogGroups="", InstanceMonitorCluster="jobs")
+    (put,) = stack.statements("InstanceMonitorRole")
+    assert put["Resource"] == ["arn:*:logs:*:*:log-group:*:*"]
+    assert stack.resources("AWS::Logs::SubscriptionFilter") == {}
 
 
 DESTINATION = (ROOT / "lambda" / "destination.yaml").read_text()

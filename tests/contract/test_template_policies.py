@@ -30,6 +30,7 @@ from profiler.record.notice_model import encode_notice
 from tests.cloudformation import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, listed, template
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch, OneAnswer
+from tests.instance_monitor import run_instance_monitor
 from tests.lambda_environment import InvocationContext, forget_environment, function_environment
 from tests.log_subscriptions import REPORT, subscription_event
 from tests.memory_retries import BATCH
@@ -68,6 +69,7 @@ FUNCTIONS = ("ForwardLogs", "TaskStopped", "WatchSchedules")
 # Actions that know no resource, so that only "*" allows them (Service Authorization Reference).
 WITHOUT_RESOURCE = {
     "ecs:DescribeTaskDefinition",
+    "ecs:ListServices",
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeSubnets",
     "scheduler:ListSchedules",
@@ -104,6 +106,7 @@ NAMED: dict[str, Callable[[dict[str, Any]], str]] = {
     "events:ListTargetsByRule": lambda given: f"rule/{given['Rule']}",
     "ecs:RunTask": lambda given: given["taskDefinition"].split(":", 5)[5],
     "ecs:DescribeTasks": lambda given: given["tasks"][0].split(":", 5)[5],
+    "ecs:DescribeServices": lambda given: given["services"][0].split(":", 5)[5],
     "events:PutEvents": lambda given: f"event-bus/{given['Entries'][0]['EventBusName']}",
 }
 
@@ -183,7 +186,8 @@ class Ran:
         self._schedule(queue)
         lines = [REPORT, {**NOTICE, "time": format_datetime(datetime.now(UTC))}]
         report = subscription_event(*map(json.dumps, lines))
-        ended = [event(taskDefinitionArn=register(), taskArn=f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/jobs/0123")]
+        task_arn = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/jobs/0123"
+        ended = [event(taskDefinitionArn=register(), taskArn=task_arn)]
         if "RetryOutOfMemory" in given:
             now = format_datetime(datetime.now(UTC))
             killed = {"containers": [BATCH], "cpu": "256", "memory": "512", "stoppedAt": now}
@@ -191,6 +195,8 @@ class Ran:
                 again = event(**{**ended[0]["detail"], **killed, "startedBy": starter})
                 again["detail"]["taskArn"] += str(len(ended))
                 ended.append(again)
+        on_instance = {"taskDefinitionArn": register("batch"), "launchType": "EC2"}
+        ended.append(event(taskArn=f"{task_arn}4", **on_instance))
         self.made = {
             "ForwardLogs": self._made_by("ForwardLogs", lambda: handler.forward_logs(report, InvocationContext())),
             "TaskStopped": self._made_by("TaskStopped", lambda: stop_all(ended)),
@@ -205,6 +211,7 @@ class Ran:
     def _schedule(self, queue: str) -> None:
         """The due time after the creation is missed after a quarter of an hour; a task of a rule runs."""
         self._account.make_cluster()
+        run_instance_monitor(boto3.client("ecs"))
         self._account.make_schedule("nightly", "rate(5 minutes)", queue)
         self._account.send(queue, SCHEDULE_ARN="another")
         self._account.make_rule("hourly", "rate(1 hour)")
@@ -256,9 +263,9 @@ def secret_arn(name: str) -> str:
     return str(found["ARN"])
 
 
-def register() -> str:
+def register(*names: str) -> str:
     containers = []
-    for name, group in zip(("batch", "task-monitor"), LOG_GROUPS, strict=True):
+    for name, group in zip(names or ("batch", "task-monitor"), LOG_GROUPS, strict=False):
         logged = awslogs(group, region=REGION)
         containers.append({"name": name, "image": "x", "memory": 64, "logConfiguration": logged})
     registered = boto3.client("ecs").register_task_definition(family="nightly", containerDefinitions=containers)

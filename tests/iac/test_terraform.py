@@ -1,10 +1,11 @@
-"""taskdef/terraform/monitor-containers, applied by a real OpenTofu (``make iac`` builds it from its Go module)."""
+"""The modules of taskdef/terraform, applied by a real OpenTofu (``make iac`` builds it from its Go module)."""
 
 import json
 import os
 import re
 import shutil
 import subprocess
+from operator import itemgetter
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -17,6 +18,7 @@ from tests.cloudformation import template
 
 ROOT = Path(profiler.__file__).parent.parent
 MODULE = ROOT / "taskdef" / "terraform" / "monitor-containers"
+ON_INSTANCE = MODULE.with_name("instance-monitor")
 PAGE = ROOT / "docs" / "task-definitions.md"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "opentofu"
 IMAGE = "111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0"
@@ -101,17 +103,53 @@ output "result" {{ value = module.monitor.container_definitions }}
     assert (done.returncode, "upper-case environment variables" in done.stderr) == (1, True)
 
 
+def test_the_instance_monitor_is_the_definition_in_the_file(tofu: str, tmp_path: Path) -> None:
+    result = applied(
+        tofu,
+        tmp_path,
+        f"""
+module "monitor" {{
+  source     = "{ON_INSTANCE}"
+  image      = "{IMAGE}"
+  region     = "us-west-2"
+  log_group  = "/ecs/instance-monitor"
+  log_groups = ["/ecs/a", "/ecs/b"]
+}}
+output "result" {{ value = module.monitor }}
+""",
+    )
+    wanted = json.loads((ROOT / "taskdef" / "instance-monitor.json").read_text())
+    (container,), (expected,) = json.loads(result["container_definitions"]), wanted["containerDefinitions"]
+    for field, key in (("environment", "name"), ("mountPoints", "sourceVolume")):
+        assert sorted(container.pop(field), key=itemgetter(key)) == _complete(expected.pop(field), key)
+    assert container == expected
+    assert result["volumes"] == {one["name"]: one["host"]["sourcePath"] for one in wanted["volumes"]}
+    template_role = template()["Resources"]["InstanceMonitorRole"]["Properties"]
+    (mine,) = json.loads(result["policy"])["Statement"]
+    (other,) = template_role["Policies"][0]["PolicyDocument"]["Statement"]
+    assert (mine["Sid"], mine["Action"]) == (other["Sid"], other["Action"])
+    assert mine["Resource"] == [f"arn:*:logs:*:*:log-group:{group}:*" for group in ("/ecs/a", "/ecs/b")]
+    (trust,) = json.loads(result["assume_role_policy"])["Statement"]
+    assert trust["Principal"] == template_role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]
+
+
+def _complete(items: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """The items in the module's order; a mount point is not read-only by default."""
+    default = {"readOnly": False} if key == "sourceVolume" else {}
+    return sorted(({**default, **one} for one in items), key=itemgetter(key))
+
+
 def test_what_the_command_prints_for_terraform_is_the_container(tofu: str, tmp_path: Path) -> None:
     request = ContainerRequest(image=IMAGE, container="et${l}", log_group="/ecs/%{x}", region="us-west-2")
     text = f'output "result" {{\n  value = jsonencode({container_text(request, "terraform")})\n}}\n'
     assert json.loads(applied(tofu, tmp_path, text)) == monitor_container(request)
 
 
-def test_the_module_and_the_configurations_of_the_documentation_are_formatted(tofu: str) -> None:
+def test_the_modules_and_the_configurations_of_the_documentation_are_formatted(tofu: str) -> None:
     """Of the latter only syntax and form: the provider of AWS is not in a package registry."""
     texts = re.findall(r"```hcl\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(texts) == 2
-    for text in (*texts, *(file.read_text() for file in MODULE.glob("*.tf"))):
+    for text in (*texts, *(file.read_text() for file in MODULE.parent.rglob("*.tf"))):
         done = run(tofu, MODULE, "fmt", "-check", "-diff", "-", given=text)
         assert done.returncode == 0, done.stdout + done.stderr
 

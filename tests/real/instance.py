@@ -135,6 +135,7 @@ class _Instance:
         self._wait_reported(("without-dockerd", "two-dockerds"))
         self._lab.plane.stop(monitors[1])
         self._wait_stopped(monitors[1])
+        self._wait_stopped(self._tasks["service"])
         runs = {job.family: self._seen(job) for job in JOBS}
         return Day(runs=runs, written=self._written(monitors, runs.values()))
 
@@ -220,7 +221,6 @@ class _Instance:
 
     def _seen(self, job: Job) -> Seen:
         task = self._tasks[job.family]
-        self._wait_stopped(task)
         found = PRINTED.search(printed_by(self._lab, task))
         return Seen(
             job=job,

@@ -28,7 +28,7 @@ from profiler.task_definitions.containers import (
 
 _MONITOR, _LOG = "monitor", "log group"
 _SUBSCRIPTION, _REPORT = "subscription", "report"
-_REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper"})
+_REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper", "instance"})
 DAYS = 8  # a weekly run, and a day
 # The pages of each log group, for each of the three stretches of time that the source reads.
 _MAX_PAGES = 5
@@ -80,12 +80,12 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
     health = FamilyHealth(family=monitor.planned.family, monitor=monitor.state)
     if not (health.has_reports or monitor.state == "missing"):
         return health
-    planned, is_wrapper = monitor.planned, monitor.state == "wrapper"  # a wrapper needs no permission
+    planned, has_own_monitor = monitor.planned, monitor.state not in ("wrapper", "instance")
     role = task_role(planned.definition)
-    permission = paths.permission(role, frozenset() if is_wrapper else planned.streams)
+    permission = paths.permission(role, planned.streams if has_own_monitor else frozenset())
     writer = _writer(monitor)
     group = planned.log_group
-    if is_wrapper or group is None or prints_report(writer.environment):
+    if not has_own_monitor or group is None or prints_report(writer.environment):
         group = text(writer.log_options.get("awslogs-group")) if writer.log_driver == AWSLOGS else None
     is_created = monitor.state == "missing" and group == planned.log_group  # --register will create it
     here = arn_region(planned.revision_arn)

@@ -42,6 +42,7 @@ SHARED_PATTERNS = (
     "profiler/runs/past_runs/moments.py",
     "profiler/aws_account/__init__.py",
     "profiler/aws_account/aws_errors.py",
+    "profiler/aws_account/instance_monitors.py",
     "profiler/aws_account/missed_reasons.py",
     "profiler/aws_account/registered_definitions.py",
     "profiler/aws_account/scheduled_targets.py",

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -119,10 +119,26 @@ class ImageRepository:
         return found
 
 
-def has_default_image(open_client: OpenClient) -> bool:
-    """Whether the image is there that ``setup image`` pushes without options. Raises TaskProfilerError."""
-    repository = ImageRepository(open_client("ecr"), MONITOR_REPOSITORY)
-    return repository.uri() is not None and repository.has_tag(__version__)
+def check_default_image(
+    open_client: OpenClient, remedy: str, note: Callable[[str], object], *, must_exist: bool
+) -> None:
+    """Look for the image that ``setup image`` pushes without options.
+
+    ``note`` gets a sentence if it is missing or if ECR cannot be read. Raises TaskProfilerError if it is missing and
+    must exist.
+    """
+    image = f"{MONITOR_REPOSITORY}:{__version__}"
+    try:
+        repository = ImageRepository(open_client("ecr"), MONITOR_REPOSITORY)
+        if repository.uri() is not None and repository.has_tag(__version__):
+            return
+    except TaskProfilerError as error:
+        note(f"It is unknown whether the monitor's image {image} is in ECR. {error}")
+        return
+    advice = f"ECR has no image {image}, without which the tasks do not start: {remedy}."
+    if must_exist:
+        raise TaskProfilerError(advice)
+    note(advice)
 
 
 def _document(answer: Mapping[str, Any] | None, field: str) -> Mapping[str, object]:

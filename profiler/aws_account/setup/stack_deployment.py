@@ -15,9 +15,11 @@ from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.aws_account.setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
 from profiler.aws_account.setup.stack_changes import ChangeSet, StackChanges
 from profiler.aws_account.setup.stack_template import (
+    MONITORED_CLUSTER,
     changed_parameters,
     check_account,
     check_groups,
+    check_instance_monitor,
     check_pattern,
     parameter_defaults,
     parameter_values,
@@ -176,7 +178,11 @@ class StackDeployment(Struct, frozen=True):
                 )
             secrets[name] = values
             given[parameter] = name
+        if state.parameters.get(MONITORED_CLUSTER):
+            given.setdefault(MONITORED_CLUSTER, "")  # leaving the option out removes the monitor
         template = self._with_subscriptions(template, given, state)
+        if given.get(MONITORED_CLUSTER):
+            check_instance_monitor(self.open_client, given[MONITORED_CLUSTER], self.on_step)
         bucket = self._bucket(state)
         given |= {"CodeBucket": bucket.name, "CodeKey": code_key}
         tags = {key: value for key, value in {**state.tags, **request.tags}.items() if value}
@@ -231,6 +237,9 @@ class StackDeployment(Struct, frozen=True):
                 yield f"  {name}={value}"
         for key, value in plan.tags.items():
             yield f"  tag {key}={value}"
+        monitored = plan.state.parameters.get(MONITORED_CLUSTER)
+        if monitored and not plan.values[MONITORED_CLUSTER]:
+            yield f"would remove the instance monitor of {monitored}: --instance-monitor {monitored} keeps it"
         kept = len([name for name in plan.state.parameters if name not in plan.given])
         if kept:
             yield f"  {kept} other parameters keep their values"

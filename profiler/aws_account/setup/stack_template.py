@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from hashlib import sha256
+from typing import Any
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.aws_account.clusters_and_log_groups import (
@@ -18,10 +19,13 @@ from profiler.aws_account.clusters_and_log_groups import (
     log_group_class,
     subscription_filters,
 )
+from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.core.errors import TaskProfilerError, UsageError
 
 # The parameters that `setup stack` sets itself.
 _CODE = {"CodeBucket": "use --bucket", "CodeKey": "the command sets it"}
+# The parameter with the cluster whose instances get a monitor.
+MONITORED_CLUSTER = "InstanceMonitorCluster"
 _NAME = re.compile(r"^  (\w+):$", re.MULTILINE)
 _DEFAULT = re.compile(r"^    Default: (.+)$", re.MULTILINE)
 _SUBSCRIPTION = re.compile(r"^  Subscription:\n.*?\n\n", re.MULTILINE | re.DOTALL)
@@ -158,6 +162,19 @@ def check_account(open_client: OpenClient, note: Callable[[str], object]) -> Non
             "use --log-group instead of --all-log-groups, or delete it (aws logs delete-account-policy --policy-type "
             f"SUBSCRIPTION_FILTER_POLICY --policy-name {names[0]})."
         )
+
+
+def check_instance_monitor(open_client: OpenClient, cluster: str, note: Callable[[str], object]) -> None:
+    """Refuse a cluster that does not exist, and a monitor without an image, for which CloudFormation waits hours.
+
+    ``note`` gets a sentence about what cannot be read.
+    """
+    found: list[Any] = []
+    with noted_errors(note, f"It is unknown whether the cluster {cluster} exists", "ecs:DescribeClusters"):
+        found.append([one["status"] for one in open_client("ecs").describe_clusters(clusters=[cluster])["clusters"]])
+    if found and "ACTIVE" not in found[0]:
+        raise TaskProfilerError(f"There is no ECS cluster {cluster!r}: check --instance-monitor and --region.")
+    check_default_image(open_client, "run task-profiler setup image", note, must_exist=True)
 
 
 def check_groups(stack: str, names: Sequence[str], open_client: OpenClient, note: Callable[[str], object]) -> None:

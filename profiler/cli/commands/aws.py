@@ -279,6 +279,9 @@ TASK_PROFILER_TAGS                  true: record the task's tags (false)
 TASK_PROFILER_GPU                   auto, on, off (auto)
 TASK_PROFILER_GPU_UUIDS             the batch's GPUs (all visible ones)
 TASK_PROFILER_NEURON                auto, on, off (auto)
+TASK_PROFILER_SCOPE                 instance: all tasks of an instance (task)
+TASK_PROFILER_FAMILIES              with instance: globs of families (all)
+TASK_PROFILER_PROCESSES             with instance: on: processes (off)
 TASK_PROFILER_PROCESS_ARGUMENTS     off, redacted, all (off)
 TASK_PROFILER_STACKS                call stacks of Python: on, moments (off)
 TASK_PROFILER_EMF                   CloudWatch metrics: true, live (false)
@@ -400,6 +403,11 @@ def image() -> None:
     "Subscribe this log group, or all that match NAME*, in place of groups of earlier deployments.",
 )
 @flag("--all-log-groups", "Subscribe all log groups of the Region.")
+@option(
+    "--instance-monitor",
+    "CLUSTER",
+    "Run a monitor on each EC2 instance of this ECS cluster. Without the option, it is removed.",
+)
 @repeatable("--parameter parameters", "NAME=VALUE", "Set a template parameter.")
 @repeatable("--tag tags", "KEY=VALUE", "Tag the stack, its resources and new secrets; KEY= removes a tag.")
 @option("--bucket", "NAME", "Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")

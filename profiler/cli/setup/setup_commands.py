@@ -19,6 +19,7 @@ from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.clock import SystemClock
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import UsageError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.units import format_count
@@ -179,6 +180,7 @@ def deploy_stack(
     otlp_headers: str | None,
     groups: tuple[str, ...],
     all_log_groups: bool,
+    instance_monitor: str | None,
     parameters: tuple[str, ...],
     tags: tuple[str, ...],
     bucket: str | None,
@@ -209,6 +211,7 @@ def deploy_stack(
         "OtlpEndpoint": otlp_url,
         "LogGroups": ",".join(groups) if groups else None,
         "Subscribe": "account" if all_log_groups else None,
+        "InstanceMonitorCluster": cluster_name(instance_monitor),
     }
     credentials = _credentials(api_key, user)
     request = StackRequest(

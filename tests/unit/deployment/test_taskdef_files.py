@@ -17,7 +17,8 @@ FOLDER = ROOT / "taskdef"
 ALONE = "monitor-container.json"
 JOB = "aws-batch-job.json"
 MONITORED = ["ec2-gpu.json", "fargate-pid-mode.json", "fargate-scheduled.json", "neuron.json"]
-DEFINITIONS = [*MONITORED, "wrapper.json"]
+ON_INSTANCE = "instance-monitor.json"
+DEFINITIONS = [*MONITORED, ON_INSTANCE, "wrapper.json"]
 POLICIES = sorted(path.name for path in (FOLDER / "iam").glob("*.json"))
 # Actions for which AWS's service authorization reference names no type of resource.
 WITHOUT_RESOURCE = {"ecr:GetAuthorizationToken", "ecs:DescribeTaskDefinition"}
@@ -75,6 +76,19 @@ def test_the_monitor_in_it_is_the_one_that_the_command_adds_and_has_time_to_leav
     own_seconds = read_settings({"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/1"}).stop_seconds
     assert own_seconds < monitor["stopTimeout"] <= MAX_STOP_TIMEOUT_SECONDS
     assert batch["stopTimeout"] <= MAX_STOP_TIMEOUT_SECONDS
+
+
+def test_the_instance_monitor_has_no_privilege_but_the_folders_that_it_reads() -> None:
+    definition = read(ON_INSTANCE)
+    (container,) = definition["containerDefinitions"]
+    assert (container["user"], container["readonlyRootFilesystem"]) == ("0", True)
+    assert container["linuxParameters"] == {"capabilities": {"drop": ["ALL"]}}
+    assert "privileged" not in container
+    assert "pidMode" not in definition
+    folders = {one["containerPath"]: one.get("readOnly", False) for one in container["mountPoints"]}
+    assert folders == {"/var/run": True, "/sys/fs/cgroup": True, "/var/lib/task-profiler": False}
+    mounted = {one["sourceVolume"] for one in container["mountPoints"]}
+    assert mounted == {one["name"] for one in definition["volumes"]}
 
 
 @pytest.mark.parametrize("name", POLICIES)

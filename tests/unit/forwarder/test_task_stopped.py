@@ -74,6 +74,8 @@ class World:
         self.table = KeyTable()
         self.warnings: list[str] = []
         self.exported: list[tuple[EndedTask, int]] = []
+        self.on_instance: list[str] = []  # the tasks of whose instances a monitor was looked for
+        self.has_instance_monitor = False
         self.indexed_reports: list[ReportLine | SearchClusterError | None] | None = None
 
     def newest(self, place: LogStream) -> Iterator[Sequence[str]]:
@@ -151,9 +153,14 @@ class World:
             index=lambda: self.index() if cluster else None,
             channels=self.channels,
             once=lambda _settings: self.table.once,
+            is_on_instance=self.is_on_instance,
             export=lambda ended: self.exported.append((ended, len(self.notices))),
             warn=self.warnings.append,
         )
+
+    def is_on_instance(self, task: StoppedTask) -> bool:
+        self.on_instance.append(task.id)
+        return self.has_instance_monitor
 
     def retry(self, retry: MemoryRetry | ForwarderError) -> None:
         """Handle a killed run, with what becomes of its retry."""
@@ -236,6 +243,31 @@ def test_without_report_and_checkpoint_the_notice_has_only_the_event() -> None:
 
 BOTH = {"containers": [{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]}
 NOT_STARTED = {"startedAt": None, "stopCode": "TaskFailedToStart", "containers": [{"name": "batch"}]}
+
+
+@pytest.mark.parametrize(
+    ("described", "detail", "pauses"),
+    [
+        (WITHOUT_MONITOR, {}, [2, 3]),
+        (WITH_MONITOR, {"startedAt": None}, [2, 3]),
+        (WITHOUT_MONITOR, NOT_STARTED, []),
+        (definition({"name": "batch"}), {}, []),
+    ],
+    ids=["no monitor", "a batch of milliseconds", "never started", "no logs"],
+)
+def test_the_report_of_an_instance_monitor_is_waited_for(
+    described: dict[str, Any], detail: dict[str, Any], pauses: list[float]
+) -> None:
+    world = World(described=described)
+    world.has_instance_monitor = True
+    world.handle(task(**detail), report_wait_seconds=5.0)
+    assert (world.time.pauses, len(world.on_instance)) == (pauses, 1 if pauses else 0)
+
+
+def test_a_task_with_its_own_monitor_is_not_looked_for_on_instances() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.handle()
+    assert world.on_instance == []
 
 
 SILENT = {"name": "batch"}, {"name": "task-monitor", "essential": False}

@@ -57,6 +57,13 @@ SEARCH = {"ElasticsearchUrl": "https://search", "Subscribe": "groups", "LogGroup
     [
         ("CREATE_COMPLETE", profiler.__version__, SLACK, True, ()),
         ("UPDATE_COMPLETE", "0.0.1", SLACK, False, ()),
+        (
+            "UPDATE_COMPLETE",
+            "0.0.1",
+            {**SLACK, "InstanceMonitorCluster": "jobs"},
+            False,
+            ("--instance-monitor", "jobs"),
+        ),
         ("UPDATE_IN_PROGRESS", profiler.__version__, SLACK, None, ()),
         ("ROLLBACK_COMPLETE", profiler.__version__, SLACK, False, ()),
         ("REVIEW_IN_PROGRESS", profiler.__version__, {}, False, ("--slack-failure-webhook", "@webhook.txt")),

@@ -47,7 +47,9 @@ def subscriptions(*groups: str) -> dict[str, dict[str, Any]]:
     """The subscriptions by their logical id, as CloudFormation reads them."""
     resources = yaml.load(with_subscriptions(WHOLE, groups), FastLoader)["Resources"]
     return {
-        name: one["Properties"] for name, one in resources.items() if one["Type"] == "AWS::Logs::SubscriptionFilter"
+        name: one["Properties"]
+        for name, one in resources.items()
+        if one["Type"] == "AWS::Logs::SubscriptionFilter" and name != "InstanceMonitorSubscription"
     }
 
 

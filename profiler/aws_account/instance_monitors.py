@@ -1,0 +1,65 @@
+"""Which tasks an instance monitor reports: those on EC2 in a cluster with a DAEMON service that runs the monitor."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+
+from profiler.aws_account.aws_errors import noted_errors
+from profiler.aws_account.registered_definitions import read_services
+from profiler.core.aws_clients import AwsClient
+from profiler.core.ecs_terms import EC2, cluster_name
+from profiler.core.json_fields import text
+from profiler.record.family_identity import matches_any
+from profiler.record.task_end import StoppedTask
+from profiler.task_definitions.containers import monitor_of
+
+_SCOPE_VARIABLE, _INSTANCE = "TASK_PROFILER_SCOPE", "instance"
+_FAMILIES_VARIABLE = "TASK_PROFILER_FAMILIES"
+_PERMISSIONS = "ecs:ListServices, ecs:DescribeServices and ecs:DescribeTaskDefinition"
+
+
+class InstanceMonitors:
+    """Reads the instance monitors of clusters (names or ARNs), each cluster once.
+
+    ``on_problem`` gets a sentence if ECS does not return them. The cluster then counts as one without a monitor.
+    """
+
+    def __init__(self, ecs: AwsClient, on_problem: Callable[[str], object]) -> None:
+        self._ecs, self._on_problem = ecs, on_problem
+        self._families_of = cache(self._read)  # an error is not kept
+
+    def reports_task(self, task: StoppedTask) -> bool:
+        """Whether the task is a batch on an instance with a monitor."""
+        if task.launch_type != EC2 or task.is_service_task or task.cluster is None or task.family is None:
+            return False
+        return self._reports(task.family, task.cluster)
+
+    def reports_family(self, family: str, definition: Mapping[str, object], clusters: Iterable[str]) -> bool:
+        """Whether all of its tasks are reported if they run in these clusters only.
+
+        A definition that Fargate could run does not count: not all of its tasks need to be on an instance.
+        """
+        required = definition.get("requiresCompatibilities")
+        is_for_ec2 = required == [EC2] or (not required and definition.get("networkMode") != "awsvpc")
+        found = [self._reports(family, cluster) for cluster in clusters] if is_for_ec2 else ()
+        return bool(found) and all(found)
+
+    def _reports(self, family: str, cluster: str) -> bool:
+        what = f"It is unknown whether the cluster {cluster_name(cluster)} has an instance monitor"
+        with noted_errors(self._on_problem, what, _PERMISSIONS):
+            return any(matches_any(family, globs) for globs in self._families_of(cluster))
+        return False
+
+    def _read(self, cluster: str) -> tuple[tuple[str, ...], ...]:
+        """The families that each monitor of the cluster reports, as globs; none for all. Raises boto3's errors."""
+        try:
+            services = [*read_services(self._ecs, cluster, schedulingStrategy="DAEMON")]
+        except self._ecs.exceptions.ClusterNotFoundException:  # a schedule can name a deleted cluster
+            return ()
+        names = [one["taskDefinition"] for one in services if one["status"] == "ACTIVE"]
+        definitions = (self._ecs.describe_task_definition(taskDefinition=name)["taskDefinition"] for name in names)
+        found = (monitor.environment for monitor in map(monitor_of, definitions) if monitor is not None)
+        return tuple(
+            tuple(filter(None, (glob.strip() for glob in (text(one.get(_FAMILIES_VARIABLE)) or "").split(","))))
+            for one in found
+            if str(one.get(_SCOPE_VARIABLE)).strip().lower() == _INSTANCE
+        )

@@ -1,0 +1,159 @@
+"""Clusters with an instance monitor on moto: doctor, setup and add-monitor count its tasks on EC2 as monitored."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.aws_account.instance_monitors import InstanceMonitors
+from tests.aws_proxy import AwsProxy, ProxiedAccount
+from tests.instance_monitor import run_instance_monitor
+from tests.sidecars import ACCOUNT, IMAGE, awslogs
+from tests.task_events import task
+from tools.moto_server import fake_aws, push_image, start_by_schedule
+
+BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": awslogs()}
+SECOND = {**BATCH, "name": "second"}
+MONITOR = {"name": "task-monitor", "image": IMAGE, "command": ["monitor"], "memory": 64}
+AWSVPC = {"networkMode": "awsvpc", "cpu": "256", "memory": "512"}
+FARGATE = {**AWSVPC, "requiresCompatibilities": ["FARGATE"]}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "plain": {"containerDefinitions": [BATCH]},
+    "ec2": {"containerDefinitions": [BATCH], **AWSVPC, "requiresCompatibilities": ["EC2"]},
+    "split": {"containerDefinitions": [BATCH, SECOND]},
+    "own": {"containerDefinitions": [BATCH, MONITOR]},
+    "fargate": {"containerDefinitions": [BATCH], **FARGATE},
+    "either": {"containerDefinitions": [BATCH], **AWSVPC},
+    "elsewhere": {"containerDefinitions": [BATCH]},
+}
+STATES = {
+    "plain": "instance",
+    "ec2": "instance",
+    "split": "instance",
+    "own": "outdated",
+    "fargate": "missing",
+    "either": "missing",
+    "elsewhere": "instance",
+}
+
+
+class Account(ProxiedAccount):
+    """A cluster with families of each kind, all started by schedules; one is started in another cluster, too."""
+
+    def describe(self, *words: str) -> dict[str, dict[str, Any]]:
+        done = self.command(*words, "--json")
+        assert "It is unknown" not in done.stderr
+        return {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
+
+    def problems(self) -> list[str]:
+        return [one["text"] for one in self.describe("doctor", "--cluster", "jobs")["plain"].get("findings", ())]
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    with fake_aws() as aws:
+        made = Account(aws, AwsProxy(aws.url, answers={"DescribeAccountPolicies": {"accountPolicies": []}}))
+        for family, definition in FAMILIES.items():
+            made.ecs.register_task_definition(
+                family=family, taskRoleArn=f"arn:aws:iam::{ACCOUNT}:role/jobs", **definition
+            )
+            start_by_schedule(made.scheduler, family)
+        schedule = made.scheduler.get_schedule(Name="elsewhere")
+        other = {**schedule["Target"], "Arn": schedule["Target"]["Arn"] + "-2"}
+        window = schedule["FlexibleTimeWindow"]
+        expression = schedule["ScheduleExpression"]
+        made.scheduler.create_schedule(
+            Name="other", ScheduleExpression=expression, FlexibleTimeWindow=window, Target=other
+        )
+        made.iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")
+        aws.create_log_group(str(awslogs()["options"]["awslogs-group"]))
+        push_image(aws)
+        yield made
+        made.proxy.close()
+
+
+def test_its_families_are_monitored_and_need_no_permission(account: Account) -> None:
+    assert account.problems() != []
+    run_instance_monitor(account.ecs)
+    found = account.describe("doctor", "--cluster", "jobs")
+    assert {family: one["monitor"] for family, one in found.items()} == STATES
+    plain = found["plain"]
+    assert plain["logGroup"] == awslogs()["options"]["awslogs-group"]
+    assert "permission" not in plain
+    assert account.problems() == ["There is no report of the last 8 days."]
+
+
+def test_no_monitor_is_added_to_them_unless_they_are_named(account: Account) -> None:
+    run_instance_monitor(account.ecs)
+    words = ("taskdef", "add-monitor", "--cluster", "jobs")
+    actions = {family: one["action"] for family, one in account.describe(*words).items()}
+    assert {family for family, action in actions.items() if action == "on instance"} == {
+        family for family, state in STATES.items() if state == "instance"
+    }
+    assert (actions["own"], actions["fargate"]) == ("update monitor", "add monitor")
+    assert account.command(*words, "--register").returncode == 0
+    revisions = {family: account.ecs.list_task_definitions(familyPrefix=family) for family in FAMILIES}
+    added = {family for family, one in revisions.items() if len(one["taskDefinitionArns"]) > 1}
+    assert added == {"own", "fargate", "either"}
+    assert account.describe("taskdef", "add-monitor", "--family", "plain")["plain"]["action"] == "add monitor"
+    removed = account.describe("taskdef", "remove-monitor", "--cluster", "jobs")
+    assert removed["own"]["action"] == "remove monitor"
+
+
+def test_a_family_of_two_clusters_is_monitored_if_both_have_a_monitor(account: Account) -> None:
+    run_instance_monitor(account.ecs)
+    words = ("taskdef", "add-monitor", "--scheduled")
+    assert account.describe(*words, "--cluster", "jobs")["elsewhere"]["action"] == "on instance"
+    both = (*words, "--cluster", "jobs", "--cluster", "jobs-2")
+    assert account.describe(*both)["elsewhere"]["action"] == "add monitor"
+    assert account.describe(*both)["plain"]["action"] == "on instance"
+    account.ecs.create_cluster(clusterName="jobs-2")
+    run_instance_monitor(account.ecs, "jobs-2")
+    assert account.describe(*both)["elsewhere"]["action"] == "on instance"
+
+
+def test_the_setup_counts_their_schedules(account: Account) -> None:
+    run_instance_monitor(account.ecs)
+    done = account.command("setup", "--cluster", "jobs", "--json")
+    step = next(one for one in map(json.loads, done.stdout.splitlines()) if one["name"] == "monitors")
+    assert step["text"].startswith("4 of 7 schedules and rules start a task with a current monitor.")
+
+
+@pytest.mark.parametrize(
+    ("families", "scope", "is_reported"),
+    [("", "instance", True), ("a-*, nightly", " Instance", True), ("a-*", "instance", False), ("", "task", False)],
+)
+def test_a_stopped_task_on_ec2_is_its_if_it_reports_the_family(
+    families: str, scope: str, *, is_reported: bool, account: Account
+) -> None:
+    run_instance_monitor(account.ecs, families=families, scope=scope)
+    on_ec2 = task(launchType="EC2")
+    assert InstanceMonitors(account.ecs, pytest.fail).reports_task(on_ec2) is is_reported
+    others = (
+        task(launchType="FARGATE"),
+        replace(on_ec2, group="service:api"),
+        replace(on_ec2, cluster="jobs-2"),
+        replace(on_ec2, cluster=None),
+    )
+    assert not any(InstanceMonitors(account.ecs, pytest.fail).reports_task(one) for one in others)
+
+
+def test_a_replica_and_a_deleted_service_are_none_and_an_error_is_not_remembered(account: Account) -> None:
+    on_ec2 = task(launchType="EC2")
+    run_instance_monitor(account.ecs)
+    said: list[str] = []
+    proxied = replace(account.aws, url=account.proxy.url)
+    monitors = InstanceMonitors(proxied.client("ecs"), said.append)
+    account.proxy.refused = {"ListServices"}
+    assert not monitors.reports_task(on_ec2)
+    assert "the cluster jobs has an instance monitor" in said[0]
+    assert "ecs:ListServices, ecs:DescribeServices and ecs:DescribeTaskDefinition" in said[0]
+    account.proxy.refused = set()
+    assert monitors.reports_task(on_ec2)
+    account.ecs.delete_service(cluster="jobs", service="instance-monitor", force=True)
+    assert monitors.reports_task(on_ec2), "a cluster is read once"
+    definition = "task-profiler-instance-monitor"
+    account.ecs.create_service(cluster="jobs", serviceName="replica", taskDefinition=definition, desiredCount=1)
+    assert not InstanceMonitors(account.ecs, pytest.fail).reports_task(on_ec2)
