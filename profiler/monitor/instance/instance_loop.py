@@ -174,7 +174,7 @@ class InstanceLoop:
                 is_answering = task.source.ask_agent()
             if task.source.is_ending:
                 task.source.settle()
-            if task.source.has_news and task.source.is_without_batch:
+            if task.source.is_gone or (task.source.has_news and task.source.is_without_batch):
                 self._drop(arn)
 
     def _on_event(self, event: ContainerEvent) -> None:
@@ -253,6 +253,7 @@ class InstanceLoop:
                 log_options=log_options(inspected),
             )
             self._drop(arn)
+            self._done.add(arn)
             return False
         if finished_ns is not None and finished_ns < self._started_ns:
             if finished_ns < self._started_ns - _MAX_AGE_NS:
@@ -287,7 +288,8 @@ class InstanceLoop:
     def _drop(self, arn: str) -> None:
         """Follow a task no longer: it is reported, or needs no report."""
         task = self._tasks.pop(arn, None)
-        self._done.add(arn)
+        if arn in self._arns.values():
+            self._done.add(arn)
         if task is None:
             return
         task.source.close()

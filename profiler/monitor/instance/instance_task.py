@@ -165,6 +165,12 @@ class InstanceTask:
         return any(one.is_ending for one in self._containers.values())
 
     @property
+    def is_gone(self) -> bool:
+        """Whether Docker has removed all containers, after their ends were reported: others will not start."""
+        containers = self._containers.values()
+        return not self.has_news and bool(containers) and all(one.is_removed and one.is_settled for one in containers)
+
+    @property
     def is_without_batch(self) -> bool:
         """Whether no report is due: of a service, of a task that never started, or whose own monitor has started."""
         if self._is_abandoned or (self._answer is not None and self._answer.service is not None):

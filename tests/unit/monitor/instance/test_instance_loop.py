@@ -128,6 +128,15 @@ def test_a_group_that_is_not_found_is_looked_for_again(found_at: float, tmp_path
     assert world.log.events("warning") == ["/task/stats cannot be read and is tried again"]
 
 
+def test_a_container_that_never_follows_is_not_awaited_when_docker_has_removed_the_others(tmp_path: Path) -> None:
+    world = Instance(BATCH, Box(name="second", runs=((99.0, None),)), folder=tmp_path)
+    world.events.gap = (18.0, 20.0)
+    containers = world.docker.containers
+    with patch.object(world.docker, "containers", lambda: () if world.now > 14 else containers()):
+        assert world.run().records().keys() == {"0123-batch"}
+    assert not world.loop._tasks
+
+
 def test_a_task_that_never_started_has_no_report(tmp_path: Path) -> None:
     world = Instance(Box(runs=((2.0, None),)), folder=tmp_path)
     inspect, containers = world.docker.inspect, world.docker.containers
