@@ -221,7 +221,7 @@ class FakeCalls:
 
 
 def sample(
-    read_ns: int, cpu_seconds: float | None = None, memory_bytes: int | None = None, **more: int
+    read_ns: int, cpu_seconds: float | None = None, memory_bytes: int | None = None, **more: Any
 ) -> ContainerSample:
     """A sample with only what a test is about."""
     cpu_ns = None if cpu_seconds is None else seconds(cpu_seconds)

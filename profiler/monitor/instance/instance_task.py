@@ -56,6 +56,7 @@ class _Followed(Struct, eq=False):
 
     inspected: EcsContainer
     group: OpenGroup | None = None
+    no_group: Unavailable | None = None
     last: ContainerSample | None = None
     cpu_ns: int | None = None
     base_cpu_ns: int = 0
@@ -92,12 +93,12 @@ class _Followed(Struct, eq=False):
         """Open the group of the attempt that runs."""
         self.close()
         found = groups.open_container(self.inspected.docker_id, self.inspected.cgroup_parent)
-        self.group = None if isinstance(found, Unavailable) else found
+        self.group, self.no_group = (None, found) if isinstance(found, Unavailable) else (found, None)
 
     def read(self, read_ns: int) -> ContainerSample | Unavailable | None:
         """The sample of a running container, with the CPU time of its earlier attempts; None if it has just ended."""
         if self.group is None:
-            return None
+            return self.no_group
         sample = self.group.sample(read_ns)
         if isinstance(sample, Unavailable):
             return None if sample.is_gone else sample
@@ -109,7 +110,7 @@ class _Followed(Struct, eq=False):
     def close(self) -> None:
         if self.group is not None:
             self.group.close()
-            self.group = None
+        self.group = self.no_group = None
 
 
 def log_options(inspected: EcsContainer) -> Mapping[str, str]:
@@ -350,6 +351,8 @@ class InstanceTask:
         """The samples of what runs, and the totals of what has ended."""
         reading: dict[str, ContainerSample | Unavailable] = {}
         for docker_id, one in self._containers.items():
+            if one.no_group is not None:
+                one.open(self._groups)
             sample = self._final_sample(one) if one.is_settled else one.read(self._clock.wall_ns())
             if sample is not None:
                 reading[docker_id] = sample

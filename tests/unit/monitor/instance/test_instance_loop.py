@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.monitor.instance.instance_task import InstanceTask
-from tests.instance_world import Box, Instance
+from tests.instance_world import GONE, Box, Instance
 
 BATCH = Box(runs=((2.0, 12.4),))
 
@@ -111,6 +111,21 @@ def test_a_container_that_ended_before_has_its_own_exact_cpu_time(tmp_path: Path
     records = Instance(first, second, folder=tmp_path).run().records()
     found = {record["container"]["name"]: record["metrics"]["cpuSeconds"] for record in records.values()}
     assert found == {"first": 5.8, "second": 4.2}
+
+
+@pytest.mark.parametrize("found_at", [5, 99])
+def test_a_group_that_is_not_found_is_looked_for_again(found_at: float, tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+    find = world.groups.open_container
+
+    def late(*path: str) -> Any:
+        return find(*path) if world.now > found_at else GONE
+
+    with patch.object(world.groups, "open_container", late):
+        record = world.run().record()
+    assert record["metrics"]["cpuSeconds"] == 5.2
+    assert (record["sampling"]["failures"], record["sampling"]["samples"]) == ((3, 8) if found_at == 5 else (10, 1))
+    assert world.log.events("warning") == ["/task/stats cannot be read and is tried again"]
 
 
 def test_a_task_that_never_started_has_no_report(tmp_path: Path) -> None:
