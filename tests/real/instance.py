@@ -181,7 +181,6 @@ class _Instance:
         container["logConfiguration"]["options"] = {
             "awslogs-group": LOG_GROUP,
             "awslogs-region": REGION,
-            "awslogs-stream-prefix": "instance",
             "awslogs-endpoint": self._lab.aws.url,
         }
         task = self._lab.plane.start(definition)
@@ -232,6 +231,7 @@ class _Instance:
 
     def _written(self, monitors: list[StartedTask], runs: Iterable[Seen]) -> str:
         states = [path.read_text() for path in self._state.rglob("*") if path.is_file()]
-        logs = [printed_by(self._lab, task, f"instance/task-monitor/{task.id}") for task in monitors]
+        streams = [str(container_of(self._lab, task, "task-monitor")) for task in monitors]
+        logs = [printed_by(self._lab, task, stream) for task, stream in zip(monitors, streams, strict=True)]
         bodies = [body.decode() for _, body in self._gate.bodies]
         return "\n".join((*states, *logs, *bodies, *(json.dumps(run.reports) for run in runs)))

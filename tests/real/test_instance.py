@@ -35,9 +35,10 @@ def test_each_task_has_one_report_in_the_stream_of_its_batch(run: Seen) -> None:
 
 @_REPORTED
 def test_the_numbers_are_those_of_the_batch_and_of_the_kernel(run: Seen) -> None:
+    if run.job.family == "own-monitor":
+        return  # it may have started after the batch's work, and the kernel's numbers are of both containers
     metrics = run.record["metrics"]
-    if run.job.family != "own-monitor":  # whose group has the monitor's CPU time, too
-        assert metrics["cpuSeconds"] == pytest.approx(run.kernel.cpu_seconds, rel=0.005, abs=0.002)
+    assert metrics["cpuSeconds"] == pytest.approx(run.kernel.cpu_seconds, rel=0.005, abs=0.002)
     if run.figures is not None:
         held_mib, cpu_seconds = run.figures
         assert cpu_seconds <= metrics["cpuSeconds"] + 0.03 <= 1.01 * cpu_seconds + _START_SECONDS
@@ -48,7 +49,8 @@ def test_the_numbers_are_those_of_the_batch_and_of_the_kernel(run: Seen) -> None
 
 @_REPORTED
 def test_no_task_used_more_than_the_machine_has(run: Seen) -> None:
-    assert run.record["metrics"].get("cpuPercent", 0) <= 100 * run.record["processor"]["cpus"]
+    record = run.record
+    assert record["metrics"].get("vcpuUsed", {"max": 0})["max"] <= record["visible"]["cpus"]
 
 
 @pytest.mark.parametrize("family", ["spike", "two-monitors"])
@@ -72,8 +74,10 @@ def test_the_report_of_a_restarted_container_covers_all_attempts(day: Day) -> No
 
 
 def test_a_monitor_that_came_later_says_that_the_series_has_a_hole(day: Day) -> None:
-    assert day.runs["two-monitors"].record["sampling"]["warnings"]
-    assert "series" in day.runs["two-monitors"].record
+    record = day.runs["two-monitors"].record
+    assert "started after the batch" in record["monitor"]["warnings"][0]
+    assert record["series"]["vcpuUsed"][0] is None
+    assert record["series"]["vcpuUsed"][-1] is not None
 
 
 def test_the_tasks_of_services_have_no_report(day: Day) -> None:

@@ -33,8 +33,8 @@ from profiler.readers.ecs.task_metadata import (
 
 # The signals by which ECS stops a container: its stop signal, which is usually the first one, and SIGKILL.
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL})
-# A restart policy starts a container again 0.2 to 0.4 s after its end.
-_MAX_SETTLE_NS = 2 * NS_PER_SECOND
+# A restart policy starts a container again 0.2 to 0.4 s after its end, on a busy machine later.
+_MAX_SETTLE_NS, _MAX_RESTART_NS = 2 * NS_PER_SECOND, 10 * NS_PER_SECOND
 # Docker may be restarting; from then on its event is enough.
 _MAX_INSPECT_NS = 10 * NS_PER_SECOND
 # Whether the task's own monitor starts is known when the task has stopped.
@@ -202,7 +202,8 @@ class InstanceTask:
                 one.base_cpu_ns, one.died_ns, one.died = one.cpu_ns or 0, None, None
             if one.group is None or before.pid != inspected.pid:
                 one.open(self._groups)
-        elif inspected.exit_code is not None and one.died_ns is None:
+        elif inspected.exit_code is not None and (one.died_ns is None or inspected.started_ns != before.started_ns):
+            one.died = None  # of an earlier attempt, if this one was over before it was inspected
             self._on_end(one)
 
     def is_running(self, docker_id: str) -> bool:
@@ -305,7 +306,8 @@ class InstanceTask:
         answer = self._answer or TaskMetadata()
         container, monitor = answer.container(one.name), monitor_of(answer)
         is_final = container is not None and (not container.has_restart_policy or answer.is_stop_requested)
-        if not is_final and waited_ns < _MAX_SETTLE_NS:
+        has_policy = container is not None and container.has_restart_policy
+        if not is_final and waited_ns < (_MAX_RESTART_NS if has_policy else _MAX_SETTLE_NS):
             self.ask_agent()
             return False
         if monitor is None or monitor.name == one.name or answer.known_status == STOPPED:
