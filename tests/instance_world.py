@@ -13,7 +13,7 @@ from profiler.core.clock import Ticker
 from profiler.core.ecs_terms import AwslogsTarget
 from profiler.core.threads import ThreadFailure
 from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop, WatchedTasks
-from profiler.monitor.instance.instance_task import InstanceTask
+from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.report_delivery import Delivery
@@ -53,6 +53,7 @@ class Box:
     cache_mib: Callable[[float], float] = lambda _at: 0
     peak_mib: float = 0
     killed_at: float | None = None
+    signal: int = 15
     is_out_of_memory: bool = False
     gpus: tuple[str, ...] = ()
     has_group: bool = True
@@ -218,7 +219,7 @@ class Events(DockerEvents):
                 end = box.runs[-1][1] or 0
                 found.append((end + 0.04, self._event("oom", box, end)))
             if box.killed_at is not None:
-                found.append((box.killed_at, self._event("kill", box, box.killed_at, signal=15)))
+                found.append((box.killed_at, self._event("kill", box, box.killed_at, signal=box.signal)))
         return sorted(found, key=lambda one: one[0])
 
     def _event(self, action: str, box: Box, at: float, **more: int) -> ContainerEvent:
@@ -271,6 +272,7 @@ class Instance:
         self.families: tuple[str, ...] = ("*",)
         self.own_address = "http://agent/own"
         self.made: list[InstanceTask] = []
+        self.read_network: ReadNetwork = lambda _pid: None
         self.on_wait: Callable[[], object] = lambda: None
 
     @property
@@ -344,6 +346,7 @@ class Instance:
             events=self.events,
             groups=self.groups,
             open_agent=lambda address: Agent(self, address.rpartition("/")[2]),
+            read_network=self.read_network,
         )
         watched = WatchedTasks(families=self.families, own_address=self.own_address)
         self.loop = InstanceLoop(access, watched, shared, reported=self.reported, make_task=make_task, wait=self.wait)

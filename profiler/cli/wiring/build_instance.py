@@ -82,6 +82,9 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
         open_agent=lambda address: TaskMetadataSource(
             HttpEndpoint(address, settings.interval_seconds, clock, stop), settings.endpoint_version
         ),
+        read_network=lambda pid: (
+            None if settings.processes == "off" else proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"")
+        ),
     )
     watched = WatchedTasks(families=settings.families, own_address=settings.endpoint_address)
     for problem in problems:

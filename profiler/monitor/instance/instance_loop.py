@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.instance.instance_task import InstanceTask, log_options
+from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork, log_options
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
@@ -41,12 +41,16 @@ def _retry_ns(failure: Unavailable) -> int:
 
 
 class InstanceAccess(Struct, frozen=True, kw_only=True):
-    """What the loop reads of the instance. ``open_agent`` takes the agent's metadata address of a container."""
+    """What the loop reads of the instance.
+
+    ``open_agent`` takes the agent's metadata address of a container, ``read_network`` the id of a process.
+    """
 
     docker: DockerApi
     events: DockerEvents
     groups: InstanceCgroups
     open_agent: Callable[[str], TaskMetadataSource]
+    read_network: ReadNetwork = lambda _pid: None
 
 
 class WatchedTasks(Struct, frozen=True, kw_only=True):
@@ -269,6 +273,7 @@ class InstanceLoop:
             self._clock,
             lambda: self._own,
             self._access.open_agent,
+            read_network=self._access.read_network,
             is_resumed=started_ns is not None and started_ns < self._started_ns - _NEW_NS,
         )
         return _Task(source, self._make_task(source), len(source.warnings))

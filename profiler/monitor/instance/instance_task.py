@@ -31,7 +31,7 @@ from profiler.readers.ecs.task_metadata import (
     monitor_of,
 )
 
-# The signals by which ECS stops a container: its stop signal, which is usually the first one, and SIGKILL.
+# A container's stop signal is usually one of them; of others the agent says whether they are a stop.
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL})
 # A restart policy starts a container again 0.2 to 0.4 s after its end, on a busy machine later.
 _MAX_SETTLE_NS, _MAX_RESTART_NS = 2 * NS_PER_SECOND, 10 * NS_PER_SECOND
@@ -45,6 +45,10 @@ _UNANSWERED = (
     "reaches 169.254.170.2."
 )
 _RESUMED = "The monitor of the instance started after the batch: of the time before, only totals and peaks are known."
+
+
+# The bytes that a process's network namespace has received and sent; None if they are not visible.
+ReadNetwork = Callable[[int], tuple[int, int] | None]
 
 
 class _Followed(Struct, eq=False):
@@ -95,7 +99,7 @@ class _Followed(Struct, eq=False):
         found = groups.open_container(self.inspected.docker_id, self.inspected.cgroup_parent)
         self.group, self.no_group = (None, found) if isinstance(found, Unavailable) else (found, None)
 
-    def read(self, read_ns: int) -> ContainerSample | Unavailable | None:
+    def read(self, read_ns: int, read_network: ReadNetwork = lambda _pid: None) -> ContainerSample | Unavailable | None:
         """The sample of a running container, with the CPU time of its earlier attempts; None if it has just ended."""
         if self.group is None:
             return self.no_group
@@ -104,6 +108,9 @@ class _Followed(Struct, eq=False):
             return None if sample.is_gone else sample
         if self.base_cpu_ns and sample.cpu_ns is not None:
             sample = replace(sample, cpu_ns=sample.cpu_ns + self.base_cpu_ns)
+        network = None if self.inspected.network_mode == "host" else read_network(self.inspected.pid or 0)
+        if network is not None:
+            sample = replace(sample, network_rx_bytes=network[0], network_tx_bytes=network[1])
         self.last, self.cpu_ns = sample, sample.cpu_ns
         return sample
 
@@ -137,9 +144,10 @@ class InstanceTask:
         own: Callable[[], ContainerMetadata],
         open_agent: Callable[[str], TaskMetadataSource],
         *,
+        read_network: ReadNetwork,
         is_resumed: bool,
     ) -> None:
-        self._labels = labels
+        self._labels, self._read_network = labels, read_network
         self._groups, self._clock, self._own, self._open_agent = groups, clock, own, open_agent
         self._containers: dict[str, _Followed] = {}
         self._lost: set[str] = set()
@@ -230,7 +238,7 @@ class InstanceTask:
         one = self._containers.get(event.docker_id)
         if one is None:
             return
-        if event.action == "kill" and event.signal in _STOP_SIGNALS:
+        if event.action == "kill" and (event.signal in _STOP_SIGNALS or self._is_stop_requested_now()):
             one.stop_signalled_ns = one.stop_signalled_ns or event.time_ns
         elif event.action == "oom":
             one.was_out_of_memory = True
@@ -238,6 +246,10 @@ class InstanceTask:
             one.died = event
             self._on_end(one)
         self.has_news = True
+
+    def _is_stop_requested_now(self) -> bool:
+        self.ask_agent()
+        return self._answer is not None and self._answer.is_stop_requested
 
     def _on_end(self, one: _Followed) -> None:
         """Keep the task's totals: another attempt, or another container, would add to them."""
@@ -361,7 +373,7 @@ class InstanceTask:
         for docker_id, one in self._containers.items():
             if one.no_group is not None:
                 one.open(self._groups)
-            sample = self._final_sample(one) if one.is_settled else one.read(self._clock.wall_ns())
+            sample = self._final_sample(one) if one.is_settled else one.read(self._clock.wall_ns(), self._read_network)
             if sample is not None:
                 reading[docker_id] = sample
         return reading

@@ -74,6 +74,18 @@ def test_an_end_has_exact_numbers(box: Box, expected: dict[str, Any], tmp_path: 
 
 
 @pytest.mark.parametrize("delay", [0.25, 0.5, 0.99])
+@pytest.mark.parametrize(("desired", "status"), [("STOPPED", "stopped"), ("RUNNING", "success")])
+def test_another_signal_is_a_stop_if_the_agent_says_so(desired: str, status: str, tmp_path: Path) -> None:
+    world = Instance(changed(killed_at=12.0, signal=28), folder=tmp_path)
+    answer = world.answer
+
+    def at_stop(task_id: str) -> Any:
+        return replace(answer(task_id), desired_status=desired if world.now > 11 else "RUNNING")
+
+    with patch.object(world, "answer", at_stop):
+        assert world.run().record()["status"] == status
+
+
 def test_the_report_comes_within_a_second_of_the_end(delay: float, tmp_path: Path) -> None:
     world = Instance(Box(runs=((2.0, 12 + delay),)), folder=tmp_path)
     put_at = []
@@ -106,6 +118,14 @@ def test_of_several_containers_the_batch_has_the_cpu_time_less_that_of_the_other
 
 def sidecar(*, starts: float) -> Box:
     return Box(name="task-monitor", image="task-profiler:1", runs=((starts, 13.0),))
+
+
+def test_network_traffic_is_that_of_the_containers_process(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+    world.read_network = lambda pid: (1000 * round(world.now), pid)
+    metrics = world.run().record()["metrics"]
+    assert (metrics["networkRxBytes"], metrics["networkTxBytes"]) == (12_000, 100)
+    assert Instance(BATCH, folder=tmp_path / "2").run().record()["metrics"].get("networkRxBytes") is None
 
 
 def test_a_container_that_ended_before_has_its_own_exact_cpu_time(tmp_path: Path) -> None:
