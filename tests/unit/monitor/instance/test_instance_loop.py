@@ -73,7 +73,6 @@ def test_an_end_has_exact_numbers(box: Box, expected: dict[str, Any], tmp_path: 
     assert (record["family"], record["launchType"], record["sampling"]["sources"]) == ("etl", "EC2", ["docker"])
 
 
-@pytest.mark.parametrize("delay", [0.25, 0.5, 0.99])
 @pytest.mark.parametrize(("desired", "status"), [("STOPPED", "stopped"), ("RUNNING", "success")])
 def test_another_signal_is_a_stop_if_the_agent_says_so(desired: str, status: str, tmp_path: Path) -> None:
     world = Instance(changed(killed_at=12.0, signal=28), folder=tmp_path)
@@ -86,6 +85,7 @@ def test_another_signal_is_a_stop_if_the_agent_says_so(desired: str, status: str
         assert world.run().record()["status"] == status
 
 
+@pytest.mark.parametrize("delay", [0.25, 0.5, 0.99])
 def test_the_report_comes_within_a_second_of_the_end(delay: float, tmp_path: Path) -> None:
     world = Instance(Box(runs=((2.0, 12 + delay),)), folder=tmp_path)
     put_at = []
