@@ -30,7 +30,7 @@ given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow fuzz e2e e2e-arm64 e2e-cgroup2 search real browser iac orchestrators gpu endurance downloads lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp grafana bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
+.PHONY: help demo test slow fuzz e2e e2e-arm64 e2e-cgroup2 search real browser iac orchestrators gpu endurance downloads lint types check javascript format schema kibana commands lambda-zip bench bench-instance bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp grafana bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -160,6 +160,9 @@ bench: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Measure ever
 
 bench-monitor: $(VENV)/.dev ## Measure the monitor alone (about four minutes)
 	$(BIN)/python -m benchmarks.monitor
+
+bench-instance: $(VENV)/.dev ## Measure one monitor for an instance: make bench-instance SOCKET=/var/run/docker.sock IMAGE=one-with-python (needs root)
+	$(BIN)/python -m benchmarks.instance $(SOCKET) $(IMAGE)
 
 bench-local: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Compare `run` with its rivals from PyPI, and measure short runs (about ten minutes)
 	$(BIN)/python -m benchmarks.local $(VENV)-installed/bin $(VENV)-rivals/bin

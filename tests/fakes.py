@@ -100,6 +100,8 @@ class FakeTaskSource(TaskSource):
     stats_at: Callable[[float], StatsReading | Unavailable]
     own: ContainerMetadata | Unavailable
     name: str = "task-metadata-v4"
+    has_news: bool = False
+    is_resumed: bool = False
     task_reads: int = 0
     stats_reads: int = 0
 
@@ -219,7 +221,7 @@ class FakeCalls:
 
 
 def sample(
-    read_ns: int, cpu_seconds: float | None = None, memory_bytes: int | None = None, **more: int
+    read_ns: int, cpu_seconds: float | None = None, memory_bytes: int | None = None, **more: Any
 ) -> ContainerSample:
     """A sample with only what a test is about."""
     cpu_ns = None if cpu_seconds is None else seconds(cpu_seconds)

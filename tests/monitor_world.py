@@ -79,7 +79,7 @@ class FakeDevices:
     def part(self, record: Record, batch: str) -> RecordPart:
         return RecordPart()
 
-    def take_readings(self, into: DeviceReadings) -> None:
+    def take_readings(self, _batch: str, into: DeviceReadings) -> None:
         self.reads += 1
         for percent, gibibytes in ((20, 1), (self._clock.now_ns / seconds(1), 3)):
             into.gpu_percent.add(percent)

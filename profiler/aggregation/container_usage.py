@@ -52,6 +52,7 @@ class ContainerUsage:
 
     ``run`` is the usage since the start, ``last_vcpu`` the vCPU of the last known step, ``last_sample`` the last sample
     without impossible values, ``received_ns`` its monotonic time. ``steps_ms`` are the times between samples.
+    ``kernel_peak_bytes`` is the peak by the kernel's mark after the end, without page cache; None without such a mark.
 
     The time series has at most ``2 * series_points`` steps (0: there is none). ``finest_ns`` is the least time between
     two samples, if the first ones follow each other faster than the others.
@@ -93,6 +94,8 @@ class ContainerUsage:
         self.memory_cache_bytes = MeanAndMaximum()
         self.memory_max_at_ns: int | None = None
         self.memory_usage_peak_bytes: int | None = None
+        self._mark_used_bytes: int | None = None
+        self.kernel_peak_bytes: int | None = None
         self.memory_limit_bytes: int | None = None
         self.memory_limit_hits: int | None = None
         self.max_pids: int | None = None
@@ -228,7 +231,13 @@ class ContainerUsage:
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
-        self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, sample.memory_usage_peak_bytes)
+        mark_bytes, cache_bytes = sample.memory_usage_peak_bytes, sample.memory_cache_bytes
+        if mark_bytes is not None and cache_bytes is not None and mark_bytes > (self.memory_usage_peak_bytes or 0):
+            # The mark has risen since the last sample, by no more page cache than there is now.
+            self._mark_used_bytes = max_known(self._mark_used_bytes, mark_bytes - cache_bytes)
+        if sample.is_mark_complete:
+            self.kernel_peak_bytes = max_known(self._mark_used_bytes, self.memory_max_bytes)
+        self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, mark_bytes)
         self.memory_limit_hits = max_known(self.memory_limit_hits, sample.memory_limit_hits)
         if sample.memory_limit_bytes is not None:
             self.memory_limit_bytes = sample.memory_limit_bytes

@@ -147,6 +147,26 @@ class MeanAndMaximum:
         return AverageAndMaximum(avg=round(self.total / self.weight / per, 3), max=round(self.maximum / per, 3))
 
 
+class RecentByBatch:
+    """The values since the last call of :meth:`take` for a batch; for a new batch, since the last call for any."""
+
+    def __init__(self) -> None:
+        self._unclaimed = MeanAndMaximum()
+        self._by_batch: dict[str, MeanAndMaximum] = {}
+
+    def add(self, value: float) -> None:
+        for recent in (self._unclaimed, *self._by_batch.values()):
+            recent.add(value)
+
+    def take(self, batch: str) -> MeanAndMaximum:
+        taken = self._by_batch.get(batch, self._unclaimed)
+        self._unclaimed, self._by_batch[batch] = MeanAndMaximum(), MeanAndMaximum()
+        return taken
+
+    def forget(self, batch: str) -> None:
+        self._by_batch.pop(batch, None)
+
+
 class MonotonicCounter:
     """The total of a counter that only grows; a value below the last one means that it was reset to 0 in between."""
 

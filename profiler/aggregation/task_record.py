@@ -12,7 +12,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.optional_math import min_known
+from profiler.core.optional_math import max_known, min_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
@@ -303,12 +303,15 @@ def build_batch_record(
         task_size=task_size_of(task),
         visible=visible_of(host),
     )
+    if usage is not None and usage.kernel_peak_bytes is not None:
+        record = replace(record, metrics=with_peak(record.metrics, usage.kernel_peak_bytes, "kernel", sizes))
     memory = out_of_memory(
         end,
-        memory_max_bytes=usage.memory_max_bytes if usage else None,
+        memory_max_bytes=max_known(usage.memory_max_bytes, usage.kernel_peak_bytes) if usage else None,
         memory_size_bytes=sizes.memory_bytes,
         peak_source=known_peak_source(record.metrics),
         limit_hits=usage.memory_limit_hits if usage else None,
+        memory_kills=1 if container.was_out_of_memory else None,
         may_have_missed_a_kill=may_have_missed_a_kill(record),
     )
     return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)

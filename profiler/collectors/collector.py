@@ -1,7 +1,7 @@
 """The interfaces of collectors. Each reads in a thread: a driver that hangs costs only its own numbers."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from profiler.aggregation.task_record import RecordPart, ResourceLimits, with_parts
 from profiler.aggregation.time_series import DeviceReadings
@@ -55,15 +55,21 @@ class SampleFollower(Protocol):
 class DeviceCollector(Protocol):
     """Reads devices. ``name`` is the source's name in ``sampling.sources``.
 
-    ``take_readings`` adds the readings of all the batches' devices since the last call. ``idle_ns`` is for how long all
-    GPUs were idle between two moments (monotonic) of the last minutes. ``latest`` is None before the first reading.
+    ``take_readings`` adds the readings of the batch's devices since its last call. ``idle_ns`` is for how long all of
+    its GPUs were idle between two moments (monotonic) of the last minutes. ``latest`` is None before the first reading.
     """
 
     name: str
 
-    def take_readings(self, into: DeviceReadings) -> None: ...
-    def idle_ns(self, start_ns: int, end_ns: int) -> int: ...
+    def take_readings(self, batch: str, into: DeviceReadings) -> None: ...
+    def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int: ...
     def latest(self) -> "LiveGpus | LiveNeuron | None": ...
+
+
+class ForgettingCollector(Protocol):
+    """Keeps something of each batch, and drops it after the batch's report."""
+
+    def forget(self, batch: str) -> None: ...
 
 
 class RequiredCollector(Protocol):
@@ -102,6 +108,7 @@ class Collectors:
         self.batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
         self.sample_followers: tuple[SampleFollower, ...] = self._with("on_sample")
         self.devices: tuple[DeviceCollector, ...] = self._with("take_readings")
+        self._forgetting: tuple[ForgettingCollector, ...] = self._with("forget")
         self._required: tuple[RequiredCollector, ...] = self._with("child_pid")
         self._waits: tuple[WaitCollector, ...] = self._with("longest_wait")
         self._lines: tuple[LineCollector, ...] = self._with("stacks_line")
@@ -114,16 +121,21 @@ class Collectors:
         """All of them."""
         return iter(self._all)
 
-    def take_readings(self) -> DeviceReadings:
-        """Return the readings of all devices since the last call."""
+    def take_readings(self, batch: str = COMMAND) -> DeviceReadings:
+        """Return the readings of a batch's devices since the last call."""
         readings = DeviceReadings()
         for collector in self.devices:
-            collector.take_readings(readings)
+            collector.take_readings(batch, readings)
         return readings
 
-    def idle_gpu_ns(self, start_ns: int, end_ns: int) -> int:
-        """Return for how long all GPUs were idle between two moments (monotonic) of the last minutes."""
-        return max((collector.idle_ns(start_ns, end_ns) for collector in self.devices), default=0)
+    def idle_gpu_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
+        """Return for how long all GPUs of a batch were idle between two moments (monotonic) of the last minutes."""
+        return max((collector.idle_ns(batch, start_ns, end_ns) for collector in self.devices), default=0)
+
+    def forget(self, batch: str) -> None:
+        """Drop what is kept of a batch, after its report."""
+        for collector in self._forgetting:
+            collector.forget(batch)
 
     def startup_errors(self) -> tuple[str, ...]:
         """Return why required collectors have no readings."""
@@ -165,15 +177,33 @@ def failure_warnings(failure: ThreadFailure | None, values: str) -> tuple[str, .
     return () if failure is None else (failure.sentence(values),)
 
 
+TagRequest: TypeAlias = BackgroundCall[Mapping[str, str] | Unavailable]
+
+
 class TaskTags:
-    """Adds the task's tags, or why they are missing. Nothing waits for the request, which may take seconds."""
+    """Adds the task's tags, or why they are missing. Nothing waits for the request, which may take seconds.
 
-    def __init__(self, request: BackgroundCall[Mapping[str, str] | Unavailable]) -> None:
-        self._request = request
+    ``request_for`` starts the request for the task of a batch, or returns the one that was started before.
+    """
 
-    def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  of no batch
+    def __init__(self, request_for: Callable[[str], TagRequest]) -> None:
+        self._request_for = request_for
+        self._requests: dict[str, TagRequest] = {}
+
+    def on_batch_started(self, container: "ContainerMetadata") -> None:
+        self._request(container.followed_id)
+
+    def _request(self, batch: str) -> TagRequest:
+        if batch not in self._requests:
+            self._requests[batch] = self._request_for(batch)
+        return self._requests[batch]
+
+    def forget(self, batch: str) -> None:
+        self._requests.pop(batch, None)
+
+    def part(self, record: Record, batch: str) -> RecordPart:
         """Return the tags, or a warning. A checkpoint without an answer yet has neither."""
-        answer = self._request.result_so_far()
+        answer = self._request(batch).result_so_far()
         if isinstance(answer, Mapping):
             return RecordPart(values={"tags": answer or None})
         if answer is None and record.status == "running":

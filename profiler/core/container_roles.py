@@ -92,7 +92,7 @@ def container_roles(containers: Sequence[TaskContainer], *, requested: str | Non
     by_image = (container.name for container in containers if container.may_be_monitor and container.name not in chosen)
     return ContainerRoles(
         monitor=next(by_name, None) or next(by_command, None) or next(by_image, None),
-        injected=_names([container for container in containers if _is_injected(container)]),
+        injected=_names([container for container in containers if is_injected(container)]),
         candidates=candidates,
     )
 
@@ -109,14 +109,15 @@ def _candidates(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
     others = [
         container
         for container in containers
-        if container.essential is not False and not (container.firelens or _is_injected(container))
+        if container.essential is not False and not (container.firelens or is_injected(container))
         if container.name != MONITOR_NAME and not container.starts_monitor
     ]
     others = [container for container in others if not _may_be_log_router(container)] or others
     return _names([container for container in others if not container.may_be_monitor] or others)
 
 
-def _is_injected(container: TaskContainer) -> bool:
+def is_injected(container: TaskContainer) -> bool:
+    """Whether ECS or another AWS service has added the container."""
     return container.injected or _matches(container.name, _INJECTED_NAMES)
 
 

@@ -14,7 +14,7 @@ from types import FrameType
 
 TYPE_CHECKING = False  # type checkers take this name for true; importing typing would cost time
 if TYPE_CHECKING:
-    from socket import socket
+    from _typeshed import HasFileno
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MAX_WAIT_SECONDS = 24 * 3600  # poll(2) takes at most 2^31 milliseconds; a wait may end early
@@ -51,7 +51,7 @@ class SignalHandler:
             self._poll.poll(_milliseconds(seconds))
         return self.requested_ns is not None
 
-    def wait_readable(self, source: "socket", seconds: float) -> bool:
+    def wait_readable(self, source: "HasFileno", seconds: float) -> bool:
         """Wait until the timeout, a stop request or data; returns True if ``source`` is readable.
 
         A stop request ends one wait: the present one, or the next one if it came in between. The caller can then

@@ -101,6 +101,9 @@ class WakeEvent:
         self._poll = select.poll()  # select(2) fails for descriptors above 1023
         self._poll.register(self.descriptor, select.POLLIN)
 
+    def fileno(self) -> int:
+        return self.descriptor
+
     def close(self) -> None:
         """Close the descriptor. No thread may wait for it any more."""
         os.close(self.descriptor)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.aggregation.process_totals import lacks_memory
 from profiler.aggregation.task_record import ResourceLimits, build_sampling, with_while_idle
 from profiler.aggregation.time_series import RunSeries
-from profiler.collectors.collector import Collectors, with_collected
+from profiler.collectors.collector import COMMAND, Collectors, with_collected
 from profiler.core.text import first_names, without_surrogates
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
@@ -273,7 +273,7 @@ class _Session:
             return SeriesByCommand(started_ns, interval_ns, plan.series_points, finest_ns=FINEST_NS)
 
         def idle_ns(start_ns: int, end_ns: int) -> int:
-            return plan.collectors.idle_gpu_ns(start_ns - offset_ns, end_ns - offset_ns)
+            return plan.collectors.idle_gpu_ns(COMMAND, start_ns - offset_ns, end_ns - offset_ns)
 
         return _Details(
             processes=ProcessTotals(make_series=new_series if plan.series_points else None),

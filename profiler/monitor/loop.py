@@ -48,7 +48,7 @@ class MonitoredTask:
     ) -> None:
         self._settings, self._sampler, self._shared = settings, sampler, shared
         self._clock, self._stop, self._log = shared.clock, shared.stop, shared.log
-        self._reporter = Reporter(settings, sampler, shared, list(warnings))
+        self._reporter = Reporter(settings, sampler, shared, list(warnings), shared.ticker.missed)
         self._batches: list[FollowedContainer] = []
         self._awaited: tuple[FollowedContainer, ...] = ()  # without a report, as of the last read of the task
         self._selection = BatchSelection(names=())
@@ -140,7 +140,7 @@ class MonitoredTask:
             return None
         if container is not None and not container.is_stopped:
             batch.reads_without_end = 0
-            is_stop_requested = task.is_stop_requested or self._stop.requested_ns is not None
+            is_stop_requested = task.is_stop_requested or self._task_stop_ns is not None
             if is_stop_requested and batch.stop_seen_ns is None:
                 batch.stop_seen_ns = self._clock.wall_ns()
             return None
@@ -149,16 +149,21 @@ class MonitoredTask:
         batch.reads_without_end += 1
         return None if batch.reads_without_end < _READS_BEFORE_LOST else self._listed_end(batch, container, task)
 
+    @property
+    def _task_stop_ns(self) -> int | None:
+        """When ECS stopped the task (monotonic), by the stop of this process in it; None without a stop."""
+        return self._stop.requested_ns if self._shared.is_in_task else None
+
     def _listed_end(self, batch: FollowedContainer, container: ContainerMetadata | None, task: TaskMetadata) -> RunEnd:
         """The end of a stopped container; of one that is not listed, only the last reading is known."""
         if container is None:
             usage = batch.usage
             return RunEnd(status="unknown", finished_ns=None if usage is None else usage.last_read_ns)
         signalled_ns = None
-        if self._stop.requested_ns is not None:
-            signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._stop.requested_ns)
+        if self._task_stop_ns is not None:
+            signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._task_stop_ns)
         stop = StopEvidence(
-            seen_ns=batch.stop_seen_ns,
+            seen_ns=container.stop_signalled_ns or batch.stop_seen_ns,
             signalled_ns=signalled_ns,
             execution_stopped_ns=task.execution_stopped_ns,
             others_finished_ns=[
@@ -235,6 +240,10 @@ class MonitoredTask:
                 self._shared.attempt(partial(self._report, batch, task, outcome, is_bare=True))
 
     def _report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd, *, is_bare: bool = False) -> None:
+        reported, batch_id = self._shared.reported, batch.container.followed_id
+        if reported.has(batch_id):
+            batch.is_reported = True
+            return
         if is_bare:
             line, stacks = self._reporter.bare_report(batch, task, outcome), None
         else:
@@ -245,7 +254,14 @@ class MonitoredTask:
         budget_seconds = self._shared.stop_seconds  # a part of it may be spent already
         reserve_seconds = min(_PRINT_RESERVE_SECONDS, budget_seconds / 4)
         left_seconds = budget_seconds - self._since_stop_seconds() - reserve_seconds
-        self._shared.delivery.deliver(line, place, max(left_seconds, 0), stacks)
+        self._shared.delivery.deliver(
+            line,
+            place,
+            max(left_seconds, 0),
+            stacks,
+            on_done=partial(reported.add, batch_id),
+            may_be_there=reported.may_have(batch_id),
+        )
         batch.is_reported = True
 
     def _since_stop_seconds(self) -> float:
@@ -263,12 +279,19 @@ class MonitoredTask:
                 if not batch.was_listed:
                     continue
                 for so_far, finding in notices.find(batch, task):
-                    line = self._reporter.notice(batch, task, so_far, finding)
-                    self._shared.delivery.print(line, is_kept=True)  # each kind of notice exists once
+                    self._send_notice(batch, task, self._reporter.notice(batch, task, so_far, finding))
                     notices.on_line()
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
             self._notices = None
             self.add_warning(f"The notifications failed ({describe(error)}): {REPORT_DEFECT}")
+
+    def _send_notice(self, batch: FollowedContainer, task: TaskMetadata, line: bytes) -> None:
+        """Print the line; of another task than the monitor's it is trusted in that task's own log stream only."""
+        if self._shared.is_in_task:
+            self._shared.delivery.print(line, is_kept=True)  # each kind of notice exists once
+        else:
+            place = report_target(batch.container, task, self._settings, self._sampler.own)
+            self._shared.delivery.deliver(line, place, self._shared.stop_seconds)
 
     def _checkpoint_if_due(self) -> None:
         now_ns = self._clock.monotonic_ns()

@@ -33,6 +33,7 @@ class _Upload(Struct, frozen=True):
     line: bytes
     seconds: float
     call: BackgroundCall[UploadResult]
+    on_done: Callable[[], object]
 
 
 class Delivery(Struct, eq=False):
@@ -56,25 +57,34 @@ class Delivery(Struct, eq=False):
         target: LogTarget | OwnStream | DeliveryFailure,
         seconds: float,
         stacks: bytes | None = None,
+        *,
+        on_done: Callable[[], object] = lambda: None,
+        may_be_there: bool = False,
     ) -> None:
         """Start to upload the report to its log stream within ``seconds``; print the report if that is impossible.
+
+        ``on_done`` is called when it is uploaded or printed. Nothing is uploaded if it ``may_be_there`` and is.
 
         The line of the call ``stacks`` comes before it in its log stream, and is not printed elsewhere. Where both are
         printed, it comes after all reports: it would fill the pipe of a log driver that hangs.
         """
         if isinstance(target, OwnStream):
             self._print_report(line)
+            on_done()
             if stacks is not None:
                 self._printed_last.append(stacks)
         elif isinstance(target, DeliveryFailure):
             self._print_instead(line, target)
+            on_done()
         elif seconds <= 0:
             reason = "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
             self._print_instead(line, DeliveryFailure(reason))
+            on_done()
         else:
-            self._uploads.append(
-                _Upload(line, seconds, self._start_call(seconds, lambda: self._upload(line, target, seconds, stacks)))
+            call = self._start_call(
+                seconds, lambda: self._upload(line, target, seconds, stacks, may_be_there=may_be_there)
             )
+            self._uploads.append(_Upload(line, seconds, call, on_done))
 
     def print_failed(self) -> None:
         """Print the lines whose upload has failed by now, without waiting."""
@@ -99,6 +109,7 @@ class Delivery(Struct, eq=False):
             result = not_accepted(upload.seconds, self._streams.last_cause)
         if isinstance(result, DeliveryFailure):
             self._print_instead(upload.line, result)
+        upload.on_done()
 
     def _print_instead(self, line: bytes, failure: DeliveryFailure) -> None:
         self._log.error(f"The report goes to the monitor's own output: {failure.reason}")
@@ -123,8 +134,12 @@ class Delivery(Struct, eq=False):
             self._log.info("Standard output takes lines again.")
         self._can_print = reason is None
 
-    def _upload(self, line: bytes, target: LogTarget, seconds: float, stacks: bytes | None) -> UploadResult:
+    def _upload(
+        self, line: bytes, target: LogTarget, seconds: float, stacks: bytes | None, *, may_be_there: bool
+    ) -> UploadResult:
         try:
+            if may_be_there and self._streams.holds_report(target):
+                return _ARRIVED
             return self._streams.put(line, target, seconds, before=stacks) or _ARRIVED
         except Exception as error:  # noqa: BLE001  the line is printed after any error of the SDK
             return DeliveryFailure(f"The upload to CloudWatch Logs failed ({type(error).__name__}: {error}).")

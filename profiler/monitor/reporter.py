@@ -33,12 +33,16 @@ from profiler.sinks import DeliveryFailure, LogTarget
 
 
 class Reporter(Struct, eq=False):
-    """Builds the lines of one task. ``warnings`` come from the settings and the loop."""
+    """Builds the lines of one task. ``warnings`` come from the settings and the loop.
+
+    ``missed_before`` are the ticks that were missed before the task.
+    """
 
     settings: TaskSettings
     sampler: TaskSampler
     shared: SharedParts
     warnings: list[str]
+    missed_before: int = 0
 
     def report(
         self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd, *, has_cost: bool = True
@@ -121,7 +125,7 @@ class Reporter(Struct, eq=False):
             (self.sampler.source_name,),
             interval_ns=self.sampler.interval_ns,
             failures=self.sampler.stats_health.failures,
-            missed=self.shared.ticker.missed,
+            missed=self.shared.ticker.missed - self.missed_before,
         )
         record = replace(
             record,

@@ -10,11 +10,29 @@ from profiler.core.log import Log
 from profiler.monitor.report_delivery import Delivery
 from profiler.readers.linux.host import OwnUsage
 
+
+class ReportedBatches:
+    """The batches that were reported before this process; the sidecar has none. ``batch`` is its ``followed_id``."""
+
+    def has(self, batch: str) -> bool:  # noqa: ARG002
+        return False
+
+    def may_have(self, batch: str) -> bool:  # noqa: ARG002
+        """Whether only the log stream shows if it was reported."""
+        return False
+
+    def add(self, batch: str) -> None:
+        """Note that the batch has its report now."""
+
+
 REPORT_DEFECT = "report this line as a defect of task-profiler."
 
 
 class SharedParts(Struct, frozen=True, kw_only=True):
-    """The parts of the monitor's process. A stop request leaves ``stop_seconds`` to the end of all tasks."""
+    """The parts of the monitor's process. A stop request leaves ``stop_seconds`` to the end of all tasks.
+
+    ``is_in_task``: a stop request is the end of the task. ``reported`` are the batches that need no report.
+    """
 
     clock: Clock
     ticker: Ticker
@@ -24,6 +42,8 @@ class SharedParts(Struct, frozen=True, kw_only=True):
     collectors: Collectors
     delivery: Delivery
     read_own_usage: Callable[[], OwnUsage]
+    is_in_task: bool = True
+    reported: ReportedBatches = ReportedBatches()
 
     def attempt(self, step: Callable[[], object]) -> None:
         """Take one of the last steps. A defect in it does not keep the monitor from the next one."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
@@ -32,18 +32,30 @@ _STALE_STEPS = 2
 
 
 class SwapWarning(Struct):
-    """Compares the instance's swap counters with those ``before`` the run: earlier swapping does not count."""
+    """Compares the instance's swap counters with those ``before`` the run: earlier swapping does not count.
+
+    Without ``before``, they are read when a batch is first seen.
+    """
 
     _before: SwapCounters | None
     _read: Callable[[], SwapCounters | None]
+    _by_batch: dict[str, SwapCounters | None] = field(default_factory=dict)
 
-    def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  of all batches
+    def on_batch_started(self, container: ContainerMetadata) -> None:
+        if self._before is None and container.followed_id not in self._by_batch:
+            self._by_batch[container.followed_id] = self._read()
+
+    def forget(self, batch: str) -> None:
+        self._by_batch.pop(batch, None)
+
+    def part(self, record: Record, batch: str) -> RecordPart:
         """Return a warning if at least 1 MiB was swapped while the task ran on an instance."""
-        now = self._read() if runs_on_instance(record.launch_type) else None
-        if now is None or self._before is None:
+        now, before = self._read() if runs_on_instance(record.launch_type) else None, self._by_batch.get(batch)
+        before = self._before or before
+        if now is None or before is None:
             return RecordPart()
-        out_mib = (now.out_bytes - self._before.out_bytes) // MIB
-        in_mib = (now.in_bytes - self._before.in_bytes) // MIB
+        out_mib = (now.out_bytes - before.out_bytes) // MIB
+        in_mib = (now.in_bytes - before.in_bytes) // MIB
         if max(out_mib, in_mib) < 1:
             return RecordPart()
         amounts = f"{out_mib} MiB out, {in_mib} MiB back in"
@@ -79,10 +91,13 @@ def _clock_was_set(jumped_ns: int) -> str:
 class TaskSource(Protocol):
     """Where a task, the stats of its containers and the monitor's own container are read.
 
-    What did not change is the same object again.
+    What did not change is the same object again. ``has_news``: the task is to be read now. ``is_resumed``: it ran
+    before the monitor, so what its containers used until the first sample has no times.
     """
 
     name: str
+    has_news: bool
+    is_resumed: bool
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable: ...
     def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable: ...
@@ -174,11 +189,12 @@ class TaskSampler:
 
     def add_device_readings(self) -> None:
         """Add the devices' readings since the last call to the batches that have samples."""
-        if not self._collectors.devices or all(one.demand is None for one in self.followed.all):
+        if not self._collectors.devices:
             return
-        readings, now_ns = self._collectors.take_readings(), self._clock.monotonic_ns()
+        now_ns = self._clock.monotonic_ns()
         for one in self.followed.all:
             if one.demand is not None and one.usage is not None:
+                readings = self._collectors.take_readings(one.container.followed_id)
                 one.interval_devices.merge(readings)
                 one.usage.add_devices(readings, now_ns)
 
@@ -246,7 +262,12 @@ class TaskSampler:
 
     def _task_is_due(self, reading: StatsReading | Unavailable, watched: Sequence[FollowedContainer]) -> bool:
         now_ns = self._clock.monotonic_ns()
-        if not self.is_own_container_settled or self.task is None or self._task_read_ns is None:
+        if (
+            self._source.has_news
+            or not self.is_own_container_settled
+            or self.task is None
+            or self._task_read_ns is None
+        ):
             return True
         if now_ns - self._task_read_ns >= _TASK_PERIOD_NS:
             return True
@@ -276,7 +297,7 @@ class TaskSampler:
                 received_ns=received_ns,
                 started_ns=container.started_ns,
                 attempt_started_ns=container.attempt_started_ns,
-                is_new=not container.restart_count,
+                is_new=not (container.restart_count or self._source.is_resumed),
                 shares_network=container.shares_network,
                 clock_shift_ns=self.clock_shift_ns(one),
             ):

@@ -9,10 +9,14 @@ if TYPE_CHECKING:
 
 
 class Unavailable(Struct, frozen=True):
-    """No reading this time, and why, in a few words. A source that has ``timed_out`` is read less often."""
+    """No reading this time, and why, in a few words. A source that has ``timed_out`` is read less often.
+
+    ``is_gone``: what was asked for does not exist, or not any more.
+    """
 
     reason: str
     timed_out: bool = False
+    is_gone: bool = False
 
 
 class SourceHealth:

@@ -4,7 +4,10 @@ from msgspec import Struct
 
 
 class ContainerSample(Struct, frozen=True, kw_only=True):
-    """A container's usage at ``read_ns`` (wall-clock time). Counters start at 0 when the container starts."""
+    """A container's usage at ``read_ns`` (wall-clock time). Counters start at 0 when the container starts.
+
+    ``is_mark_complete``: ``memory_usage_peak_bytes`` is the kernel's mark after the container's end.
+    """
 
     read_ns: int
     cpu_ns: int | None = None
@@ -18,3 +21,4 @@ class ContainerSample(Struct, frozen=True, kw_only=True):
     block_read_bytes: int | None = None
     block_write_bytes: int | None = None
     pids: int | None = None
+    is_mark_complete: bool = False

@@ -6,13 +6,14 @@ time.
 
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
 _MAX_HEAD_BYTES = 64 * 1024
 _LINE_END = b"\r\n"
 _HEAD_END = b"\r\n\r\n"
+_OK = 200
 _DATE = b"\r\nDate: "
 _STATUS = re.compile(rb"HTTP/1\.(\S*) (\d{3})(?![^ \r])")
 # A loop over all headers in Python would take longer.
@@ -41,7 +42,10 @@ class _KnownResponse(Struct, frozen=True, kw_only=True):
 
 
 class HttpConnection:
-    """Opens its connection when it is closed. ``wait_readable`` raises TimeoutError without data in time."""
+    """Opens its connection when it is closed. ``wait_readable`` raises TimeoutError without data in time.
+
+    ``keeps_responses`` is for few paths whose responses repeat.
+    """
 
     def __init__(
         self,
@@ -49,14 +53,17 @@ class HttpConnection:
         host: str,
         wait_readable: Callable[[socket.socket], None],
         max_body_bytes: int,
+        *,
+        keeps_responses: bool = True,
     ) -> None:
         self._connect = connect
         self._host = host
         self._wait_readable = wait_readable
         self._max_body_bytes = max_body_bytes
+        self._keeps_responses = keeps_responses
         self._socket: socket.socket | None = None
         self._timeout_seconds = 0.0
-        self._requests: dict[str, bytes] = {}  # The requests, by path; few paths are read.
+        self._requests: dict[str, bytes] = {}
         self._known: dict[str, _KnownResponse] = {}
 
     @property
@@ -77,17 +84,7 @@ class HttpConnection:
         before the response, TimeoutError after ``timeout_seconds`` for connecting or sending and when ``wait_readable``
         raises it, and OSError.
         """
-        if self._socket is None:
-            self._socket = self._connect(timeout_seconds)
-        elif timeout_seconds != self._timeout_seconds:
-            self._socket.settimeout(timeout_seconds)
-        self._timeout_seconds = timeout_seconds
-        request = self._requests.get(path)
-        if request is None:
-            text = f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\nAccept: application/json\r\n\r\n"
-            request = self._requests[path] = text.encode("latin-1")
-        self._socket.sendall(request)
-        reader = _Reader(self._socket, self._wait_readable)
+        reader = self._send(path, timeout_seconds)
         known = self._known.get(path)
         if known is not None and reader.repeats(known):
             return known.response
@@ -100,9 +97,40 @@ class HttpConnection:
         response = Response(status, body)
         if closes or body is None or reader.has_more:
             self.close()
-        elif (received := reader.known(response)) is not None:
+        elif self._keeps_responses and (received := reader.known(response)) is not None:
             self._known[path] = received
         return response
+
+    def stream(self, path: str, timeout_seconds: float) -> Iterator[bytes]:
+        """Send a request and yield the chunks of the response, which may never end; first an empty one for its head.
+
+        Raises as :meth:`get`. The connection is closed afterwards.
+        """
+        reader = self._send(path, timeout_seconds)
+        try:
+            status, length, _ = _parse_head(reader.until(_HEAD_END))
+            if status != _OK or length is not None:
+                raise HttpError(f"the response has the status {status}, or it is not a stream")
+            yield b""
+            while chunk := reader.chunk(self._max_body_bytes):
+                yield chunk
+        finally:
+            self.close()
+
+    def _send(self, path: str, timeout_seconds: float) -> "_Reader":
+        if self._socket is None:
+            self._socket = self._connect(timeout_seconds)
+        elif timeout_seconds != self._timeout_seconds:
+            self._socket.settimeout(timeout_seconds)
+        self._timeout_seconds = timeout_seconds
+        request = self._requests.get(path)
+        if request is None:
+            text = f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\nAccept: application/json\r\n\r\n"
+            request = text.encode("latin-1")
+            if self._keeps_responses:
+                self._requests[path] = request
+        self._socket.sendall(request)
+        return _Reader(self._socket, self._wait_readable)
 
 
 class _Reader:
@@ -165,17 +193,26 @@ class _Reader:
     def chunks(self, max_bytes: int) -> bytes | None:
         """The bytes of all chunks; None if they are more than ``max_bytes``."""
         parts: list[bytes] = []
-        size = 1
-        while size:
-            line = self.until(_LINE_END)
-            if not line or not _HEX_DIGITS.issuperset(line):
-                raise HttpError("the size of a chunk of the response is not a number")
-            size = int(line, 16)
-            max_bytes -= size
-            if max_bytes < 0:
-                return None
-            parts.append(self.exactly(size + len(_LINE_END))[:size])
-        return b"".join(parts)
+        while part := self._chunk(max_bytes):
+            max_bytes -= len(part)
+            parts.append(part)
+        return None if part is None else b"".join(parts)
+
+    def chunk(self, max_bytes: int) -> bytes:
+        """The next chunk of a stream, of which nothing else is kept; empty for the last one."""
+        self._packets.clear()
+        chunk = self._chunk(max_bytes)
+        if chunk is None:
+            raise HttpError(f"a chunk of the response is larger than {max_bytes} bytes")
+        return chunk
+
+    def _chunk(self, max_bytes: int) -> bytes | None:
+        """One chunk, empty at the end; None if it is more than ``max_bytes``."""
+        line = self.until(_LINE_END)
+        if not line or not _HEX_DIGITS.issuperset(line):
+            raise HttpError("the size of a chunk of the response is not a number")
+        size = int(line, 16)
+        return None if size > max_bytes else self.exactly(size + len(_LINE_END))[:size]
 
     def _receive(self) -> None:
         """Receive more bytes. Raises ConnectionResetError before a response, and HttpError if one ends early."""

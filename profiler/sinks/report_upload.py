@@ -19,6 +19,7 @@ _FIRST_PAUSE_SECONDS = 0.5
 _MAX_PAUSE_SECONDS = 4.0
 _PROBE_MESSAGE = b"task-profiler doctor checks whether it may write here"
 _PROBE_AGE_NS = 30 * 24 * 3600 * NS_PER_SECOND
+_REPORT_TYPE = '"type":"task.report"'
 _REJECTIONS = {
     "tooNewLogEventStartIndex": "it is more than 2 hours ahead of CloudWatch's clock",
     "tooOldLogEventEndIndex": "it is more than 14 days behind CloudWatch's clock",
@@ -72,6 +73,17 @@ class CloudWatchLogsSink:
                 return not_accepted(seconds, failure.reason)
             self._clock.sleep(min(pause_seconds, left_seconds))
             pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
+
+    def holds_report(self, target: LogTarget) -> bool:
+        """Whether the last lines of the log stream have a report; False if they cannot be read."""
+        from profiler.sinks.logs_client import SDK_ERRORS  # see the module's docstring
+
+        try:
+            client = self._connect(target.region, self._note_cause)
+            answer = client.get_log_events(logGroupName=target.group, logStreamName=target.stream, startFromHead=False)
+        except SDK_ERRORS:
+            return False
+        return any(_REPORT_TYPE in str(event.get("message")) for event in answer.get("events", ()))
 
     def check_permission(self, target: LogTarget) -> DeliveryFailure | None:
         """Check that a line could be put, without storing one; None means success.

@@ -1,6 +1,6 @@
 """A batch with known needs, run inside the base image: uses CPU and memory as told, idles, and exits as told.
 
-It needs the standard library only. The steps come in this order: hold memory (anonymous, shared, mapped), read a file,
+It needs the standard library only. The steps come in this order: hold memory (anonymous, shared, mapped), use files,
 wait for a peer, spin, wait, spike, children, SIGUSR1, idle, end.
 """
 
@@ -36,6 +36,7 @@ def main() -> int:
         mappings.append(_mapped(options.mapped_mib))
     if options.file_mib:
         _read_twice(options.file_mib)
+    _keep(options.kept_mib)
     _wait_for_peer(options.network_seconds)
     _spin(options.cpu_seconds)
     time.sleep(options.wait_seconds)
@@ -66,6 +67,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--shared-mib", type=int, default=0, help="shared memory to hold until the end")
     parser.add_argument("--mapped-mib", type=int, default=0, help="size of a file to map until the end")
     parser.add_argument("--file-mib", type=int, default=0, help="size of a file to write and to read twice")
+    parser.add_argument("--kept-mib", type=int, default=0, help="size of a file to write and to leave behind")
     parser.add_argument("--spike-mib", type=int, default=0, help="memory to take for a moment after the spinning")
     parser.add_argument("--spike-seconds", type=float, default=0.4, help="how long the spike lasts")
     parser.add_argument("--wait-seconds", type=float, default=0.0, help="time to sleep before the spike")
@@ -109,6 +111,10 @@ def _read_twice(mib: int) -> None:
             while file.read(_MIB):
                 pass
         time.sleep(_READ_SECONDS)  # the file, and its pages in memory, are there until it is closed
+
+
+def _keep(mib: int) -> None:
+    _write(os.open("/kept", os.O_CREAT | os.O_WRONLY), mib)
 
 
 def _write(descriptor: int, mib: int) -> None:

@@ -60,13 +60,16 @@ class StartedTask:
             "version": "1",
             "desiredStatus": desired_status,
             "launchType": "EC2",
-            "cpu": int(definition["cpu"]) / 1024,
-            "memory": int(definition["memory"]),
             "overrides": "{}",
             "roleCredentials": self.credentials(),
             "containers": [self._container(one) for one in definition["containerDefinitions"]],
             "volumes": [{"type": "host", **one} for one in definition.get("volumes", ())],
-            **{name: definition[name] for name in ("pidMode", "networkMode") if name in definition},
+            **(
+                {"cpu": int(definition["cpu"]) / 1024, "memory": int(definition["memory"])}
+                if "cpu" in definition
+                else {}
+            ),
+            **{name: definition[name] for name in ("pidMode", "networkMode", "serviceName") if name in definition},
         }
 
     def credentials(self) -> dict[str, str]:
@@ -79,12 +82,14 @@ class StartedTask:
             "NetworkMode": self.definition.get("networkMode", "bridge"),
             "ReadonlyRootfs": given.get("readonlyRootFilesystem", False),
             "MemoryReservation": given.get("memoryReservation", 0) << 20,
+            "CapDrop": given.get("linuxParameters", {}).get("capabilities", {}).get("drop", []),
             "LogConfig": self._log_configuration(given["name"], given.get("logConfiguration")),
         }
         config = {"User": given["user"]} if "user" in given else {}
-        kept = ("name", "image", "command", "entryPoint", "stopTimeout", "mountPoints", "portMappings", "dependsOn")
+        own = ("dependsOn", "restartPolicy")
+        kept = ("name", "image", "command", "entryPoint", "stopTimeout", "mountPoints", "portMappings")
         return {
-            **{name: given[name] for name in kept if name in given},
+            **{name: given[name] for name in (*kept, *own) if name in given},
             "containerArn": self._container_arn(given["name"]),
             "essential": given.get("essential", True),
             "cpu": given.get("cpu", 0),

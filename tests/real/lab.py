@@ -19,7 +19,7 @@ import requests
 from msgspec import Struct
 
 from profiler.aws_account.setup.forwarder_zip import build_zip
-from tests.e2e.engine import CommandFailedError, Engine, own_engine, run_command
+from tests.e2e.engine import CommandFailedError, DockerError, Engine, own_engine, run_command
 from tests.e2e.images import default_cache, make_base_image, make_monitor_image
 from tests.e2e.kernel import remove_cgroup
 from tests.fake_slack import FakeSlack
@@ -107,8 +107,46 @@ class Agent:
         self._process.wait()
 
 
+class Daemon:
+    """dockerd's process, which can be stopped and started again. Its containers go on meanwhile (live-restore)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._folder = engine.api.socket_path.parent
+        process = Path("/proc") / (self._folder / "pid").read_text().strip()
+        self._command = (process / "cmdline").read_text().rstrip("\0").split("\0")
+        variables = (process / "environ").read_text().rstrip("\0").split("\0")
+        self._environment = dict(one.split("=", 1) for one in variables)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def stop(self) -> None:
+        os.kill(int((self._folder / "pid").read_text()), signal.SIGTERM)
+        if self._process is not None:
+            self._process.wait()
+        wait_until(lambda: not (self._folder / "pid").exists(), _PATIENCE_SECONDS, "the end of dockerd")
+
+    def start(self) -> None:
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, env=self._environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        wait_until(self._is_answering, _PATIENCE_SECONDS, "dockerd")
+
+    def _is_answering(self) -> bool:
+        with contextlib.suppress(OSError, DockerError):
+            self._engine.api.call("GET", "/info")
+            return True
+        return False
+
+    def end(self) -> None:
+        """Stop a daemon that was started here."""
+        if self._process is not None and self._process.poll() is None:
+            self.stop()
+
+
 class Lab(Struct, frozen=True):
     engine: Engine
+    daemon: Daemon
     plane: ControlPlane
     agent: Agent
     aws: FakeAws
@@ -125,7 +163,9 @@ def running_lab() -> Iterator[Lab]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="task-profiler-real-")))
         _network(stack)
         keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}  # of the log driver
-        engine = stack.enter_context(own_engine((f"--bridge={_BRIDGE}", "--live-restore=false"), keys))
+        engine = stack.enter_context(own_engine((f"--bridge={_BRIDGE}", "--live-restore"), keys))
+        daemon = Daemon(engine)
+        stack.callback(daemon.end)
         make_base_image(engine, default_cache())
         make_monitor_image(engine, ROOT)
         _save_pause_image(stack, engine, folder)
@@ -143,7 +183,7 @@ def running_lab() -> Iterator[Lab]:
         stack.callback(_remove_containers, engine, plane)
         stack.callback(agent.kill)
         plane.wait_connected()
-        yield Lab(engine, plane, agent, aws, search, slack, forward_logs, task_stopped)
+        yield Lab(engine, daemon, plane, agent, aws, search, slack, forward_logs, task_stopped)
 
 
 def _network(stack: contextlib.ExitStack) -> None:

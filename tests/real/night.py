@@ -22,9 +22,9 @@ _ADDRESS = "ECS_CONTAINER_METADATA_URI_V4="
 _LOAD = Path(__file__).parents[1] / "e2e" / "batch_load.py"
 _NO_IMAGE = "127.0.0.1:1/task-profiler:0"  # nothing listens there
 _CLEANS_UP = "trap 'sleep 2; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
-_UNTIL = "--until-usr1"
-_END_SECONDS = 300.0
-_PRINTED = re.compile(r"done, held (\d+) bytes, used ([\d.]+) CPU seconds")
+UNTIL = "--until-usr1"
+END_SECONDS = 300.0
+PRINTED = re.compile(r"done, held (\d+) bytes, used ([\d.]+) CPU seconds")
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ def _beside(name: str, *load: str, **more: Any) -> dict[str, Any]:
 
 
 _ALONE = ("--cpu-seconds", "2", "--memory-mib", "50", "--idle-seconds", "2")
-_WORK = (*_ALONE, _UNTIL)  # it ends when the monitor runs, however slow the machine is
+_WORK = (*_ALONE, UNTIL)  # it ends when the monitor runs, however slow the machine is
 _ROUTER = _beside("log_router", "--until-term", firelensConfiguration={"type": "fluentbit"}, essential=True)
-RESTARTED = Job(family="restarted", load=("--memory-mib", "40", "--idle-seconds", "2", _UNTIL), network_mode="host")
+RESTARTED = Job(family="restarted", load=("--memory-mib", "40", "--idle-seconds", "2", UNTIL), network_mode="host")
 JOBS = (
     Job(family="plain", load=_WORK),
     Job(family="routed", load=_WORK, others=(_ROUTER,)),
@@ -60,8 +60,8 @@ JOBS = (
     Job(family="cached", load=_WORK, others=(_beside("cache", "--idle-seconds", "1", essential=False),)),
     Job(family="both-essential", load=_WORK, others=(_beside("worker", "--until-term", essential=True),)),
     Job(family="moment", command=("sleep", "0.015"), has_report=None),
-    Job(family="failing", load=("--cpu-seconds", "1", "--exit-code", "3", _UNTIL), status="failure", exit_code=3),
-    Job(family="greedy", load=("--oom", _UNTIL), memory_mib=64, status="failure", exit_code=137),
+    Job(family="failing", load=("--cpu-seconds", "1", "--exit-code", "3", UNTIL), status="failure", exit_code=3),
+    Job(family="greedy", load=("--oom", UNTIL), memory_mib=64, status="failure", exit_code=137),
     Job(family="stopped", load=("--until-term",), happens="stop", status="stopped", exit_code=143),
     Job(family="interrupted", command=("sh", "-c", _CLEANS_UP), happens="spot", status="stopped"),
     Job(family="without-image", load=_ALONE, monitor_image=_NO_IMAGE, has_report=False),
@@ -82,7 +82,7 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def figures(self) -> tuple[float, float] | None:
         """The batch's memory in MiB and its CPU seconds, as it printed them at its end."""
-        found = _PRINTED.search(self.printed)
+        found = PRINTED.search(self.printed)
         return (int(found[1]) / (1 << 20), float(found[2])) if found else None
 
     @property
@@ -112,14 +112,14 @@ def run_night(lab: Lab) -> Night:
     """Run all jobs to their end, and deliver what AWS delivers."""
     tasks = {}
     for job in JOBS:
-        definition = _definition(job, lab)
+        definition = definition_of(job, lab)
         lab.aws.client("ecs").register_task_definition(**definition)
         tasks[job.family] = lab.plane.start(definition)
     for job in JOBS:
-        if job.happens or (_UNTIL in job.load and job is not RESTARTED):
+        if job.happens or (UNTIL in job.load and job is not RESTARTED):
             _go_on(lab, job, tasks[job.family])
     running, address = _restart_agent(lab, tasks[RESTARTED.family])
-    wait_until(lambda: all(task.has_stopped for task in tasks.values()), _END_SECONDS, "the end of all tasks")
+    wait_until(lambda: all(task.has_stopped for task in tasks.values()), END_SECONDS, "the end of all tasks")
     _deliver(lab, tuple(tasks.values()))
     answers = {"running": running, "ended": read_answers(address)}
     return Night(runs={job.family: _run(lab, job, tasks[job.family]) for job in JOBS}, answers=answers)
@@ -127,10 +127,10 @@ def run_night(lab: Lab) -> Night:
 
 def _restart_agent(lab: Lab, task: StartedTask) -> tuple[dict[str, Any], str]:
     """Restart the agent in the middle of the task, whose batch ends afterwards; return what it answered, and where."""
-    wait_until(lambda: _container(lab, task, "task-monitor"), _END_SECONDS, "the monitor")
-    batch = _batch(lab, task)
+    wait_until(lambda: container_of(lab, task, "task-monitor"), END_SECONDS, "the monitor")
+    batch = batch_of(lab, task)
     address = next(one.removeprefix(_ADDRESS) for one in batch["Config"]["Env"] if one.startswith(_ADDRESS))
-    wait_until(lambda: are_complete(read_answers(address)), _END_SECONDS, "the agent's statistics")
+    wait_until(lambda: are_complete(read_answers(address)), END_SECONDS, "the agent's statistics")
     answers = read_answers(address)
     lab.agent.restart()
     _go_on(lab, RESTARTED, task)
@@ -139,16 +139,16 @@ def _restart_agent(lab: Lab, task: StartedTask) -> tuple[dict[str, Any], str]:
 
 def _go_on(lab: Lab, job: Job, task: StartedTask) -> None:
     """When the batch is ready for a signal, and the monitor runs: stop the task, or let the batch go on to its end."""
-    wait_until(lambda: "ready" in _printed(lab, task), _END_SECONDS, f"the batch of {task.family}")
-    wait_until(lambda: _container(lab, task, "task-monitor"), _END_SECONDS, f"the monitor of {task.family}")
+    wait_until(lambda: "ready" in printed_by(lab, task), END_SECONDS, f"the batch of {task.family}")
+    wait_until(lambda: container_of(lab, task, "task-monitor"), END_SECONDS, f"the monitor of {task.family}")
     if job.happens:
         lab.plane.stop(task, spot=job.happens == "spot")
     else:
-        lab.engine.command("kill", "--signal=USR1", str(_container(lab, task, "batch")))
+        lab.engine.command("kill", "--signal=USR1", str(container_of(lab, task, "batch")))
 
 
-def _definition(job: Job, lab: Lab) -> dict[str, Any]:
-    """The family's definition, to which the command has added the monitor."""
+def definition_of(job: Job, lab: Lab, *, is_plain: bool = False) -> dict[str, Any]:
+    """The family's definition, to which the command has added the monitor, unless it is to know nothing of it."""
     logs = {"awslogs-group": LOG_GROUP, "awslogs-region": REGION, "awslogs-stream-prefix": "ecs"}
     batch = _beside("batch", *job.load, memory=job.memory_mib, cpu=256, essential=True)
     batch["logConfiguration"] = {"logDriver": "awslogs", "options": logs}
@@ -162,13 +162,7 @@ def _definition(job: Job, lab: Lab) -> dict[str, Any]:
         "containerDefinitions": [batch, *job.others],
         "volumes": [{"name": "load", "host": {"sourcePath": str(_LOAD)}}],
     }
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(given, file)
-        file.flush()
-        options = ("--image", job.monitor_image, "--container", "batch", *(("--pid",) if job.is_pid_shared else ()))
-        done = run_here({}, "taskdef", "add-monitor", file.name, *options)
-    assert done.returncode == 0, done.stderr
-    definition: dict[str, Any] = json.loads(done.stdout)
+    definition = given if is_plain else _with_monitor(given, job)
     for container in definition["containerDefinitions"]:
         if container["image"] == BASE_IMAGE:
             container["mountPoints"] = [{"sourceVolume": "load", "containerPath": "/load.py", "readOnly": True}]
@@ -180,7 +174,18 @@ def _definition(job: Job, lab: Lab) -> dict[str, Any]:
     return definition
 
 
-def _container(lab: Lab, task: StartedTask, name: str) -> str | None:
+def _with_monitor(given: dict[str, Any], job: Job) -> dict[str, Any]:
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(given, file)
+        file.flush()
+        options = ("--image", job.monitor_image, "--container", "batch", *(("--pid",) if job.is_pid_shared else ()))
+        done = run_here({}, "taskdef", "add-monitor", file.name, *options)
+    assert done.returncode == 0, done.stderr
+    changed: dict[str, Any] = json.loads(done.stdout)
+    return changed
+
+
+def container_of(lab: Lab, task: StartedTask, name: str) -> str | None:
     """The id of a container that has been started."""
     labels = [f"com.amazonaws.ecs.task-arn={task.arn}", f"com.amazonaws.ecs.container-name={name}"]
     query = {"all": "true", "filters": json.dumps({"label": labels, "status": ["running", "exited"]})}
@@ -188,15 +193,16 @@ def _container(lab: Lab, task: StartedTask, name: str) -> str | None:
     return str(found[0]["Id"]) if found else None
 
 
-def _batch(lab: Lab, task: StartedTask) -> dict[str, Any]:
+def batch_of(lab: Lab, task: StartedTask) -> dict[str, Any]:
     """What Docker knows of the batch's container."""
-    inspected: dict[str, Any] = lab.engine.api.call("GET", f"/containers/{_container(lab, task, 'batch')}/json")
+    inspected: dict[str, Any] = lab.engine.api.call("GET", f"/containers/{container_of(lab, task, 'batch')}/json")
     return inspected
 
 
-def _printed(lab: Lab, task: StartedTask) -> str:
+def printed_by(lab: Lab, task: StartedTask, stream: str = "") -> str:
+    """What is in a log stream, the batch's unless it is another one."""
     logs = lab.aws.client("logs")
-    stream = f"ecs/batch/{task.id}"
+    stream = stream or f"ecs/batch/{task.id}"
     try:
         events = logs.get_log_events(logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True)["events"]
     except logs.exceptions.ResourceNotFoundException:
@@ -218,8 +224,8 @@ def _run(lab: Lab, job: Job, task: StartedTask) -> Run:
     return Run(
         job=job,
         task=task,
-        docker=_batch(lab, task)["State"],
-        printed=_printed(lab, task),
+        docker=batch_of(lab, task)["State"],
+        printed=printed_by(lab, task),
         documents=tuple(one for one in _documents(lab) if one["task"]["id"] == task.id),
         notices=tuple(one for one in lab.slack.messages if task.id in json.dumps(one)),
     )

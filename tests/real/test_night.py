@@ -2,26 +2,16 @@
 
 import json
 import os
-from collections.abc import Iterator
 
 import pytest
 
-from tests.real.lab import Lab, running_lab
+from tests.real.lab import Lab
 from tests.real.night import JOBS, Night, Run, run_night
-from tests.real.programs import missing
 from tests.recorded_agent import RECORDING, recorded_answers, shape_of_answers
 
 pytestmark = pytest.mark.real
 
 _FAMILIES = pytest.mark.parametrize("family", [job.family for job in JOBS])
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(f"it needs {reason}")
-    with running_lab() as lab:
-        yield lab
 
 
 @pytest.fixture(scope="module")

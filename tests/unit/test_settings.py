@@ -29,6 +29,18 @@ def test_defaults() -> None:
     )
 
 
+def test_the_monitor_of_an_instance_needs_no_task_and_prints_no_checkpoints() -> None:
+    names = {"SCOPE": "Instance", "FAMILIES": "etl, night-*", "PROCESSES": "on"}
+    assert read_settings({f"TASK_PROFILER_{name}": value for name, value in names.items()}) == MonitorSettings(
+        endpoint_address="",
+        endpoint_version=4,
+        task=TaskSettings(checkpoint_seconds=0),
+        scope="instance",
+        families=("etl", "night-*"),
+        processes="on",
+    )
+
+
 def test_all_settings() -> None:
     names = {
         "CONTAINER": "batch",

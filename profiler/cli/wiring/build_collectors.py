@@ -92,10 +92,12 @@ def accelerator_collectors(
     *,
     is_local: bool = False,
     hour_usd: float | None = None,
+    gpus_of: Callable[[str], str | None] | None = None,
 ) -> tuple[Collector, ...]:
     """The collectors of the devices that the settings ask for or, with ``auto``, that this machine has.
 
-    ``is_local``: for ``run``, beside other programs. ``hour_usd`` is the price of the task.
+    ``is_local``: for ``run``, beside other programs. ``hour_usd`` is the price of the task. ``gpus_of`` returns
+    ``NVIDIA_VISIBLE_DEVICES`` of a Docker id; None: by the environment of the container's processes.
     """
     collectors: list[Collector] = []
     library_path = environment.get("LD_LIBRARY_PATH")
@@ -110,7 +112,7 @@ def accelerator_collectors(
         else:
             from profiler.collectors.processes.discovery import visible_devices
 
-            scope = GpuScope(settings.gpu_uuids, visible_devices)
+            scope = GpuScope(settings.gpu_uuids, gpus_of or visible_devices, has_all_ids=gpus_of is not None)
         gpu = GpuCollector(
             NvmlSource(load_binding, clock),
             scope,

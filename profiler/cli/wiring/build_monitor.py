@@ -4,21 +4,20 @@ import os
 from typing import TYPE_CHECKING
 
 from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, metadata_source, tag_lookup
-from profiler.collectors.collector import Collector, Collectors, TaskTags
-from profiler.core.clock import SystemClock, Ticker
+from profiler.cli.wiring.monitor_process import drain_outputs, shared_parts
+from profiler.collectors.collector import Collector, TagRequest, TaskTags
+from profiler.core.clock import SystemClock
 from profiler.core.deadline_writer import standard_outputs
 from profiler.core.log import JsonLog
 from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import MonitoredTask, MonitorLoop
-from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler
 from profiler.readers.ecs.endpoint_client import check_address
-from profiler.readers.linux.host import read_host, read_instance, read_own_usage, read_swap_counters, with_processor
+from profiler.readers.linux.host import read_host, read_instance, read_swap_counters, with_processor
 from profiler.settings import problems_message, read_settings
-from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 
 if TYPE_CHECKING:
     from profiler.monitor.prometheus.exporter import PrometheusExporter
@@ -27,6 +26,11 @@ if TYPE_CHECKING:
 def run_monitor(stop: SignalHandler) -> None:
     """Monitor the task this process runs in. Raises UsageError if the process has no metadata endpoint."""
     settings = read_settings(os.environ)
+    if settings.scope == "instance":
+        from profiler.cli.wiring.build_instance import run_instance_monitor  # the sidecar does without its modules
+
+        run_instance_monitor(settings, stop)
+        return
     check_address(settings.endpoint_address)
     clock = SystemClock()
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
@@ -52,19 +56,9 @@ def run_monitor(stop: SignalHandler) -> None:
         collectors.append(task_stacks(settings.stacks, clock, log))
     if settings.tags:
         read_tags = tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)
-        collectors.append(TaskTags(BackgroundCall(read_tags, clock, seconds=0)))
-    shared = SharedParts(
-        clock=clock,
-        ticker=Ticker(clock.monotonic_ns(), interval_ns),
-        stop=stop,
-        stop_seconds=settings.stop_seconds,
-        log=log,
-        collectors=Collectors(*collectors),
-        delivery=Delivery(
-            CloudWatchLogsSink(connect, clock), stdout, log, lambda seconds, put: BackgroundCall(put, clock, seconds)
-        ),
-        read_own_usage=read_own_usage,
-    )
+        request: TagRequest = BackgroundCall(read_tags, clock, seconds=0)
+        collectors.append(TaskTags(lambda _batch: request))
+    shared = shared_parts(settings, stop, clock=clock, stdout=stdout, log=log, collectors=collectors)
     source = metadata_source(
         settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock, stop
     )
@@ -73,9 +67,7 @@ def run_monitor(stop: SignalHandler) -> None:
     warnings = (problems_message(settings.problems),) if settings.problems else ()
     task = MonitoredTask(settings.task, sampler, shared, warnings)
     MonitorLoop((task,), shared, _exporter(settings.prometheus_port, sampler, shared)).run()
-    stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
-    for output in (stdout, stderr):
-        output.drain(settings.stop_seconds - (clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
+    drain_outputs(settings, stop, clock, (stdout, stderr))
 
 
 def _exporter(port: int | None, sampler: TaskSampler, shared: SharedParts) -> "PrometheusExporter | None":

@@ -78,10 +78,10 @@ class NeuronCollector:
         """Return the devices at the last report; None before the first, and after the end of the reports."""
         return self._usage.latest() if self._failure is None else None
 
-    def take_readings(self, into: DeviceReadings) -> None:
-        self._usage.take_readings(into)
+    def take_readings(self, batch: str, into: DeviceReadings) -> None:
+        self._usage.take_readings(batch, into)
 
-    def idle_ns(self, start_ns: int, end_ns: int) -> int:  # noqa: ARG002  not a GPU
+    def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:  # noqa: ARG002  not a GPU
         return 0
 
     def _on_report(self, report: NeuronReport) -> None:

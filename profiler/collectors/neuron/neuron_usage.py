@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
+from profiler.aggregation.statistics import MonotonicCounter, RecentByBatch, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, RuntimeReport
 from profiler.core.optional_math import max_known, sum_known
@@ -65,7 +65,7 @@ class NeuronUsage:
         self._latency = Latency()
         self._ecc: dict[int, MonotonicCounter] = {}
         self._latest = LiveNeuron(reports=0)
-        self._recent_percent = MeanAndMaximum()
+        self._recent_percent = RecentByBatch()
 
     def add(self, report: NeuronReport) -> None:
         with self._lock:
@@ -106,10 +106,9 @@ class NeuronUsage:
         with self._lock:
             return self._latest if self.has_devices else None
 
-    def take_readings(self, into: DeviceReadings) -> None:
+    def take_readings(self, batch: str, into: DeviceReadings) -> None:
         with self._lock:
-            into.neuron_percent.merge(self._recent_percent)
-            self._recent_percent = MeanAndMaximum()
+            into.neuron_percent.merge(self._recent_percent.take(batch))
 
     def record(self, restarts: int) -> Neuron | None:
         """The record's numbers so far; None if neither a device nor a runtime was ever reported."""

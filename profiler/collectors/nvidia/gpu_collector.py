@@ -83,7 +83,8 @@ class GpuCollector:
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
         """Determine the batch's GPUs from the environment of its running processes, and when its idle time begins."""
-        self._scope.discover(container)
+        with self._lock:
+            self._scope.discover(container)
         if container.started_ns is not None:
             started_ns = self._monotonic_ns(container.started_ns)
             with self._lock:
@@ -139,17 +140,23 @@ class GpuCollector:
             gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
         return LiveGpus(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
 
-    def idle_ns(self, start_ns: int, end_ns: int) -> int:
+    def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
         with self._lock:
-            return self._usage.idle_ns(start_ns, end_ns)
+            return self._usage.idle_ns(batch, start_ns, end_ns)
+
+    def forget(self, batch: str) -> None:
+        with self._lock:
+            self._scope.forget(batch)
+            self._usage.forget(batch)
 
     def _selection_for_all(self) -> GpuSelection:
         """The GPUs of all batches; called with the lock held."""
         return self._scope.selection_for_all(self._usage.facts())
 
-    def take_readings(self, into: DeviceReadings) -> None:
+    def take_readings(self, batch: str, into: DeviceReadings) -> None:
         with self._lock:
-            self._usage.take_readings(self._selection_for_all().selectors, into)
+            selection = self._scope.selection_for(batch, self._usage.facts())
+            self._usage.take_readings(batch, selection.selectors, into)
 
     def _warnings(self, *, matches_none: bool) -> tuple[str, ...]:
         with self._lock:
@@ -203,6 +210,8 @@ class GpuCollector:
         with self._lock:
             self._usage.add(reading, now_ns, self._clock.wall_ns())
             self._usage.add_idle(self._selection_for_all().selectors)
+            for batch, selection in self._scope.known.items():
+                self._usage.add_idle(selection.selectors, batch)
 
     def _on_failure(self, failure: Unavailable) -> None:
         """Log the failure if a GPU was readable before or, once, if a GPU is required; else only the record has it."""

@@ -3,12 +3,13 @@
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
+from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, RecentByBatch, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample, match_uuids
 from profiler.core.optional_math import sum_known
@@ -99,7 +100,7 @@ class GpuUsage:
         self._unattributed_xids: dict[int, None] = {}
         self._present: frozenset[str] = frozenset()
         self._step_ns = 0
-        self._idle = GpuIdleTime(_IDLE_SPANS)
+        self._idle: defaultdict[str, GpuIdleTime] = defaultdict(partial(GpuIdleTime, _IDLE_SPANS))
         self.readings = 0
 
     def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
@@ -123,8 +124,8 @@ class GpuUsage:
         self._read_ns = now_ns
         self.readings += 1
 
-    def add_idle(self, selectors: Collection[str] | None) -> None:
-        """Note whether all GPUs of ``gpus(selectors)`` were read and idle in the last reading."""
+    def add_idle(self, selectors: Collection[str] | None, batch: str = "") -> None:
+        """Note whether all GPUs of ``gpus(selectors)`` were read and idle in the last reading: the batch's, or all."""
         selected = self._selected(selectors)
         if (
             selected
@@ -132,11 +133,19 @@ class GpuUsage:
             and self._read_ns is not None
             and all(gpu.facts.uuid in self._present and gpu.last.utilization_percent == 0 for gpu in selected)
         ):
-            self._idle.add(self._read_ns - self._step_ns, self._read_ns)
+            self._idle[batch].add(self._read_ns - self._step_ns, self._read_ns)
 
-    def idle_ns(self, start_ns: int, end_ns: int) -> int:
-        """For how long all GPUs of :meth:`add_idle` were idle between two moments of the last minutes."""
-        return self._idle.between(start_ns, end_ns)
+    def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
+        """For how long all GPUs of :meth:`add_idle` were idle between two moments of the last minutes.
+
+        Those of a batch count if its GPUs are known.
+        """
+        return self._idle[batch if batch in self._idle else ""].between(start_ns, end_ns)
+
+    def forget(self, batch: str) -> None:
+        self._idle.pop(batch, None)
+        for gpu in self._gpus.values():
+            gpu.forget(batch)
 
     def begin_run(self, run: str, started_ns: int) -> None:
         """Leave out the idle time before this moment (monotonic) from the run's. Only the first call counts.
@@ -164,15 +173,17 @@ class GpuUsage:
         """The GPUs of ``gpus(selectors)`` that the last reading contained, with its values."""
         return tuple(gpu.latest() for gpu in self._selected(selectors) if gpu.facts.uuid in self._present)
 
-    def take_readings(self, selectors: Collection[str] | None, into: DeviceReadings) -> None:
-        """Add the readings of the GPUs of ``gpus(selectors)`` since the last call; other readings are dropped."""
+    def take_readings(self, batch: str, selectors: Collection[str] | None, into: DeviceReadings) -> None:
+        """Add the readings of the GPUs of ``gpus(selectors)`` since the batch's last call; drop those of other GPUs."""
         selected = self._selected(selectors)
+        if not selected:
+            return
+        taken = {gpu.facts.uuid: gpu.take_recent(batch) for gpu in self._gpus.values()}
         for gpu in selected:
-            into.gpu_percent.merge(gpu.recent_percent)
-            into.gpu_memory_bytes.merge(gpu.recent_memory_bytes)
-        into.gpus_memory_bytes = sum_known(*(gpu.recent_memory_bytes.maximum for gpu in selected))
-        for gpu in self._gpus.values():
-            gpu.recent_percent, gpu.recent_memory_bytes = MeanAndMaximum(), MeanAndMaximum()
+            percent, memory_bytes = taken[gpu.facts.uuid]
+            into.gpu_percent.merge(percent)
+            into.gpu_memory_bytes.merge(memory_bytes)
+            into.gpus_memory_bytes = sum_known(into.gpus_memory_bytes, memory_bytes.maximum)
 
     def _selected(self, selectors: Collection[str] | None) -> list["_GpuAggregate"]:
         selected = self._gpus.keys() if selectors is None else match_uuids(selectors, self.facts())
@@ -194,8 +205,8 @@ class _GpuAggregate:
         self._read_ns = self._gpm_read_ns = 0
         self._last_gpm: dict[str, Any] = {}
         self.xids: dict[int, None] = {}
-        self.recent_percent = MeanAndMaximum()
-        self.recent_memory_bytes = MeanAndMaximum()
+        self.recent_percent = RecentByBatch()
+        self.recent_memory_bytes = RecentByBatch()
         self._series = {name: TimeWeightedStatistics() for name in (*_SERIES, *_GPM_SERIES)}
         # The driver's counters, which begin at 0 again when the driver is loaded again.
         self._counters: defaultdict[str, MonotonicCounter] = defaultdict(MonotonicCounter)
@@ -251,6 +262,14 @@ class _GpuAggregate:
         ahead_ns = min(max(started_ns - self._read_ns, 0), interval_ns)
         before_ns = self._idle.total_ns - self._idle.between(started_ns, self._read_ns) + ahead_ns
         self._idle_before.setdefault(run, before_ns)
+
+    def take_recent(self, batch: str) -> tuple[MeanAndMaximum, MeanAndMaximum]:
+        return self.recent_percent.take(batch), self.recent_memory_bytes.take(batch)
+
+    def forget(self, batch: str) -> None:
+        self._idle_before.pop(batch, None)
+        self.recent_percent.forget(batch)
+        self.recent_memory_bytes.forget(batch)
 
     def _idle_seconds(self, run: str, duration_ms: float | None, finished_ns: int | None) -> float | None:
         """The idle time of a run, at most its duration; None if utilization was read no more than once."""

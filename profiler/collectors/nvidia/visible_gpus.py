@@ -73,31 +73,41 @@ class GpuSelection(Struct, frozen=True, kw_only=True):
 class GpuScope:
     """The GPUs of each batch: configured, else by NVIDIA_VISIBLE_DEVICES of a Docker id, else by ``own``.
 
-    ``own`` is the variable of this process. Its selection depends on the GPUs that are visible.
+    ``own`` is the variable of this process. Its selection depends on the GPUs that are visible. With ``has_all_ids``,
+    a Docker id without the variable has no GPU.
     """
 
     def __init__(
-        self, configured: tuple[str, ...], visible_devices: Callable[[str], str | None] = lambda _: None, own: str = ""
+        self,
+        configured: tuple[str, ...],
+        visible_devices: Callable[[str], str | None] = lambda _: None,
+        own: str = "",
+        *,
+        has_all_ids: bool = False,
     ) -> None:
         self._visible_devices = visible_devices
         self._own = parse_visible_devices(own)
         self._configured = GpuSelection(selectors=frozenset(configured), is_known=True) if configured else None
-        self._by_container: dict[str, GpuSelection] = {}
+        self._otherwise = GpuSelection(selectors=frozenset(), is_known=True) if has_all_ids else None
+        self.known: dict[str, GpuSelection] = {}  # by followed_id
 
     def discover(self, container: ContainerMetadata) -> None:
         """Read the selection from the container's processes, unless it is known already."""
-        if self._configured is not None or container.followed_id in self._by_container or container.docker_id is None:
+        if self._configured is not None or container.followed_id in self.known or container.docker_id is None:
             return
         value = self._visible_devices(container.docker_id)
         if value is not None:
-            self._by_container[container.followed_id] = parse_visible_devices(value)
+            self.known[container.followed_id] = parse_visible_devices(value)
+
+    def forget(self, batch: str) -> None:
+        self.known.pop(batch, None)
 
     def selection_for(self, batch: str, visible: Collection[GpuFacts]) -> GpuSelection:
-        return self._configured or self._by_container.get(batch) or self._own_selection(visible)
+        return self._configured or self.known.get(batch) or self._otherwise or self._own_selection(visible)
 
     def selection_for_all(self, visible: Collection[GpuFacts]) -> GpuSelection:
         """The GPUs of all containers with a known selection."""
-        known = [selection.selectors for selection in self._by_container.values()]
+        known = [selection.selectors for selection in self.known.values()]
         if self._configured is not None or not known:
             return self._configured or self._own_selection(visible)
         selectors = None if None in known else frozenset[str]().union(*filter(None, known))

@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from profiler.aggregation.task_record import RecordPart, ResourceLimits
-from profiler.collectors.collector import BatchFollower, Collector, SampleFollower, ThreadCollector, WaitCollector
+from profiler.collectors.collector import (
+    BatchFollower,
+    Collector,
+    ForgettingCollector,
+    SampleFollower,
+    ThreadCollector,
+    WaitCollector,
+)
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux import proc
@@ -46,7 +53,9 @@ def visible_devices(docker_id: str, proc_folder: str = "/proc") -> str | None:
     return None
 
 
-class _ProcessCollector(Collector, ThreadCollector, BatchFollower, SampleFollower, WaitCollector, Protocol): ...
+class _ProcessCollector(
+    Collector, ThreadCollector, BatchFollower, SampleFollower, WaitCollector, ForgettingCollector, Protocol
+): ...
 
 
 class LazyProcessCollector:
@@ -83,6 +92,11 @@ class LazyProcessCollector:
     def stop(self, max_seconds: float) -> None:
         if self._collector is not None:
             self._collector.stop(max_seconds)
+
+    def forget(self, batch: str) -> None:
+        self._attempts.pop(batch, None)
+        if self._collector is not None:
+            self._collector.forget(batch)
 
     def part(self, record: Record, batch: str) -> RecordPart:
         return RecordPart() if self._collector is None else self._collector.part(record, batch)

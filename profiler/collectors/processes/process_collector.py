@@ -24,7 +24,7 @@ from profiler.aggregation.task_record import (
     with_peak,
     within_total,
 )
-from profiler.aggregation.time_breakdown import IdleBetween, never_idle, wait_warnings
+from profiler.aggregation.time_breakdown import wait_warnings
 from profiler.aggregation.time_series import with_columns
 from profiler.aggregation.usage_by_command import ShowArguments
 from profiler.collectors.collector import failure_warnings
@@ -56,6 +56,7 @@ _FIELDS = (
 _MAX_CGROUP_ATTEMPTS = 5
 
 _T = TypeVar("_T", Metrics, Interval)
+IdleOfBatch = Callable[[str, int, int], int]
 
 
 def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool) -> Mapping[str, object]:
@@ -149,6 +150,8 @@ def _peak(metrics: Metrics, batch: BatchProcesses, group: GroupPeak) -> tuple[fl
     """
     stats_bytes, observed_bytes = _bytes(metrics.max_memory_used_mb), min_known(batch.peak_bytes, group.bound_bytes)
     mark_bytes = batch.memory.largest_mark_bytes or 0
+    if metrics.memory_peak_source == "kernel":
+        return stats_bytes, "kernel"
     if lacks_memory(observed_bytes or 0, mark_bytes):
         observed_bytes = mark_bytes
     elif group.size_bytes is not None and group.is_process_peak():
@@ -251,18 +254,15 @@ class ProcessCollector:
         show_arguments: ShowArguments,
         series_points: int = 0,
         *,
-        idle_ns: IdleBetween = never_idle,
+        idle_ns: IdleOfBatch = lambda _batch, _start_ns, _end_ns: 0,
     ) -> None:
         self._machine = machine
         self._clock = clock
         # Wall-clock time that is not set during the run.
         self._wall_offset_ns = offset_ns = clock.wall_ns() - clock.monotonic_ns()
-        self._new_batch = partial(
-            BatchProcesses,
-            interval_ns,
-            show_arguments,
-            series_points,
-            idle_ns=lambda start_ns, end_ns: idle_ns(start_ns - offset_ns, end_ns - offset_ns),
+        self._new_batch = partial(BatchProcesses, interval_ns, show_arguments, series_points)
+        self._idle_ns: IdleOfBatch = lambda batch, start_ns, end_ns: idle_ns(
+            batch, start_ns - offset_ns, end_ns - offset_ns
         )
         self._containers: dict[str, ContainerMetadata] = {}
         self._tracked: dict[str, _TrackedContainer] = {}
@@ -289,6 +289,10 @@ class ProcessCollector:
             tracked = self._tracked.get(batch)
             if tracked is not None:
                 tracked.batch.comparison.on_sample(sample)
+
+    def forget(self, batch: str) -> None:
+        """Read the batch no longer; the thread, which may be reading it, closes its files."""
+        self._containers = {one: container for one, container in self._containers.items() if one != batch}
 
     def final_reading(self, max_seconds: float) -> None:
         if self._reader.is_started:
@@ -329,6 +333,10 @@ class ProcessCollector:
         Before a complete one, a process may have ended just now. All groups are then read first, because listing the
         processes takes longer than the kernel may keep a group.
         """
+        for batch_id in self._tracked.keys() - self._containers.keys():
+            with self._lock:
+                forgotten = self._tracked.pop(batch_id)
+            forgotten.close()
         for tracked in self._tracked.values() if is_complete else ():
             group = tracked.read_group()
             if group is not None:
@@ -337,7 +345,11 @@ class ProcessCollector:
         for batch_id, container in self._containers.items():
             if container.docker_id:
                 if batch_id not in self._tracked:
-                    batch = self._new_batch(started_ns=container.started_ns, is_new=not container.restart_count)
+                    batch = self._new_batch(
+                        started_ns=container.started_ns,
+                        is_new=not container.restart_count,
+                        idle_ns=partial(self._idle_ns, batch_id),
+                    )
                     with self._lock:
                         self._tracked[batch_id] = _TrackedContainer(batch, self._lock)
                 self._tracked[batch_id].begin(container.docker_id, self._machine)

@@ -192,6 +192,11 @@ class StackCollector:
         if begins:
             self._waiter.wake()
 
+    def forget(self, batch: str) -> None:
+        self._containers.pop(batch, None)
+        with self._lock:
+            self._batches.pop(batch, None)
+
     def final_reading(self, max_seconds: float) -> None:
         """Take none: a sample may take longer."""
 

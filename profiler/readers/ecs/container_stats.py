@@ -58,7 +58,9 @@ class _MemoryStats(Struct):
     stats: _MemoryDetail | None = None
 
 
-class _BlockEntry(Struct):
+class BlockEntry(Struct):
+    """Bytes of one operation on one device, as Docker and the control groups count them."""
+
     major: int = 0
     minor: int = 0
     op: str = ""
@@ -66,7 +68,7 @@ class _BlockEntry(Struct):
 
 
 class _BlockStats(Struct):
-    io_service_bytes_recursive: list[_BlockEntry] | None = None
+    io_service_bytes_recursive: list[BlockEntry] | None = None
 
 
 class _Network(Struct):
@@ -124,7 +126,7 @@ def _sample(text: msgspec.Raw, device_mapper_majors: frozenset[int] | None) -> C
     detail = memory.stats or _MemoryDetail()
     networks = [network for network in (entry.networks or {}).values() if network is not None]
     blocks = (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
-    block_bytes = _block_bytes(blocks, device_mapper_majors)
+    block_bytes = sum_block_bytes(blocks, device_mapper_majors)
     usage_bytes = count(memory.usage)
     cache_bytes = None
     if usage_bytes is not None:  # cgroup v1 has ``total_`` members, which include the groups below, and v2 file_mapped
@@ -155,7 +157,7 @@ def _first_count(*values: Json) -> int | None:
     return next((number for value in values if (number := count(value)) is not None), None)
 
 
-def _block_bytes(entries: Sequence[_BlockEntry], device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
+def sum_block_bytes(entries: Sequence[BlockEntry], device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
     """Bytes by operation (``read``, ``write``). The bytes of a stack of devices count once.
 
     Both versions of cgroup also list sums (``Total``, ``Sync``, ``Async``). Device-mapper nodes are stacked on disks

@@ -25,7 +25,7 @@ from profiler.readers.keep_alive_http import HttpConnection, HttpError, Response
 # 44 times: to 88 MiB, which is still within the monitor's own memory limit (128 MiB).
 MAX_RESPONSE_BYTES = 2 * 1024 * 1024
 MAX_TIMEOUT_SECONDS = 5.0
-_HTTP_OK = 200
+_HTTP_OK, _HTTP_NOT_FOUND = 200, 404
 
 _T = TypeVar("_T")
 
@@ -38,12 +38,23 @@ class HttpEndpoint:
 
     After a stop request each response gets at most half a second, also one that is being waited for. Requests
     with their own time limit keep it.
+
+    ``connect`` opens another connection than one to the address. Then no request or response is kept.
     """
 
     def __init__(
-        self, address: str, interval_seconds: float, clock: Clock, stop_signal: SignalHandler | None = None
+        self,
+        address: str,
+        interval_seconds: float,
+        clock: Clock,
+        stop_signal: SignalHandler | None = None,
+        *,
+        connect: Callable[[float], socket.socket] | None = None,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
     ) -> None:
         self._address = address.rstrip("/")
+        self._connect = connect
+        self._max_response_bytes = max_response_bytes
         self._timeout_seconds = min(0.9 * interval_seconds, MAX_TIMEOUT_SECONDS)
         self._has_timed_out = False
         self._clock = clock
@@ -76,8 +87,10 @@ class HttpEndpoint:
         except ValueError:
             return Unavailable(f"{shown} cannot be read: {self._address!r} is not the address of an endpoint")
         if response.body is None or response.status != _HTTP_OK:
-            answer = f"more than {MAX_RESPONSE_BYTES} bytes" if response.body is None else f"HTTP {response.status}"
-            return Unavailable(f"{shown} answered {answer}")
+            answer = (
+                f"more than {self._max_response_bytes} bytes" if response.body is None else f"HTTP {response.status}"
+            )
+            return Unavailable(f"{shown} answered {answer}", is_gone=response.status == _HTTP_NOT_FOUND)
         self._has_timed_out = False
         return response.body
 
@@ -91,10 +104,11 @@ class HttpEndpoint:
         parts, address = _split(self._address)
         self._base_path = parts.path
         self._connection = HttpConnection(
-            lambda timeout_seconds: socket.create_connection(address, timeout_seconds),
+            self._connect or (lambda timeout_seconds: socket.create_connection(address, timeout_seconds)),
             parts.netloc.rpartition("@")[2],
             self._wait_readable,
-            MAX_RESPONSE_BYTES,
+            self._max_response_bytes,
+            keeps_responses=self._connect is None,
         )
         return self._connection
 
@@ -158,6 +172,8 @@ def _split(address: str) -> tuple[SplitResult, tuple[str, int]]:
 class TaskMetadataSource:
     """The ECS task metadata endpoint; for ``device_mapper_majors`` see :func:`decode_stats`."""
 
+    has_news = is_resumed = False
+
     def __init__(
         self, endpoint: HttpEndpoint, version: int, device_mapper_majors: frozenset[int] | None = None
     ) -> None:
@@ -165,6 +181,9 @@ class TaskMetadataSource:
         self._device_mapper_majors = device_mapper_majors
         self._decoded: dict[str, tuple[bytes, Any]] = {}
         self.name = f"task-metadata-v{version}"
+
+    def close(self) -> None:
+        self._endpoint.close()
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
         """``GET /task``. The same bytes as last time give the same object."""

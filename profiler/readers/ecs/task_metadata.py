@@ -20,7 +20,7 @@ from profiler.readers import Unavailable
 RUNNING = "RUNNING"
 STOPPED = "STOPPED"
 # A container without its own CPU units has 0, or Docker's minimum of 2 shares.
-_CPU_UNITS_UNSET = 2
+CPU_UNITS_UNSET = 2
 _IMPOSSIBLE_MIB = 2**40
 _TAGS = "TaskTags"
 _FIRELENS_DRIVER = "awsfirelens"
@@ -33,7 +33,8 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
 
     ``vcpu_share`` is the container's own ``cpu``: on Linux its weight when CPU is short, and never a limit.
     ``first_docker_id`` and ``attempt_started_ns`` are set by :func:`joined_attempt`: the id of the first attempt, and
-    the last start, where ``started_ns`` is then the first one.
+    the last start, where ``started_ns`` is then the first one. Only Docker shows ``stop_signalled_ns``, when it was
+    stopped by a signal, and ``was_out_of_memory``, that the kernel killed one of its processes.
     """
 
     name: str
@@ -55,6 +56,9 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     log_driver: str | None = None
     log_options: Mapping[str, str] = {}
     network_mode: str | None = None
+    has_restart_policy: bool = False
+    stop_signalled_ns: int | None = None
+    was_out_of_memory: bool = False
 
     @property
     def followed_id(self) -> str:
@@ -93,6 +97,7 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     execution_stopped_ns: int | None = None
     ephemeral_storage_used_mib: int | None = None
     ephemeral_storage_size_mib: int | None = None
+    service: str | None = None
     containers: tuple[ContainerMetadata, ...] = ()
 
     @property
@@ -141,6 +146,7 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
         execution_stopped_ns=parse_ns(document.get("ExecutionStoppedAt")),
         ephemeral_storage_used_mib=count(storage.get("Utilized")),
         ephemeral_storage_size_mib=count(storage.get("Reserved")),
+        service=text(document.get("ServiceName")),
         containers=tuple(container for container in parsed if container is not None),
     )
 
@@ -208,7 +214,8 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
         started_ns=parse_ns(document.get("StartedAt")),
         finished_ns=parse_ns(document.get("FinishedAt")),
         restart_count=count(document.get("RestartCount")) or 0,
-        vcpu_share=cpu_units / 1024 if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
+        has_restart_policy="RestartCount" in document,
+        vcpu_share=cpu_units / 1024 if cpu_units and cpu_units > CPU_UNITS_UNSET else None,
         memory_limit_bytes=_mebibytes(limits.get("Memory")),
         log_driver=text(document.get("LogDriver")),
         log_options={key: value for key, value in options.items() if isinstance(value, str)},
@@ -285,6 +292,12 @@ def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMet
             "AWS; set TASK_PROFILER_CONTAINER to the name of the container to report on."
         )
     return BatchSelection(names=names, problem=None if len(names) == 1 else problem, is_present=bool(names))
+
+
+def monitor_of(task: TaskMetadata) -> ContainerMetadata | None:
+    """The task's own monitor."""
+    name = _roles(task, None).monitor
+    return None if name is None else task.container(name)
 
 
 def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:

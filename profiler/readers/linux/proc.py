@@ -163,6 +163,17 @@ def parse_interfaces(net_dev: bytes) -> int | None:
         return None
 
 
+def parse_network(net_dev: bytes) -> tuple[int, int] | None:
+    """The bytes received and sent by the interfaces of ``/proc/PID/net/dev`` but the loopback; None if it has none."""
+    lines = (line.partition(b":") for line in net_dev.splitlines())
+    counts = [after.split() for name, colon, after in lines if colon and name.strip() != b"lo"]
+    try:
+        found = [(int(count[_RECEIVED]), int(count[_SENT])) for count in counts]
+    except (IndexError, ValueError):
+        return None
+    return (sum(received for received, _ in found), sum(sent for _, sent in found)) if found else None
+
+
 def parse_pids(children: bytes) -> tuple[int, ...]:
     """The process ids in ``/proc/PID/task/TID/children``."""
     return tuple(int(word) for word in children.split() if word.isdigit())

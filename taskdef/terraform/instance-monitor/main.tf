@@ -16,6 +16,7 @@ locals {
     command                = ["monitor"]
     essential              = true
     stopTimeout            = 120
+    cpu                    = 64
     memoryReservation      = 48
     memory                 = var.memory
     user                   = "0"

@@ -18,7 +18,7 @@ REPORT = Record(task_id="1", container=Container(name="batch"), status="success"
 def after_answer(answer: Mapping[str, str] | Unavailable, record: Record = REPORT) -> Record:
     request: BackgroundCall[Mapping[str, str] | Unavailable] = BackgroundCall(lambda: answer, SystemClock(), 10)
     assert request.result() == answer
-    return with_collected(record, (TaskTags(request),))
+    return with_collected(record, (TaskTags(lambda _batch: request),))
 
 
 def warnings(record: Record) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def test_nothing_waits_for_a_request_that_hangs() -> None:
         over.wait(30)
         return {}
 
-    tags = TaskTags(BackgroundCall(hang, SystemClock(), 0))
+    tags = TaskTags(lambda _batch: BackgroundCall(hang, SystemClock(), 0))
     assert with_collected(CHECKPOINT, (tags,)) == CHECKPOINT
     assert warnings(with_collected(REPORT, (tags,)))[1:] == (
         "The task's tags are missing: /taskWithTags had not answered when the run ended.",

@@ -85,7 +85,7 @@ class _Gpu:
     def part(self, record: Record, batch: str) -> RecordPart:
         return RecordPart()
 
-    def take_readings(self, into: DeviceReadings) -> None:
+    def take_readings(self, _batch: str, into: DeviceReadings) -> None:
         into.gpu_percent.add(self._percents.pop(0))
 
 

@@ -194,3 +194,30 @@ def test_only_the_value_of_the_date_may_differ(first: bytes, following: bytes) -
     kept = connection(Stream([first, following]))
     kept.get("/task", 1)
     assert outcome(kept) == outcome(connection(Stream([following])))
+
+
+STREAMED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@given(cuts=all_cuts)
+def test_a_stream_yields_its_beginning_and_each_chunk(cuts: list[int]) -> None:
+    stream = Stream(divided(STREAMED + b"3\r\n{}\n\r\n2\r\n[]\r\n0\r\n\r\n", cuts))
+    opened = connection(stream)
+    assert list(opened.stream("/events", 1)) == [b"", b"{}\n", b"[]"]
+    assert stream.is_closed
+    assert not opened.is_open
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (STREAMED + b"65\r\n", "a chunk of the response is larger than 100 bytes"),
+        (STREAMED.replace(b"200", b"500"), "the response has the status 500, or it is not a stream"),
+        (RESPONSES["a length"], "the response has the status 200, or it is not a stream"),
+        (STREAMED + b"2\r\n{}\r\n", "the connection was closed before the response"),
+    ],
+)
+def test_what_is_wrong_with_a_stream(sent: bytes, error: str) -> None:
+    with pytest.raises((HttpError, ConnectionResetError)) as raised:
+        list(connection(Stream([sent])).stream("/events", 1))
+    assert str(raised.value) == error

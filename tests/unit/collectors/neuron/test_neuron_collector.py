@@ -171,7 +171,7 @@ def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:
     usage.add(decoded(report()))
     for expected in (AverageAndMaximum(avg=50, max=80), None):
         readings = DeviceReadings()
-        usage.take_readings(readings)
+        usage.take_readings("", readings)
         assert readings.neuron_percent.summary() == expected
 
 

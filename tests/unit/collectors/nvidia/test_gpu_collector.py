@@ -83,7 +83,7 @@ def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     idle = present(world.record(run).gpu_idle)
     assert (idle.percent, idle.gpu_hours, idle.usd) == (30, round(2 * 3 / 3600, 6), round(0.3 * 7.2 / 360, 8))
     assert world.record().gpu_idle is None
-    assert Collectors(world.collector).idle_gpu_ns(0, world.clock.monotonic_ns()) == seconds(4)
+    assert Collectors(world.collector).idle_gpu_ns("", 0, world.clock.monotonic_ns()) == seconds(4)
     # The report is made after further readings, when the end of the batch is noticed.
     ended = replace(run, finished_at=format_ms(world.clock.wall_ns() - seconds(1)))
     world.ticks(9)

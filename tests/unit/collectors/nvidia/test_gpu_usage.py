@@ -139,9 +139,9 @@ def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
             samples.append(GpuSample(facts=other, utilization_percent=second_percent))
         usage.add(DriverReading(samples=tuple(samples)), seconds(second), START_NS)
         usage.add_idle(None)
-    assert usage.idle_ns(0, seconds(10)) == seconds(1 + 1)
-    assert usage.idle_ns(seconds(0.5), seconds(2.25)) == seconds(0.5 + 0.25)
-    assert usage.idle_ns(seconds(3), seconds(10)) == 0
+    assert usage.idle_ns("", 0, seconds(10)) == seconds(1 + 1)
+    assert usage.idle_ns("", seconds(0.5), seconds(2.25)) == seconds(0.5 + 0.25)
+    assert usage.idle_ns("", seconds(3), seconds(10)) == 0
 
 
 @given(
@@ -214,10 +214,45 @@ def test_a_lost_gpu_keeps_its_numbers_and_the_time_is_noted() -> None:
     assert usage.notes() == ("GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.",)
 
 
-def taken(usage: GpuUsage, selectors: Collection[str] | None = None) -> DeviceReadings:
+def taken(usage: GpuUsage, selectors: Collection[str] | None = None, batch: str = "") -> DeviceReadings:
     readings = DeviceReadings()
-    usage.take_readings(selectors, readings)
+    usage.take_readings(batch, selectors, readings)
     return readings
+
+
+def test_each_batch_takes_the_readings_of_its_own_gpus_since_its_own_last_call() -> None:
+    usage = GpuUsage(seconds(1))
+    other = GpuFacts(uuid="GPU-b", index=1)
+
+    def add(second: float, first: float, second_percent: float) -> None:
+        samples = (reading(utilization_percent=first), GpuSample(facts=other, utilization_percent=second_percent))
+        usage.add(DriverReading(samples=samples), seconds(second), START_NS)
+
+    def percent(uuid: str, batch: str) -> AverageAndMaximum | None:
+        return taken(usage, {uuid}, batch).gpu_percent.summary()
+
+    add(0, 10, 90)
+    assert percent("GPU-a", "x") == AverageAndMaximum(avg=10, max=10)
+    assert percent("GPU-b", "y") is None  # it is new, and the other batch took the readings
+    add(1, 20, 80)
+    assert percent("GPU-a", "x") == AverageAndMaximum(avg=20, max=20)
+    add(2, 30, 70)
+    assert percent("GPU-a", "x") == AverageAndMaximum(avg=30, max=30)
+    assert percent("GPU-b", "y") == AverageAndMaximum(avg=75, max=80)
+    usage.forget("x")
+    add(3, 40, 60)
+    assert percent("GPU-b", "y") == AverageAndMaximum(avg=60, max=60)
+
+
+def test_each_batch_has_the_idle_time_of_its_own_gpus() -> None:
+    usage = GpuUsage(seconds(1))
+    other = GpuFacts(uuid="GPU-b", index=1)
+    for second in range(4):
+        samples = (reading(utilization_percent=0.0), GpuSample(facts=other, utilization_percent=50.0))
+        usage.add(DriverReading(samples=samples), seconds(second), START_NS)
+        for batch, selectors in (("", None), ("x", {"GPU-a"}), ("y", {"GPU-b"})):
+            usage.add_idle(selectors, batch)
+    assert [usage.idle_ns(batch, 0, seconds(9)) for batch in ("x", "y", "unknown")] == [seconds(3), 0, 0]
 
 
 def used(percent: float | None) -> Gpu:
@@ -289,7 +324,7 @@ def test_the_idle_time_of_a_loader_is_true_and_names_the_file_and_its_cpu_time()
     collector = GpuCollector(source, GpuScope(("GPU-0",)), clock, FakeLog(), seconds(1), is_required=True)
     offset_ns = started_ns - clock.monotonic_ns()
     account = TimeAccount(
-        started_ns, seconds(1), lambda start_ns, end_ns: collector.idle_ns(start_ns - offset_ns, end_ns - offset_ns)
+        started_ns, seconds(1), lambda start_ns, end_ns: collector.idle_ns("", start_ns - offset_ns, end_ns - offset_ns)
     )
     cpu_seconds = 0.0
     for second in range(_RUN_SECONDS + 1):

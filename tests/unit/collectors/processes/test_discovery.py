@@ -43,6 +43,9 @@ class FakeCollector:
     def longest_wait(self, batch: str, since_ns: int) -> Wait | None:
         return Wait("sleep", batch)
 
+    def forget(self, batch: str) -> None:
+        self.calls.append(f"forget {batch}")
+
     def part(self, record: Record, batch: str) -> RecordPart:
         processes = (Process(name="job"),)
         return RecordPart(values={"processes": processes}, source="processes", warnings=("A warning.",))

@@ -495,3 +495,18 @@ def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoin
     assert "The collection of process values stopped at 2025-" in warning
     checkpoint = world.record("running", None)
     assert (checkpoint.processes, warnings(checkpoint)) == ((), (warning,))
+
+
+def test_a_peak_by_the_kernels_mark_after_the_end_stays() -> None:
+    known = replace(base().metrics, memory_peak_source="kernel", max_memory_used_mb=300)
+    metrics = World().run(until=10).record(metrics=known).metrics
+    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 300)
+
+
+def test_a_batch_that_was_reported_is_read_no_longer() -> None:
+    world = World().run(until=3)
+    world.collector.forget("b")
+    reads = world.process_reads
+    world.run(until=6)
+    assert world.process_reads == reads
+    assert not world.record().processes

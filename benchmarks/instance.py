@@ -1,0 +1,223 @@
+"""Measure one monitor for an instance: its cost for 0 and 100 tasks, beside sidecars and Telegraf, and short spikes.
+
+    python -m benchmarks.instance SOCKET IMAGE [--tasks 100] [--seconds 30] [--json FILE]
+
+It needs root, a Docker daemon with the cgroupfs driver that listens on SOCKET (named docker.sock), and an IMAGE with
+Python. The tasks are containers with the labels of the ECS agent, which is simulated, as is CloudWatch Logs. Sidecars
+are ``--sidecars`` monitors of one task each. Telegraf's docker input is measured if ``telegraf`` is on the PATH.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.measured_process import run_process
+from benchmarks.monitor import SteadyState, measure_steady_states, run_endpoint, run_monitor
+from tools.moto_server import FakeAws, fake_aws
+from tools.waiting import wait_until
+
+_GROUP = "/ecs/bench"
+_REGION = "us-east-1"
+_SPIKES, _SPIKE_MIB, _SPIKE_SECONDS = 20, 200, 0.4
+_SPIKE = "import time; time.sleep({}); held = bytearray({} << 20); time.sleep({}); del held; time.sleep(1.5)"
+_PATIENCE_SECONDS = 180
+# The monitor looks for the socket in /var/run: in its own mount namespace that is the daemon's folder.
+_IN_NAMESPACE = (
+    'mount --bind "$0" /var/run && mount -t tmpfs none /var/lib && mkdir /var/lib/task-profiler && exec "$@"'
+)
+_TELEGRAF_SETTINGS = """
+[agent]
+  interval = "1s"
+  flush_interval = "10s"
+  omit_hostname = true
+[[inputs.docker]]
+  endpoint = "unix://{}"
+[[outputs.discard]]
+"""
+
+
+class Agent(ThreadingHTTPServer):
+    """Answers ``/ID/task`` as the ECS agent does for a task of one container."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def address(self, task: str) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/{task}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        task = self.path.split("/")[1]
+        status = {"DesiredStatus": "RUNNING", "KnownStatus": "RUNNING"}
+        containers = [{"Name": "batch", "DockerId": "", **status}]
+        known = {"TaskARN": arn(task), "Cluster": "bench", "Family": "bench", "Revision": "1", "LaunchType": "EC2"}
+        body = json.dumps({**known, **status, "Containers": containers}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is printed."""
+
+
+def arn(task: str) -> str:
+    """The ARN of a task."""
+    return f"arn:aws:ecs:{_REGION}:123456789012:task/bench/{task}"
+
+
+class Instance:
+    """The Docker daemon, and the tasks that run on it."""
+
+    def __init__(self, socket: Path, image: str, agent: Agent, aws: FakeAws) -> None:
+        self._socket, self._image, self._agent, self._aws = socket, image, agent, aws
+        self._environment = {**os.environ, "DOCKER_HOST": f"unix://{socket}"}
+
+    def docker(self, *arguments: str) -> str:
+        command = [shutil.which("docker") or "docker", *arguments]
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    @contextmanager
+    def tasks(self, programs: Sequence[str]) -> Iterator[list[str]]:
+        """Run a Python program in each task; yields the ids of the tasks."""
+        started: list[str] = []
+        ids = [uuid.uuid4().hex for _ in programs]
+        try:
+            for task, program in zip(ids, programs, strict=True):
+                started.append(self._start(task, program))
+            yield ids
+        finally:
+            if started:
+                self.docker("rm", "--force", *started)
+            for task in ids:
+                for group in Path("/sys/fs/cgroup").glob(f"*/ecs/{task}"):
+                    group.rmdir()
+
+    def _start(self, task: str, program: str) -> str:
+        known = {
+            "task-arn": arn(task),
+            "container-name": "batch",
+            "cluster": "bench",
+            "task-definition-family": "bench",
+        }
+        labels = [f"--label=com.amazonaws.ecs.{name}={value}" for name, value in known.items()]
+        variable = f"--env=ECS_CONTAINER_METADATA_URI_V4={self._agent.address(task)}"
+        options = ("--detach", "--network=none", "--log-driver=none", "--memory=512m", f"--cgroup-parent=/ecs/{task}")
+        return self.docker("run", *options, *labels, variable, self._image, "python3", "-c", program)
+
+    @contextmanager
+    def monitor(self, output: Path) -> Iterator[subprocess.Popen[bytes]]:
+        """Run the monitor of the instance, which writes the reports to its output: Docker keeps no log here."""
+        socket, monitor = str(self._socket.parent), (sys.executable, "-m", "profiler", "monitor")
+        command = ("unshare", "--mount", "sh", "-c", _IN_NAMESPACE, socket, *monitor)
+        variables = {**self._aws.environment(), "TASK_PROFILER_SCOPE": "instance"}
+        variables["ECS_CONTAINER_METADATA_URI_V4"] = self._agent.address("own")
+        with output.open("wb") as file:
+            process = subprocess.Popen(command, env={**os.environ, **variables}, stdout=file, stderr=subprocess.DEVNULL)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def measure_costs(instance: Instance, aws: FakeAws, socket: Path, options: argparse.Namespace) -> Iterator[Figure]:
+    """One monitor without tasks, and then beside all others for the same tasks."""
+    with tempfile.TemporaryDirectory(prefix="bench-instance-") as folder, ExitStack() as stack:
+        process = stack.enter_context(instance.monitor(Path(folder) / "reports"))
+        (empty,) = measure_steady_states((process.pid,), options.seconds)
+        yield _cpu("one monitor without tasks", empty, at_most=0.05)
+        stack.enter_context(instance.tasks(["import time; time.sleep(3600)"] * options.tasks))
+        pids = [process.pid]
+        address, _ = stack.enter_context(run_endpoint(2))
+        pids += [stack.enter_context(run_monitor(address, aws)).pid for _ in range(options.sidecars)]
+        if program := shutil.which("telegraf"):
+            settings = Path(folder) / "telegraf.conf"
+            settings.write_text(_TELEGRAF_SETTINGS.format(socket))
+            pids.append(stack.enter_context(run_process((program, "--config", str(settings), "--quiet"))).pid)
+        ours, *others = measure_steady_states(pids, options.seconds, 60)
+    yield _cpu(f"one monitor, {options.tasks} tasks", ours, at_most=0.5)
+    yield _memory(f"one monitor, {options.tasks} tasks", ours.memory.peak_mib, at_most=48)
+    sidecars, factor = others[: options.sidecars], options.tasks / options.sidecars
+    note = f"{options.sidecars} were measured"
+    total = factor * sum(one.cpu_percent for one in sidecars)
+    name = f"{options.tasks} sidecars"
+    yield Figure(name=f"CPU, {name}", value=total, unit="% of a core", note=note)
+    yield _memory(name, factor * sum(one.memory.pss_mib for one in sidecars), note=f"PSS; {note}")
+    yield Figure(name=f"ratio of one monitor to {name}", value=ours.cpu_percent / total, unit="×", digits=3)
+    for telegraf in others[options.sidecars :]:
+        yield _cpu(f"Telegraf's docker input, {options.tasks} tasks", telegraf)
+        yield _memory(f"Telegraf's docker input, {options.tasks} tasks", telegraf.memory.peak_mib)
+        ratio = ours.cpu_percent / telegraf.cpu_percent
+        yield Figure(name="ratio of one monitor to Telegraf's docker input", value=ratio, unit="×", digits=3)
+
+
+def _cpu(name: str, state: SteadyState, at_most: float | None = None) -> Figure:
+    return Figure(name=f"CPU, {name}", value=state.cpu_percent, unit="% of a core", digits=3, at_most=at_most)
+
+
+def _memory(name: str, mib: float, at_most: float | None = None, note: str = "peak") -> Figure:
+    return Figure(name=f"memory, {name}", value=mib, unit="MiB", digits=1, at_most=at_most, note=note)
+
+
+def measure_spikes(instance: Instance) -> Figure:
+    """Of batches with a spike at any phase, the share whose reports have at least 99 % of it."""
+    rng = random.Random(1)
+    programs = [_SPIKE.format(round(1 + rng.random(), 3), _SPIKE_MIB, _SPIKE_SECONDS) for _ in range(_SPIKES)]
+    with tempfile.TemporaryDirectory(prefix="bench-instance-") as folder:
+        output = Path(folder) / "reports"
+
+        def peaks() -> list[float]:
+            records = [json.loads(line)["record"] for line in output.read_text().splitlines() if "task.report" in line]
+            return [record["metrics"].get("maxMemoryUsedMB", 0) for record in records]
+
+        with instance.monitor(output):
+            time.sleep(2)
+            for first in range(0, _SPIKES, 4):  # more at once would need more memory than small machines have
+                with instance.tasks(programs[first : first + 4]):
+                    wait_until(lambda: len(peaks()) >= first + 4, _PATIENCE_SECONDS, "the reports")  # noqa: B023
+            found = peaks()
+    right = sum(0.99 * _SPIKE_MIB <= peak <= _SPIKE_MIB + 32 for peak in found)
+    name = f"right peaks of a spike of {_SPIKE_MIB} MiB for {_SPIKE_SECONDS} s"
+    return Figure(name=name, value=100 * right / _SPIKES, unit="%", digits=0, at_least=99, note=f"{_SPIKES} batches")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, print the results, and write them as JSON on request."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("socket", type=Path, help="the Docker daemon's socket")
+    parser.add_argument("image", help="an image with python3")
+    parser.add_argument("--tasks", type=int, default=100)
+    parser.add_argument("--sidecars", type=int, default=20, help="how many of the sidecars are measured")
+    parser.add_argument("--seconds", type=float, default=30, help="duration of each measurement in steady state")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    options = parser.parse_args(arguments)
+    with fake_aws() as aws:
+        aws.create_log_group(_GROUP)
+        instance = Instance(options.socket, options.image, Agent(), aws)
+        figures = (measure_spikes(instance), *measure_costs(instance, aws, options.socket, options))
+    print_and_save(BenchmarkResult(title="One monitor for an instance", figures=figures), options.json)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""One monitor for an EC2 instance: its tasks, from Docker and the control groups."""

@@ -1,0 +1,312 @@
+"""The loop of an instance's monitor: follows Docker's containers, and monitors the task of each as a sidecar does.
+
+It wakes at each tick, and for each event of Docker. A defect with one container does not end it.
+"""
+
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from functools import partial
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork, log_options
+from profiler.monitor.instance.reported_file import ReportedFile
+from profiler.monitor.loop import MonitoredTask
+from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
+from profiler.readers import SourceHealth, Unavailable
+from profiler.readers.docker.docker_api import DockerApi
+from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents
+from profiler.readers.docker.ecs_container import EcsContainer
+from profiler.readers.docker.task_groups import InstanceCgroups
+from profiler.readers.ecs.endpoint_client import TaskMetadataSource
+from profiler.readers.ecs.task_metadata import ContainerMetadata
+
+# Right after the event of an end, Docker keeps an inspection waiting for so long.
+_AFTER_END_NS = NS_PER_SECOND // 10
+# Inspections between two samples take at most so long.
+_INSPECTIONS_NS = NS_PER_SECOND // 2
+# The CPU time is limited: of more tasks, each is sampled at every second or third tick. Totals and peaks stay exact.
+_SAMPLES_A_TICK = 40
+_MAX_AGE_NS = 3600 * NS_PER_SECOND
+# A container that is listed and started before that is not new.
+_NEW_NS = 2 * NS_PER_SECOND
+_FINISH_NS, _FINISH_SECONDS = 5 * NS_PER_SECOND // 2, 0.1
+
+
+def _retry_ns(failure: Unavailable) -> int:
+    """When to ask again: seldom a daemon that hangs, because the samples wait for it."""
+    return NS_PER_SECOND * (10 if failure.timed_out else 1)
+
+
+class InstanceAccess(Struct, frozen=True, kw_only=True):
+    """What the loop reads of the instance.
+
+    ``open_agent`` takes the agent's metadata address of a container, ``read_network`` the id of a process.
+    """
+
+    docker: DockerApi
+    events: DockerEvents
+    groups: InstanceCgroups
+    open_agent: Callable[[str], TaskMetadataSource]
+    read_network: ReadNetwork = lambda _pid: None
+
+
+class WatchedTasks(Struct, frozen=True, kw_only=True):
+    """Which tasks are monitored: those of the ``families``, but not the one with the monitor's ``own_address``."""
+
+    families: tuple[str, ...]
+    own_address: str
+
+    def includes(self, family: str | None) -> bool:
+        return any(fnmatchcase(family or "", pattern) for pattern in self.families)
+
+
+class _Task(Struct):
+    source: InstanceTask
+    monitored: MonitoredTask
+    warned: int
+
+
+class InstanceLoop:
+    """Monitors all tasks until a stop request. ``wait`` waits for seconds, an event or a stop request."""
+
+    def __init__(
+        self,
+        access: InstanceAccess,
+        watched: WatchedTasks,
+        shared: SharedParts,
+        *,
+        reported: ReportedFile,
+        make_task: Callable[[InstanceTask], MonitoredTask],
+        wait: Callable[[float], object],
+    ) -> None:
+        self._docker, self._access, self._watched, self._shared = access.docker, access, watched, shared
+        self._reported, self._make_task, self._wait = reported, make_task, wait
+        self._clock, self._log = shared.clock, shared.log
+        self._health = SourceHealth("Docker's API", shared.log)
+        self._started_ns = self._clock.wall_ns()
+        self._own = ContainerMetadata(name=MONITOR_NAME, docker_id="")
+        self._tasks: dict[str, _Task] = {}  # by ARN
+        self._arns: dict[str, str] = {}  # of the containers that Docker shows; empty for those that are not followed
+        self._done: set[str] = set()  # the ARNs of tasks that need no report, or have it
+        self._inspect_at_ns: dict[str, int] = {}
+        self._list_at_ns: int | None = None
+        self._ticks = 0
+
+    def gpus_of(self, docker_id: str) -> str | None:
+        """The GPUs of a container as in ``NVIDIA_VISIBLE_DEVICES``; None without any."""
+        task = self._task_of(docker_id)
+        return None if task is None else ",".join(task.source.gpus_of(docker_id)) or None
+
+    def address_of(self, docker_id: str) -> str | None:
+        """The agent's metadata address of a container."""
+        task = self._task_of(docker_id)
+        return None if task is None else task.source.metadata_address()
+
+    def run(self) -> None:
+        """Monitor until a stop request. What has ended by then is reported; what runs is left to the successor."""
+        shared = self._shared
+        try:
+            self._watch()
+        except Exception as error:  # noqa: BLE001  the last handler: the reports that are on their way are delivered
+            self._log.error(f"The monitor failed ({describe(error)}): {REPORT_DEFECT}")
+        shared.attempt(shared.delivery.finish)
+        shared.attempt(shared.collectors.stop)
+        shared.attempt(partial(self._access.events.stop, 1.0))
+        for task in self._tasks.values():
+            shared.attempt(task.source.close)
+
+    def _watch(self) -> None:
+        shared = self._shared
+        for collector in shared.collectors.threads:
+            collector.start()
+        self._access.events.start()
+        next_tick_ns = self._clock.monotonic_ns()
+        while shared.stop.requested_ns is None and self._access.events.failure is None:  # else ECS starts a new one
+            now_ns = self._clock.monotonic_ns()
+            is_tick = now_ns >= next_tick_ns
+            self._step(is_tick=is_tick)
+            now_ns = self._clock.monotonic_ns()
+            if is_tick:
+                next_tick_ns = now_ns + round(shared.ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
+            self._wait(max(min((next_tick_ns, *self._due_ns())) - now_ns, 0) / NS_PER_SECOND)
+        deadline_ns = self._clock.monotonic_ns() + _FINISH_NS
+        self._step(is_tick=False)
+        while any(task.source.is_ending for task in self._tasks.values()):
+            if self._clock.monotonic_ns() >= deadline_ns:
+                break
+            self._clock.sleep(_FINISH_SECONDS)
+            self._step(is_tick=False)
+
+    def _due_ns(self) -> Iterator[int]:
+        """When something is due before the next tick."""
+        yield from self._inspect_at_ns.values()
+        if self._list_at_ns is not None:
+            yield self._list_at_ns
+        if any(task.source.is_ending for task in self._tasks.values()):
+            yield self._clock.monotonic_ns() + _AFTER_END_NS
+
+    def _step(self, *, is_tick: bool) -> None:
+        """Take the news; sample the tasks at a tick, else those that have news."""
+        news = self._access.events.take()
+        if news.is_list_stale:
+            self._list_at_ns = self._clock.monotonic_ns()
+        for event in news.events:
+            self._guard(event.docker_id, partial(self._on_event, event))
+        if self._list_at_ns is not None and self._clock.monotonic_ns() >= self._list_at_ns:
+            self._list()
+        self._inspect_due()
+        self._settle(is_tick=is_tick)
+        self._ticks += is_tick
+        every = -(-len(self._tasks) // _SAMPLES_A_TICK)
+        for number, (arn, task) in enumerate(list(self._tasks.items())):
+            if task.source.has_news or (is_tick and (number + self._ticks) % every == 0):
+                for warning in task.source.warnings[task.warned :]:
+                    task.monitored.add_warning(warning)
+                task.warned = len(task.source.warnings)
+                if task.monitored.step():
+                    self._drop(arn)
+        self._shared.delivery.print_failed()
+
+    def _settle(self, *, is_tick: bool) -> None:
+        """Ask the agent about the tasks it has not answered for, accept ends, and drop the tasks without a batch."""
+        is_answering = True
+        for arn, task in list(self._tasks.items()):
+            if task.source.is_unanswered and is_answering and (is_tick or task.source.has_news):
+                is_answering = task.source.ask_agent()
+            if task.source.is_ending:
+                task.source.settle()
+            if task.source.is_gone or (task.source.has_news and task.source.is_without_batch):
+                self._drop(arn)
+
+    def _on_event(self, event: ContainerEvent) -> None:
+        docker_id = event.docker_id
+        if event.action == "destroy":
+            self._on_removed(docker_id)
+            self._reported.forget(docker_id)
+            return
+        if self._arns.get(docker_id) == "":
+            return
+        if docker_id not in self._arns or event.action == "start":
+            self._inspect(docker_id)
+        task = self._task_of(docker_id)
+        if task is not None:
+            task.source.on_event(event)
+            if event.action == "die":
+                self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _AFTER_END_NS
+
+    def _list(self) -> None:
+        """Compare Docker's list with what is followed: the stream of events may have missed something."""
+        listed, now_ns = self._docker.containers(), self._clock.monotonic_ns()
+        if isinstance(listed, Unavailable):
+            self._health.on_failure(listed)
+            self._list_at_ns = now_ns + _retry_ns(listed)
+            return
+        self._health.on_success()
+        self._list_at_ns = None
+        for one in sorted(listed, key=lambda one: not one.is_running):
+            if one.docker_id not in self._arns and not one.is_running and self._reported.has(one.docker_id):
+                self._arns[one.docker_id] = ""
+            task = self._task_of(one.docker_id)
+            if one.docker_id not in self._arns or (
+                task is not None and task.source.is_running(one.docker_id) != one.is_running
+            ):
+                self._inspect_at_ns[one.docker_id] = now_ns
+        for docker_id in self._arns.keys() - {one.docker_id for one in listed}:
+            self._on_removed(docker_id)
+
+    def _inspect_due(self) -> None:
+        began_ns = self._clock.monotonic_ns()
+        for docker_id, due_ns in sorted(self._inspect_at_ns.items(), key=lambda item: item[1]):
+            if due_ns > began_ns or self._clock.monotonic_ns() - began_ns > _INSPECTIONS_NS:
+                break
+            self._guard(docker_id, partial(self._inspect, docker_id))
+
+    def _inspect(self, docker_id: str) -> None:
+        self._inspect_at_ns.pop(docker_id, None)
+        inspected = self._docker.inspect(docker_id)
+        if isinstance(inspected, Unavailable):
+            if inspected.is_gone:
+                self._on_removed(docker_id)
+            else:
+                self._health.on_failure(inspected)
+                self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _retry_ns(inspected)
+            return
+        self._health.on_success()
+        if docker_id not in self._arns:
+            self._arns[docker_id] = inspected.labels.task_arn if self._is_watched(inspected) else ""
+        arn = self._arns[docker_id]
+        if not arn or arn in self._done:
+            return
+        if arn not in self._tasks:
+            self._tasks[arn] = self._new_task(inspected)
+        source = self._tasks[arn].source
+        source.add(inspected)
+        if source.lacks_exit_code(docker_id):
+            self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _AFTER_END_NS
+
+    def _is_watched(self, inspected: EcsContainer) -> bool:
+        arn, finished_ns = inspected.labels.task_arn, inspected.finished_ns
+        if inspected.metadata_address is not None and inspected.metadata_address == self._watched.own_address:
+            self._own = ContainerMetadata(
+                name=inspected.labels.container_name,
+                docker_id=inspected.docker_id,
+                log_driver=inspected.log_driver,
+                log_options=log_options(inspected),
+            )
+            self._drop(arn)
+            self._done.add(arn)
+            return False
+        if finished_ns is not None and finished_ns < self._started_ns:
+            if finished_ns < self._started_ns - _MAX_AGE_NS:
+                return False
+            self._reported.on_ended_before(inspected.docker_id)
+        return self._watched.includes(inspected.labels.family)
+
+    def _new_task(self, inspected: EcsContainer) -> _Task:
+        started_ns = inspected.started_ns
+        source = InstanceTask(
+            inspected.labels,
+            self._access.groups,
+            self._clock,
+            lambda: self._own,
+            self._access.open_agent,
+            read_network=self._access.read_network,
+            is_resumed=started_ns is not None and started_ns < self._started_ns - _NEW_NS,
+        )
+        return _Task(source, self._make_task(source), len(source.warnings))
+
+    def _task_of(self, docker_id: str) -> _Task | None:
+        return self._tasks.get(self._arns.get(docker_id, ""))
+
+    def _on_removed(self, docker_id: str) -> None:
+        self._inspect_at_ns.pop(docker_id, None)
+        task = self._task_of(docker_id)
+        if task is not None:
+            task.source.on_removed(docker_id)
+        arn = self._arns.pop(docker_id, "")
+        if arn in self._done and arn not in self._arns.values():
+            self._done.discard(arn)
+
+    def _drop(self, arn: str) -> None:
+        """Follow a task no longer: it is reported, or needs no report."""
+        task = self._tasks.pop(arn, None)
+        if arn in self._arns.values():
+            self._done.add(arn)
+        if task is None:
+            return
+        task.source.close()
+        for docker_id in task.source.docker_ids:
+            self._inspect_at_ns.pop(docker_id, None)
+            self._shared.collectors.forget(docker_id)
+
+    def _guard(self, docker_id: str, step: Callable[[], object]) -> None:
+        """Handle a container. A defect in it does not keep the monitor from the others."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  as above
+            self._log.error(f"The monitor cannot follow a container ({describe(error)}): {REPORT_DEFECT}")
+            self._arns[docker_id] = ""
+            self._inspect_at_ns.pop(docker_id, None)

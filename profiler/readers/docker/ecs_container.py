@@ -1,0 +1,146 @@
+"""What Docker's documents say about a container that the ECS agent has started.
+
+The inspect document holds the environment with its secrets, the command, and the options of any log driver. Only what
+is named here leaves this module.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.ecs_terms import AWSLOGS, AwslogsTarget
+from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
+from profiler.core.timestamps import parse_ns
+from profiler.readers import Unavailable
+
+_LABELS = "com.amazonaws.ecs."
+TASK_ARN_LABEL = f"{_LABELS}task-arn"
+_RUNNING = ("running", "paused", "restarting")
+_GPU = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]+|\d+")
+
+
+class EcsLabels(Struct, frozen=True, kw_only=True):
+    """The labels that the ECS agent gives to each container."""
+
+    task_arn: str
+    container_name: str
+    cluster: str | None = None
+    family: str | None = None
+    revision: str | None = None
+
+
+class ListedContainer(Struct, frozen=True, kw_only=True):
+    """One entry of the list of containers, ended ones included."""
+
+    docker_id: str
+    labels: EcsLabels
+    is_running: bool
+
+
+class EcsContainer(Struct, frozen=True, kw_only=True):
+    """A container's inspect document. Limits of 0 are None; ``exit_code`` is None until the container has ended.
+
+    ``cpu_shares`` are the container's CPU units, Docker's minimum of 2 without any. ``log_target`` is None for another
+    log driver than awslogs. ``gpus`` are UUIDs (or indexes), ``metadata_address`` is ECS_CONTAINER_METADATA_URI_V4.
+    """
+
+    docker_id: str
+    labels: EcsLabels
+    is_running: bool
+    image: str | None = None
+    image_digest: str | None = None
+    started_ns: int | None = None
+    finished_ns: int | None = None
+    exit_code: int | None = None
+    oom_killed: bool = False
+    pid: int | None = None
+    restart_count: int = 0
+    memory_limit_bytes: int | None = None
+    cpu_shares: int | None = None
+    cgroup_parent: str = ""
+    network_mode: str | None = None
+    log_driver: str | None = None
+    log_target: AwslogsTarget | None = None
+    metadata_address: str | None = None
+    gpus: tuple[str, ...] = ()
+
+
+def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
+    """Decode ``/containers/json``; containers without the agent's labels are skipped."""
+    document = decode_json(body)
+    if not isinstance(document, list):
+        return Unavailable("Docker's list of containers is not a JSON array")
+    return tuple(_listed(document))
+
+
+def _listed(document: Json) -> Iterator[ListedContainer]:
+    for entry in mappings(document):
+        docker_id, labels = text(entry.get("Id")), _labels(entry.get("Labels"))
+        if docker_id is not None and labels is not None:
+            yield ListedContainer(docker_id=docker_id, labels=labels, is_running=entry.get("State") in _RUNNING)
+
+
+def decode_container(body: bytes) -> EcsContainer | Unavailable:
+    """Decode ``/containers/ID/json``."""
+    document = mapping(decode_json(body))
+    state, config, host = (mapping(document.get(name)) for name in ("State", "Config", "HostConfig"))
+    docker_id, labels = text(document.get("Id")), _labels(config.get("Labels"))
+    if docker_id is None or labels is None:
+        return Unavailable("Docker's description of the container lacks its id or the labels of the ECS agent")
+    is_running = state.get("Running") is True
+    finished_ns = None if is_running else parse_ns(state.get("FinishedAt"))
+    logs, environment = mapping(host.get("LogConfig")), config.get("Env")
+    options = mapping(logs.get("Config"))
+    group, stream, region = (text(options.get(f"awslogs-{name}")) for name in ("group", "stream", "region"))
+    return EcsContainer(
+        docker_id=docker_id,
+        labels=labels,
+        is_running=is_running,
+        image=text(config.get("Image")),
+        image_digest=text(document.get("Image")),
+        started_ns=parse_ns(state.get("StartedAt")),
+        finished_ns=finished_ns,
+        exit_code=None if finished_ns is None else integer(state.get("ExitCode")),
+        oom_killed=state.get("OOMKilled") is True,
+        pid=count(state.get("Pid")) or None,
+        restart_count=count(document.get("RestartCount")) or 0,
+        memory_limit_bytes=count(host.get("Memory")) or None,
+        cpu_shares=count(host.get("CpuShares")) or None,
+        cgroup_parent=text(host.get("CgroupParent")) or "",
+        network_mode=text(host.get("NetworkMode")),
+        log_driver=text(logs.get("Type")),
+        log_target=AwslogsTarget(group=group, stream=stream, region=region) if logs.get("Type") == AWSLOGS else None,
+        metadata_address=_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
+        gpus=tuple(filter(_GPU.fullmatch, (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(","))),
+    )
+
+
+def decode_json(body: bytes) -> Json:
+    """A document of Docker; None if it is not JSON. The error is dropped, because it may quote a value."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def _labels(document: Json) -> EcsLabels | None:
+    labels = mapping(document)
+    task_arn, container_name = text(labels.get(TASK_ARN_LABEL)), text(labels.get(f"{_LABELS}container-name"))
+    if task_arn is None or container_name is None:
+        return None
+    return EcsLabels(
+        task_arn=task_arn,
+        container_name=container_name,
+        cluster=text(labels.get(f"{_LABELS}cluster")),
+        family=text(labels.get(f"{_LABELS}task-definition-family")),
+        revision=text(labels.get(f"{_LABELS}task-definition-version")),
+    )
+
+
+def _variable(environment: Json, name: str) -> str | None:
+    """The value of one variable; the last one counts, as for the process."""
+    entries = environment if isinstance(environment, list) else []
+    values = [entry for entry in entries if isinstance(entry, str) and entry.startswith(f"{name}=")]
+    return values[-1].partition("=")[2] or None if values else None

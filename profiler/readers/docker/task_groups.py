@@ -1,0 +1,141 @@
+"""The control groups of the containers and tasks of an instance, below its ``/sys/fs/cgroup``.
+
+The paths follow from what Docker says, because another container sees neither the processes nor their groups. With
+cgroup version 1 the agent puts containers into ``/ecs/TASKID/CONTAINERID``, with version 2 and systemd into
+``ecstasks.slice/ecstasks-TASKID.slice/docker-CONTAINERID.scope``.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from profiler.readers import Unavailable
+from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
+from profiler.readers.cgroup.hierarchy import CPUACCT, MEMORY, UNIFIED, V1_MEMORY, V2_MEMORY, parse_bytes, parse_number
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.container_stats import BlockEntry, sum_block_bytes
+from profiler.readers.linux import proc
+
+_GONE = Unavailable("the control group does not exist", is_gone=True)
+_BLKIO, _PIDS = "blkio", "pids"
+_V1_BLOCKS, _V2_BLOCKS = "blkio.throttle.io_service_bytes_recursive", "io.stat"
+_LIMIT_HITS, _PIDS_NOW = "memory.failcnt", "pids.current"
+_SLICE = ".slice"
+# "8:0 Read 4096" in version 1, "8:0 rbytes=4096 wbytes=0 rios=1 …" in version 2
+_V1_BLOCK = re.compile(rb"^(\d+):(\d+) (Read|Write) (\d+)$", re.MULTILINE)
+_V2_BLOCK = re.compile(rb"^(\d+):(\d+) rbytes=(\d+) wbytes=(\d+)", re.MULTILINE)
+
+
+class OpenGroup:
+    """The open files of a group. ``folders`` are by controller of version 1, or the only one has the name UNIFIED."""
+
+    def __init__(self, folders: Mapping[str, str], device_mapper_majors: frozenset[int] | None) -> None:
+        self._is_v1 = UNIFIED not in folders
+        by_controller = {name: folders.get(name, folders.get(UNIFIED)) for name in (MEMORY, CPUACCT, _BLKIO, _PIDS)}
+        self._group = ContainerCgroup(by_controller[MEMORY], by_controller[CPUACCT], is_v1=self._is_v1)
+        self._blocks = _V1_BLOCKS if self._is_v1 else _V2_BLOCKS
+        self._device_mapper_majors = device_mapper_majors
+        self._last_blocks: tuple[bytes, Mapping[str, int]] = (b"", {})
+        self._files: dict[str | None, int] = {}
+        for controller, name in ((_BLKIO, self._blocks), (_PIDS, _PIDS_NOW), (MEMORY, _LIMIT_HITS)):
+            self._files |= proc.open_files(by_controller[controller] or "", (name,))
+        limit = (V1_MEMORY if self._is_v1 else V2_MEMORY).limit
+        self._memory_limit_bytes = parse_bytes(proc.read_text(f"{by_controller[MEMORY]}/{limit}"))
+
+    def sample(self, read_ns: int) -> ContainerSample | Unavailable:
+        """The counters now; unavailable and ``is_gone`` when the group is removed."""
+        reading = self._group.read()
+        if reading is None:
+            return _GONE
+        memory = reading.memory
+        blocks = self._block_bytes()
+        return ContainerSample(
+            read_ns=read_ns,
+            cpu_ns=reading.cpu_ns,
+            memory_used_bytes=None if memory is None else memory.used_bytes,
+            memory_cache_bytes=None if memory is None else memory.unmapped_bytes,
+            memory_usage_peak_bytes=reading.peak_bytes,
+            memory_limit_bytes=self._memory_limit_bytes,
+            memory_limit_hits=parse_number(proc.reread_file(self._files, _LIMIT_HITS)),
+            block_read_bytes=blocks.get("read"),
+            block_write_bytes=blocks.get("write"),
+            pids=parse_number(proc.reread_file(self._files, _PIDS_NOW)),
+        )
+
+    def totals(self) -> GroupReading | Unavailable:
+        """CPU time, mark, page cache and kills now, also of a task's group after the ends of its containers.
+
+        Version 1 does not add the kills of the groups below a task's group: those are the containers' alone.
+        """
+        return self._group.read() or _GONE
+
+    def close(self) -> None:
+        self._group.close()
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files = {}
+
+    def _block_bytes(self) -> Mapping[str, int]:
+        """The same bytes as last time are not parsed again: most batches use no disk for most of the time."""
+        text = proc.reread_file(self._files, self._blocks)
+        if text != self._last_blocks[0]:
+            parse = _v1_blocks if self._is_v1 else _v2_blocks
+            self._last_blocks = text, sum_block_bytes(tuple(parse(text)), self._device_mapper_majors)
+        return self._last_blocks[1]
+
+
+class InstanceCgroups:
+    """Opens groups. ``root`` is the machine's ``/sys/fs/cgroup``."""
+
+    def __init__(self, root: str = "/sys/fs/cgroup", device_mapper_majors: frozenset[int] | None = None) -> None:
+        self._root = root
+        self._is_v1 = not Path(root, "cgroup.controllers").exists()
+        self._device_mapper_majors = device_mapper_majors
+
+    def open_container(self, docker_id: str, cgroup_parent: str) -> OpenGroup | Unavailable:
+        """The group of a container; ``cgroup_parent`` is that of its inspect document, which may be empty."""
+        return self._open(container_paths(docker_id, cgroup_parent))
+
+    def open_task(self, cgroup_parent: str) -> OpenGroup | Unavailable:
+        """The task's group, which the agent keeps after the containers' ends; unavailable if it makes none."""
+        return self._open((group_path(cgroup_parent),) if cgroup_parent else ())
+
+    def _open(self, paths: tuple[str, ...]) -> OpenGroup | Unavailable:
+        for path in paths:
+            folders = {
+                controller: folder
+                for controller in ((MEMORY, CPUACCT, _BLKIO, _PIDS) if self._is_v1 else (UNIFIED,))
+                if Path(folder := "/".join(part for part in (self._root, controller, path) if part)).is_dir()
+            }
+            if folders:
+                return OpenGroup(folders, self._device_mapper_majors)
+        return _GONE
+
+
+def container_paths(docker_id: str, cgroup_parent: str) -> tuple[str, ...]:
+    """Where a container's group may be, below the top. Without a parent that depends on Docker's cgroup driver."""
+    if not cgroup_parent:
+        return f"docker/{docker_id}", f"system.slice/docker-{docker_id}.scope"
+    name = f"docker-{docker_id}.scope" if cgroup_parent.endswith(_SLICE) else docker_id
+    return (f"{group_path(cgroup_parent)}/{name}",)
+
+
+def group_path(cgroup_parent: str) -> str:
+    """The path of a group below the top. systemd puts the slice ``a-b.slice`` into ``a.slice``."""
+    above, _, name = cgroup_parent.strip("/").rpartition("/")
+    if not name.endswith(_SLICE) or above:
+        return cgroup_parent.strip("/")
+    words = name.removesuffix(_SLICE).split("-")
+    return "/".join("-".join(words[:count]) + _SLICE for count in range(1, len(words) + 1))
+
+
+def _v1_blocks(text: bytes) -> Iterator[BlockEntry]:
+    for major, minor, operation, value in _V1_BLOCK.findall(text):
+        yield BlockEntry(major=int(major), minor=int(minor), op=operation.decode(), value=int(value))
+
+
+def _v2_blocks(text: bytes) -> Iterator[BlockEntry]:
+    for major, minor, read_bytes, written_bytes in _V2_BLOCK.findall(text):
+        yield BlockEntry(major=int(major), minor=int(minor), op="read", value=int(read_bytes))
+        yield BlockEntry(major=int(major), minor=int(minor), op="write", value=int(written_bytes))

@@ -1,0 +1,370 @@
+"""An instance on a fake clock: its containers, as Docker, the control groups and the ECS agent show them."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from profiler.collectors.collector import Collector, Collectors
+from profiler.core.clock import Ticker
+from profiler.core.ecs_terms import AwslogsTarget
+from profiler.core.threads import ThreadFailure
+from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop, WatchedTasks
+from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork
+from profiler.monitor.instance.reported_file import ReportedFile
+from profiler.monitor.loop import MonitoredTask
+from profiler.monitor.report_delivery import Delivery
+from profiler.monitor.shared_parts import SharedParts
+from profiler.monitor.task_sampler import TaskSampler
+from profiler.readers import Unavailable
+from profiler.readers.cgroup.container_group import GroupReading
+from profiler.readers.cgroup.hierarchy import MemoryReading
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.docker.docker_api import DockerApi
+from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents, EventBatch
+from profiler.readers.docker.ecs_container import EcsContainer, EcsLabels, ListedContainer
+from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
+from profiler.readers.ecs.endpoint_client import TaskMetadataSource
+from profiler.readers.ecs.task_metadata import RUNNING, STOPPED, ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host, OwnUsage
+from profiler.settings import TaskSettings
+from tests.fakes import START_NS, FakeCalls, FakeClock, FakeLog, FakeLogsSink, FakeStdout, FakeStop, seconds
+
+MIB = 1024 * 1024
+GONE = Unavailable("it does not exist", is_gone=True)
+
+
+@dataclass
+class Box:
+    """A container: it runs in each of the ``runs`` (start, end), and uses half a CPU and 100 MiB."""
+
+    task: str = "0123"
+    name: str = "batch"
+    runs: tuple[tuple[float, float | None], ...] = ((0.0, 10.0),)
+    exit_code: int = 0
+    image: str = "etl"
+    family: str = "etl"
+    driver: str = "awslogs"
+    vcpu: float = 0.5
+    memory_mib: Callable[[float], float] = lambda _at: 100
+    cache_mib: Callable[[float], float] = lambda _at: 0
+    peak_mib: float = 0
+    killed_at: float | None = None
+    signal: int = 15
+    is_out_of_memory: bool = False
+    gpus: tuple[str, ...] = ()
+    has_group: bool = True
+
+    @property
+    def docker_id(self) -> str:
+        return f"{self.task}-{self.name}"
+
+    def run_at(self, at: float) -> tuple[float, float | None] | None:
+        """The last run that had started."""
+        return next((run for run in reversed(self.runs) if run[0] <= at), None)
+
+    def is_running(self, at: float) -> bool:
+        run = self.run_at(at)
+        return run is not None and (run[1] is None or at < run[1])
+
+    def cpu_seconds(self, at: float, *, since: float = -1e9) -> float:
+        used = (min(at, at if end is None else end) - start for start, end in self.runs if since <= start <= at)
+        return self.vcpu * sum(used)
+
+    def mark_mib(self, at: float) -> float:
+        """The high-water mark, by quarters of a second, page cache included."""
+        start, end = self.runs[0][0], self.runs[-1][1]
+        last = at if end is None else min(at, end)
+        times = [start + 0.25 * step for step in range(int(max(last - start, 0) / 0.25) + 1)]
+        return max(self.peak_mib, *(self.memory_mib(time) + self.cache_mib(time) for time in times))
+
+    def inspect(self, at: float) -> EcsContainer:
+        run = self.run_at(at)
+        is_running = self.is_running(at)
+        start, end = (None, None) if run is None else run
+        return EcsContainer(
+            docker_id=self.docker_id,
+            labels=EcsLabels(
+                task_arn=f"arn:aws:ecs:eu-west-1:111122223333:task/jobs/{self.task}",
+                container_name=self.name,
+                cluster="jobs",
+                family=self.family,
+                revision="7",
+            ),
+            is_running=is_running,
+            image=self.image,
+            started_ns=None if start is None else START_NS + seconds(start),
+            finished_ns=None if is_running or end is None else START_NS + seconds(end),
+            exit_code=None if is_running or end is None else self.exit_code,
+            oom_killed=self.is_out_of_memory and not is_running,
+            pid=100 + self.runs.index(run) if run is not None and is_running else None,
+            memory_limit_bytes=1024 * MIB,
+            cgroup_parent=f"/ecs/{self.task}" if self.has_group else "",
+            log_driver=self.driver,
+            log_target=AwslogsTarget(group="/ecs/jobs", stream=f"ecs/{self.name}/{self.task}", region="eu-west-1")
+            if self.driver == "awslogs"
+            else None,
+            metadata_address=f"http://agent/{self.task}",
+            gpus=self.gpus,
+        )
+
+
+@dataclass
+class Group(OpenGroup):
+    """The group of a container or of a task. Counts its reads."""
+
+    world: "Instance"
+    boxes: list[Box]
+    is_task: bool
+    reads: int = 0
+    is_closed: bool = False
+
+    def sample(self, read_ns: int) -> ContainerSample | Unavailable:
+        self.reads += 1
+        assert not self.is_closed
+        ((box,), at) = self.boxes, self.world.now
+        if not box.is_running(at):
+            return GONE
+        (start, _) = box.run_at(at) or (0, 0)
+        return ContainerSample(
+            read_ns=read_ns,
+            cpu_ns=seconds(box.cpu_seconds(at, since=start)),
+            memory_used_bytes=round(box.memory_mib(at) * MIB),
+            memory_cache_bytes=round(box.cache_mib(at) * MIB),
+            memory_usage_peak_bytes=round(box.mark_mib(at) * MIB),
+            pids=3,
+        )
+
+    def totals(self) -> GroupReading | Unavailable:
+        at = self.world.now
+        cache = round(sum(box.cache_mib(at) for box in self.boxes) * MIB)
+        return GroupReading(
+            memory=MemoryReading(used_bytes=4 * MIB, cache_bytes=cache, unmapped_bytes=cache),
+            peak_bytes=round(sum(box.mark_mib(at) for box in self.boxes) * MIB),
+            cpu_ns=seconds(sum(box.cpu_seconds(at) for box in self.boxes)),
+        )
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class Groups(InstanceCgroups):
+    world: "Instance"
+    opened: list[Group] = field(default_factory=list)
+
+    def open_container(self, docker_id: str, cgroup_parent: str) -> OpenGroup | Unavailable:
+        boxes = [box for box in self.world.boxes if box.docker_id == docker_id and box.is_running(self.world.now)]
+        self.opened += [Group(self.world, boxes, is_task=False)] if boxes else []
+        return self.opened[-1] if boxes else GONE
+
+    def open_task(self, cgroup_parent: str) -> OpenGroup | Unavailable:
+        boxes = [box for box in self.world.boxes if cgroup_parent == f"/ecs/{box.task}"]
+        self.opened.append(Group(self.world, boxes, is_task=True))
+        return self.opened[-1]
+
+
+@dataclass
+class Docker(DockerApi):
+    world: "Instance"
+    inspected: list[str] = field(default_factory=list)
+    failures: int = 0
+
+    def _shown(self) -> list[Box]:
+        return [box for box in self.world.boxes if box.runs[0][0] <= self.world.now]
+
+    def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
+        at = self.world.now
+        documents = [(box.inspect(at), box.is_running(at)) for box in self._shown()]
+        return tuple(
+            ListedContainer(docker_id=one.docker_id, labels=one.labels, is_running=on) for one, on in documents
+        )
+
+    def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
+        self.inspected.append(docker_id)
+        if self.failures > 0:
+            self.failures -= 1
+            return Unavailable("it did not answer", timed_out=True)
+        found = [box for box in self._shown() if box.docker_id == docker_id]
+        return found[0].inspect(self.world.now) if found else GONE
+
+
+@dataclass
+class Events(DockerEvents):
+    """The stream: what happens in ``gap`` is not in it, and it begins again at the gap's end."""
+
+    world: "Instance"
+    gap: tuple[float, float] = (-1.0, -1.0)
+    taken: float = -1.0
+    is_new: bool = True
+    failure: ThreadFailure | None = None
+
+    def start(self) -> None:
+        self.taken = self.world.now
+
+    def stop(self, max_seconds: float) -> None:
+        """There is nothing to stop."""
+
+    def all(self) -> list[tuple[float, ContainerEvent]]:
+        found = []
+        for box in self.world.boxes:
+            for start, end in box.runs:
+                found.append((start + 0.001, self._event("start", box, start)))
+                if end is not None:
+                    found.append((end + 0.05, self._event("die", box, end, exit_code=box.exit_code)))
+            if box.is_out_of_memory:
+                end = box.runs[-1][1] or 0
+                found.append((end + 0.04, self._event("oom", box, end)))
+            if box.killed_at is not None:
+                found.append((box.killed_at, self._event("kill", box, box.killed_at, signal=box.signal)))
+        return sorted(found, key=lambda one: one[0])
+
+    def _event(self, action: str, box: Box, at: float, **more: int) -> ContainerEvent:
+        return ContainerEvent(action=action, docker_id=box.docker_id, time_ns=START_NS + seconds(at), **more)
+
+    def next_at(self) -> float | None:
+        return next((at for at, _ in self.all() if at > self.taken and not self._is_lost(at)), None)
+
+    def _is_lost(self, at: float) -> bool:
+        return self.gap[0] <= at < self.gap[1]
+
+    def take(self) -> EventBatch:
+        before, self.taken = self.taken, self.world.now
+        is_first, self.is_new = self.is_new, False
+        events = tuple(event for at, event in self.all() if before < at <= self.taken and not self._is_lost(at))
+        return EventBatch(events=events, is_list_stale=is_first or before < self.gap[1] <= self.taken)
+
+
+@dataclass
+class Agent(TaskMetadataSource):
+    world: "Instance"
+    task_id: str
+
+    def close(self) -> None:
+        """There is no connection."""
+
+    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
+        self.world.asked.append(self.task_id)
+        return self.world.answer(self.task_id)
+
+
+class Instance:
+    """Runs the loop until ``until``. ``tasks`` are changes of the agent's answers by task; None: it does not answer."""
+
+    def __init__(self, *boxes: Box, folder: Path, began: float = 0.0, until: float = 30.0, **settings: Any) -> None:
+        self.boxes, self.began = boxes, began
+        self.tasks: dict[str, dict[str, Any] | None] = {}
+        self.policies: set[str] = set()
+        self.asked: list[str] = []
+        self.clock = FakeClock()
+        self.clock.advance(began)
+        self.stop = FakeStop(self.clock, until)
+        self.log, self.streams, self.output = FakeLog(), FakeLogsSink(), FakeStdout()
+        self.calls = FakeCalls(self.clock)
+        self.docker, self.groups, self.events = Docker(self), Groups(self), Events(self)
+        self.reported = ReportedFile(folder / "reported", self.log)
+        self.reported.load()
+        self.settings = TaskSettings(checkpoint_seconds=0, **settings)
+        self.collectors: tuple[Collector, ...] = ()
+        self.families: tuple[str, ...] = ("*",)
+        self.own_address = "http://agent/own"
+        self.made: list[InstanceTask] = []
+        self.read_network: ReadNetwork = lambda _pid: None
+        self.on_wait: Callable[[], object] = lambda: None
+
+    @property
+    def now(self) -> float:
+        return self.clock.now_ns / seconds(1)
+
+    def answer(self, task_id: str) -> TaskMetadata | Unavailable:
+        changes = self.tasks.get(task_id, {})
+        if changes is None:
+            return Unavailable("/task cannot be read: ConnectionRefusedError")
+        boxes = [box for box in self.boxes if box.task == task_id]
+        is_over = all(box.runs[-1][1] is not None and self.now > box.runs[-1][1] + 0.1 for box in boxes)
+        known = TaskMetadata(
+            arn=boxes[0].inspect(0).labels.task_arn,
+            cluster="jobs",
+            family=boxes[0].family,
+            revision="7",
+            availability_zone="eu-west-1a",
+            launch_type="EC2",
+            known_status=STOPPED if is_over else RUNNING,
+            desired_status=STOPPED if is_over else RUNNING,
+            vcpu_limit=1.0,
+            memory_limit_bytes=2048 * MIB,
+            containers=tuple(
+                ContainerMetadata(
+                    name=box.name,
+                    docker_id=box.docker_id,
+                    image=box.image,
+                    known_status=RUNNING,
+                    has_restart_policy=box.docker_id in self.policies,
+                )
+                for box in boxes
+            ),
+        )
+        return replace(known, **changes)
+
+    def shared(self) -> SharedParts:
+        return SharedParts(
+            clock=self.clock,
+            ticker=Ticker(self.clock.monotonic_ns(), seconds(1)),
+            stop=self.stop,
+            stop_seconds=25.0,
+            log=self.log,
+            collectors=Collectors(*self.collectors),
+            delivery=Delivery(self.streams, self.output, self.log, self.calls),
+            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
+            is_in_task=False,
+            reported=self.reported,
+        )
+
+    def wait(self, wait_seconds: float) -> None:
+        """Until the time is over or, as in the real program, the next event."""
+        self.on_wait()
+        event_at = self.events.next_at()
+        until_event = wait_seconds if event_at is None else max(event_at - self.now, 0)
+        self.stop.wait(min(wait_seconds, until_event + 1e-6))
+
+    def run(self) -> "Instance":
+        shared = self.shared()
+        host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
+
+        def make_task(source: InstanceTask) -> MonitoredTask:
+            self.made.append(source)
+            sampler = TaskSampler(
+                source, self.clock, self.log, seconds(1), shared.collectors, series_points=60, host=host
+            )
+            return MonitoredTask(self.settings, sampler, shared, tuple(source.warnings))
+
+        access = InstanceAccess(
+            docker=self.docker,
+            events=self.events,
+            groups=self.groups,
+            open_agent=lambda address: Agent(self, address.rpartition("/")[2]),
+            read_network=self.read_network,
+        )
+        watched = WatchedTasks(families=self.families, own_address=self.own_address)
+        self.loop = InstanceLoop(access, watched, shared, reported=self.reported, make_task=make_task, wait=self.wait)
+        self.loop.run()
+        return self
+
+    def records(self) -> dict[str, Any]:
+        """The records in the log streams, by task and container."""
+        found: dict[str, Any] = {}
+        for target, line in self.streams.lines:
+            document = json.loads(line)
+            assert document["type"] == "task.report"
+            name = f"{document['record']['taskId']}-{document['record']['container']['name']}"
+            assert target.stream == "ecs/{1}/{0}".format(*name.split("-", 1))
+            assert name not in found, "reported twice"
+            found[name] = document["record"]
+        return found
+
+    def record(self) -> dict[str, Any]:
+        (record,) = self.records().values()
+        return dict(record)

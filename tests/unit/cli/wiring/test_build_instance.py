@@ -1,0 +1,41 @@
+"""What the monitor of an instance is built from."""
+
+from typing import Any
+from unittest.mock import Mock, patch
+
+import pytest
+
+from profiler.cli.wiring import build_instance
+from profiler.core.log import JsonLog
+from profiler.settings import AcceleratorSettings, MonitorSettings, Processes
+from tests.fakes import FakeClock, FakeStdout, seconds
+
+
+@pytest.mark.parametrize(
+    ("processes", "expected"),
+    [("off", ["GpuCollector"]), ("on", ["LazyProcessCollector", "GpuCollector", "StackCollector"])],
+)
+def test_processes_and_stacks_are_collected_only_if_they_are_enabled_and_neuron_devices_never(
+    processes: Processes, expected: list[str]
+) -> None:
+    settings = MonitorSettings(
+        endpoint_address="",
+        endpoint_version=4,
+        accelerators=AcceleratorSettings(gpu="on", neuron="on"),
+        processes=processes,
+        stacks="on",
+        scope="instance",
+    )
+    found = build_instance._collectors(settings, FakeClock(), JsonLog(FakeStdout()), seconds(1), lambda _: None)
+    assert [type(collector).__name__ for collector in found] == expected
+
+
+def test_uploads_share_one_client_of_a_region_for_ten_minutes() -> None:
+    clock, made = FakeClock(), Mock(side_effect=lambda *_: object())
+    with patch.object(build_instance, "connect", made):
+        connect = build_instance._shared_clients(clock)
+        clients: list[Any] = [connect(region, print) for region in ("eu-west-1", "eu-west-1", None)]
+        clock.advance(601)
+        clients.append(connect("eu-west-1", print))
+    assert clients[0] is clients[1]
+    assert len(set(map(id, clients))) == made.call_count == 3

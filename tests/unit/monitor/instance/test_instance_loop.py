@@ -1,0 +1,381 @@
+"""One monitor for all tasks of an instance: which it reports, with which numbers, and when."""
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.monitor.instance.instance_task import InstanceTask
+from tests.instance_world import GONE, Box, Instance
+
+BATCH = Box(runs=((2.0, 12.4),))
+
+
+def changed(**changes: Any) -> Box:
+    return Box(**{"runs": ((2.0, 12.4),), **changes})
+
+
+def cache(at: float) -> float:
+    """200 MiB are written from second 4 to second 8."""
+    return min(max((at - 4) * 50, 0), 200)
+
+
+ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
+    "plain": (BATCH, {"status": "success", "exitCode": 0, "cpuSeconds": 5.2, "durationMs": 10_400}),
+    "failure": (changed(exit_code=3), {"status": "failure", "exitCode": 3, "likelyOutOfMemory": False}),
+    "out of memory": (
+        changed(exit_code=137, is_out_of_memory=True, peak_mib=1024.25),
+        {"status": "failure", "likelyOutOfMemory": True, "outOfMemoryEvidence": "kernel-counter"},
+    ),
+    "only a child was out of memory": (changed(exit_code=5, is_out_of_memory=True), {"likelyOutOfMemory": True}),
+    "killed at its limit while Docker was away": (
+        changed(exit_code=137, peak_mib=1024),
+        {"likelyOutOfMemory": True, "outOfMemoryEvidence": "exit-137-at-limit"},
+    ),
+    "killed far from its limit": (changed(exit_code=137), {"likelyOutOfMemory": False}),
+    "2 ms, most of it the CPU time of the container's start": (
+        Box(runs=((2.0, 2.002),), vcpu=10),
+        {"cpuSeconds": 0.02, "durationMs": 2, "vcpuUsed": None, "cpuUtilizationPercent": None},
+    ),
+    "stopped, and exits with 0": (changed(killed_at=12.0), {"status": "stopped", "exitCode": 0}),
+    "stopped, and killed": (changed(killed_at=12.0, exit_code=137), {"status": "stopped", "likelyOutOfMemory": False}),
+    "a spike of 0.2 s": (
+        changed(memory_mib=lambda at: 300 if 5.2 < at < 5.4 else 100),
+        {"maxMemoryUsedMB": 300, "memoryPeakSource": "kernel", "maxMemoryUsedAt": None},
+    ),
+    "page cache": (
+        changed(memory_mib=lambda _at: 30, cache_mib=cache),
+        {"maxMemoryUsedMB": 30, "memoryPeakSource": "kernel", "memoryUsagePeakMB": 230},
+    ),
+    "a spike before the page cache": (
+        changed(memory_mib=lambda at: 250 if 3.2 < at < 3.4 else 30, cache_mib=cache),
+        {"maxMemoryUsedMB": 250, "memoryPeakSource": "kernel"},
+    ),
+    "page cache that is deleted": (
+        changed(memory_mib=lambda _at: 30, cache_mib=lambda at: cache(at) if at < 10.9 else 0),
+        {"maxMemoryUsedMB": 30},
+    ),
+    "no group of the task": (
+        changed(has_group=False),
+        {"cpuSeconds": 5.0, "maxMemoryUsedMB": 100, "memoryPeakSource": "sampled"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("box", "expected"), ENDS.values(), ids=ENDS.keys())
+def test_an_end_has_exact_numbers(box: Box, expected: dict[str, Any], tmp_path: Path) -> None:
+    record = Instance(box, folder=tmp_path).run().record()
+    found = {**record, **record["metrics"]}
+    assert {name: found.get(name) for name in expected} == expected
+    assert (record["family"], record["launchType"], record["sampling"]["sources"]) == ("etl", "EC2", ["docker"])
+
+
+@pytest.mark.parametrize(("desired", "status"), [("STOPPED", "stopped"), ("RUNNING", "success")])
+def test_another_signal_is_a_stop_if_the_agent_says_so(desired: str, status: str, tmp_path: Path) -> None:
+    world = Instance(changed(killed_at=12.0, signal=28), folder=tmp_path)
+    answer = world.answer
+
+    def at_stop(task_id: str) -> Any:
+        return replace(answer(task_id), desired_status=desired if world.now > 11 else "RUNNING")
+
+    with patch.object(world, "answer", at_stop):
+        assert world.run().record()["status"] == status
+
+
+@pytest.mark.parametrize("delay", [0.25, 0.5, 0.99])
+def test_the_report_comes_within_a_second_of_the_end(delay: float, tmp_path: Path) -> None:
+    world = Instance(Box(runs=((2.0, 12 + delay),)), folder=tmp_path)
+    put_at = []
+    with patch.object(world.streams, "put", side_effect=lambda *_args, **_more: put_at.append(world.now)):
+        world.run()
+    assert [at - 12 - delay < 0.3 for at in put_at] == [True]
+
+
+@pytest.mark.parametrize("second", [(65.6, 130.0), (70.0, 130.0), (65.6, 65.7), (65.6, 65.6005)])
+def test_a_restart_policy_gives_one_report_of_all_attempts(second: tuple[float, float], tmp_path: Path) -> None:
+    """Also of one that starts late, and of one that is over before it is inspected."""
+    world = Instance(Box(runs=((1.0, 65.3), second)), folder=tmp_path, until=150)
+    world.policies = {"0123-batch"}
+    record = world.run().record()
+    metrics, (start, end) = record["metrics"], second
+    assert metrics["cpuSeconds"] == pytest.approx((64.3 + end - start) / 2, abs=1e-5)
+    assert metrics["durationMs"] == pytest.approx(1000 * (end - 1), abs=1)
+    assert (record["container"]["restarts"], record["startedAt"][11:19]) == (1, "00:53:21")
+    assert "ECS restarted the container once" in record["monitor"]["warnings"][0]
+
+
+def test_of_several_containers_the_batch_has_the_cpu_time_less_that_of_the_others(tmp_path: Path) -> None:
+    proxy = Box(name="proxy", vcpu=0.1, runs=((1.0, 12.6),))
+    record = Instance(BATCH, proxy, folder=tmp_path, container="batch").run().record()
+    assert record["metrics"]["cpuSeconds"] == pytest.approx(5.2, abs=0.006)
+    assert record["metrics"]["memoryPeakSource"] == "sampled"
+    other = record["containers"][0]
+    assert (other["name"], other["status"]) == ("proxy", "RUNNING")
+
+
+def sidecar(*, starts: float) -> Box:
+    return Box(name="task-monitor", image="task-profiler:1", runs=((starts, 13.0),))
+
+
+def test_network_traffic_is_that_of_the_containers_process(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+    world.read_network = lambda pid: (1000 * round(world.now), pid)
+    metrics = world.run().record()["metrics"]
+    assert (metrics["networkRxBytes"], metrics["networkTxBytes"]) == (12_000, 100)
+    assert Instance(BATCH, folder=tmp_path / "2").run().record()["metrics"].get("networkRxBytes") is None
+
+
+def test_a_container_that_ended_before_has_its_own_exact_cpu_time(tmp_path: Path) -> None:
+    first = Box(name="first", vcpu=2, runs=((1.0, 3.9),))
+    second = Box(name="second", runs=((4.0, 12.4),))
+    records = Instance(first, second, folder=tmp_path).run().records()
+    found = {record["container"]["name"]: record["metrics"]["cpuSeconds"] for record in records.values()}
+    assert found == {"first": 5.8, "second": 4.2}
+
+
+@pytest.mark.parametrize("found_at", [5, 99])
+def test_a_group_that_is_not_found_is_looked_for_again(found_at: float, tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+    find = world.groups.open_container
+
+    def late(*path: str) -> Any:
+        return find(*path) if world.now > found_at else GONE
+
+    with patch.object(world.groups, "open_container", late):
+        record = world.run().record()
+    assert record["metrics"]["cpuSeconds"] == 5.2
+    assert (record["sampling"]["failures"], record["sampling"]["samples"]) == ((3, 8) if found_at == 5 else (10, 1))
+    assert world.log.events("warning") == ["/task/stats cannot be read and is tried again"]
+
+
+def test_a_container_that_never_follows_is_not_awaited_when_docker_has_removed_the_others(tmp_path: Path) -> None:
+    world = Instance(BATCH, Box(name="second", runs=((99.0, None),)), folder=tmp_path)
+    world.events.gap = (18.0, 20.0)
+    containers = world.docker.containers
+    with patch.object(world.docker, "containers", lambda: () if world.now > 14 else containers()):
+        assert world.run().records().keys() == {"0123-batch"}
+    assert not world.loop._tasks
+
+
+def test_a_task_that_never_started_has_no_report(tmp_path: Path) -> None:
+    world = Instance(Box(runs=((2.0, None),)), folder=tmp_path)
+    inspect, containers = world.docker.inspect, world.docker.containers
+    world.events.gap = (11.0, 15.0)
+
+    def created(docker_id: str) -> Any:
+        return replace(inspect(docker_id), is_running=False, started_ns=None)
+
+    with (
+        patch.object(world.docker, "inspect", created),
+        patch.object(world.docker, "containers", lambda: () if world.now > 14 else containers()),
+    ):
+        assert world.run().records() == {}
+    assert not world.loop._tasks
+
+
+LEFT_OUT: dict[str, tuple[list[Box], dict[str, Any], set[str]]] = {
+    "a service": ([BATCH], {"service": "web"}, set()),
+    "its own monitor started first": ([BATCH, sidecar(starts=1.0)], {}, set()),
+    "its own monitor started later": ([BATCH, sidecar(starts=3.0)], {}, set()),
+    "its own monitor never started": ([changed(runs=((2.0, 2.002),)), sidecar(starts=99)], {}, {"0123-batch"}),
+    "a family that is not chosen": ([changed(family="other")], {}, set()),
+    "a family that is chosen": ([changed(family="etl-night")], {}, {"0123-batch"}),
+    "the monitor's own": ([changed(task="own", name="monitor")], {}, set()),
+}
+
+
+@pytest.mark.parametrize(("boxes", "answer", "reported"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
+def test_only_batches_without_a_monitor_are_reported(
+    boxes: list[Box], answer: dict[str, Any], reported: set[str], tmp_path: Path
+) -> None:
+    world = Instance(*boxes, folder=tmp_path, until=99)
+    world.families = ("etl", "etl-*")
+    world.tasks["0123"] = answer
+    assert world.run().records().keys() == reported
+    assert not world.output.lines
+    assert all(group.is_closed for group in world.groups.opened)
+
+
+def test_a_task_that_the_agent_never_answers_for_is_reported_from_its_labels(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+    world.tasks["0123"] = None
+    record = world.run().record()
+    assert (record["family"], record["revision"], record["cluster"]) == ("etl", "7", "jobs")
+    assert record["metrics"]["cpuSeconds"] == 5.2
+    (warning,) = record["monitor"]["warnings"]
+    assert warning.startswith("The ECS agent never answered for the task")
+
+
+def test_an_agent_that_answers_late_is_asked_again(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+    world.tasks["0123"] = None
+    answer = world.answer
+
+    def late(task_id: str) -> Any:
+        if world.now > 6:
+            world.tasks.clear()
+        return answer(task_id)
+
+    with patch.object(world, "answer", late):
+        assert world.run().record()["launchType"] == "EC2"
+
+
+def test_another_log_driver_gets_the_report_on_standard_output(tmp_path: Path) -> None:
+    world = Instance(changed(driver="json-file"), folder=tmp_path).run()
+    assert world.records() == {}
+    (line,) = world.output.lines
+    assert json.loads(line)["record"]["taskId"] == "0123"
+
+
+def test_a_new_monitor_has_the_totals_of_a_running_task_and_reports_it_once(tmp_path: Path) -> None:
+    box = Box(runs=((2.0, 42.0),), memory_mib=lambda at: 300 if at < 8 else 100)
+    first = Instance(box, folder=tmp_path, until=10).run()
+    assert first.records() == {}
+    second = Instance(box, folder=tmp_path, began=15, until=60).run()
+    record = second.record()
+    metrics = record["metrics"]
+    assert (metrics["cpuSeconds"], metrics["maxMemoryUsedMB"], metrics["durationMs"]) == (20, 300, 40_000)
+    assert record["sampling"]["cpuCoveredPercent"] == 100
+    assert metrics["vcpuUsed"]["max"] == pytest.approx(0.5, rel=0.02)
+    series = record["series"]
+    hole = round(12_000 / series["stepMs"])
+    assert set(series["vcpuUsed"][:hole]) == {None}
+    assert None not in series["vcpuUsed"][hole + 1 :]
+    assert ["The monitor of the instance started after" in one for one in record["monitor"]["warnings"]] == [True]
+    third = Instance(box, folder=tmp_path, began=65, until=80).run()
+    assert third.records() == {}
+    assert third.docker.inspected == []
+
+
+@pytest.mark.parametrize(
+    ("ended", "is_in_stream", "reports"), [(50.0, False, 1), (50.0, True, 0), (-3530.0, False, 1), (-3550.0, False, 0)]
+)
+def test_what_ended_without_a_monitor_is_reported_unless_its_stream_has_the_report(
+    ended: float,
+    is_in_stream: bool,  # noqa: FBT001
+    reports: int,
+    tmp_path: Path,
+) -> None:
+    world = Instance(Box(runs=((ended - 10, ended),), exit_code=4), folder=tmp_path, began=60, until=70)
+    world.began = 60
+    with patch.object(world.streams, "holds_report", lambda _target: is_in_stream):
+        world.run()
+    assert len(world.streams.lines) == reports
+    for record in world.records().values():
+        metrics = record["metrics"]
+        assert (record["status"], metrics["cpuSeconds"], metrics["durationMs"]) == ("failure", 5, 10_000)
+        assert (metrics["memoryPeakSource"], metrics.get("vcpuUsed")) == ("kernel", None)
+    assert world.reported.has("0123-batch") == (ended > -3540)
+
+
+def test_an_end_while_docker_restarts_is_found_in_the_list(tmp_path: Path) -> None:
+    world = Instance(BATCH, Box(task="4567", runs=((12.0, 20.0),)), folder=tmp_path)
+    world.events.gap = (11.0, 15.0)
+    records = world.run().records()
+    assert {name: one["metrics"]["cpuSeconds"] for name, one in records.items()} == {
+        "0123-batch": 5.2,
+        "4567-batch": 4,
+    }
+
+
+def test_docker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+
+    def fail(task: InstanceTask, *args: Any) -> None:
+        world.docker.failures = 1
+        on_event(task, *args)
+
+    on_event = InstanceTask.on_event
+    with patch.object(InstanceTask, "on_event", fail):
+        record = world.run().record()
+    assert (record["status"], record["finishedAt"]) == ("success", "2025-11-20T00:53:32.400Z")
+
+
+def test_slow_puts_are_in_nobodys_way_and_a_stop_waits_for_them(tmp_path: Path) -> None:
+    boxes = [Box(task=f"{number}", runs=((2.0, 12.4),)) for number in range(12)]
+    world = Instance(*boxes, Box(task="runs", runs=((1.0, None),)), folder=tmp_path, until=14)
+    world.calls.last_seconds = 20
+    records = world.run().records()
+    assert len(records) == 12
+    assert {one["metrics"]["cpuSeconds"] for one in records.values()} == {5.2}
+    assert {one["sampling"]["missedTicks"] for one in records.values()} == {0}
+    assert world.now < 14 + 25
+    assert not world.reported.has("runs-batch")  # its successor reports it
+
+
+def test_a_stop_right_after_an_end_still_reports_it(tmp_path: Path) -> None:
+    record = Instance(BATCH, folder=tmp_path, until=12.46).run().record()
+    assert (record["status"], record["metrics"]["cpuSeconds"]) == ("success", 5.2)
+
+
+def test_a_put_that_fails_is_printed_and_counts_as_reported(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+    world.calls.last_seconds = 90
+    world.run()
+    assert len(world.output.lines) == 1
+    assert world.reported.has("0123-batch")
+
+
+def test_a_container_that_is_removed_unseen_has_an_unknown_end(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+    world.events.gap = (11.0, 15.0)
+    containers = world.docker.containers
+    with patch.object(world.docker, "containers", lambda: () if world.now > 14 else containers()):
+        record = world.run().record()
+    assert (record["status"], record["metrics"]["cpuSeconds"]) == ("unknown", 5)
+
+
+def test_a_defect_with_one_container_costs_no_other_task(tmp_path: Path) -> None:
+    world = Instance(BATCH, Box(task="4567", runs=((1.0, 5.0),)), folder=tmp_path)
+    inspect = world.docker.inspect
+
+    def broken(docker_id: str) -> Any:
+        if docker_id.startswith("4567"):
+            raise AttributeError(docker_id)
+        return inspect(docker_id)
+
+    with patch.object(world.docker, "inspect", broken):
+        assert world.run().records().keys() == {"0123-batch"}
+    (error,) = world.log.events("error")
+    assert error.startswith("The monitor cannot follow a container (AttributeError in ")
+
+
+def test_a_hundred_tasks_cost_one_read_of_their_files_each_and_no_request(tmp_path: Path) -> None:
+    boxes = [Box(task=f"{number}", runs=((1.0, None),)) for number in range(100)]
+    world = Instance(*boxes, folder=tmp_path, until=31)
+    world.run()
+    reads = [group.reads for group in world.groups.opened if not group.is_task]
+    assert len(reads) == len(world.asked) == 100
+    assert len(world.docker.inspected) <= 200
+    assert {10, 11} >= set(reads)  # more than 80 tasks are sampled at every third tick
+
+
+def test_a_notice_goes_to_the_log_stream_of_its_task(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path, expected_seconds=5.0).run()
+    assert [(target.stream, json.loads(line)["type"]) for target, line in world.streams.lines] == [
+        ("ecs/batch/0123", "task.notice"),
+        ("ecs/batch/0123", "task.report"),
+    ]
+    assert not world.output.lines
+
+
+def test_an_instance_without_tasks_reads_nothing(tmp_path: Path) -> None:
+    world = Instance(folder=tmp_path, until=1000).run()
+    assert (world.docker.inspected, world.asked, world.log.lines) == ([], [], [])
+
+
+def test_the_file_of_reported_batches_may_be_missing_torn_or_unwritable(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path / "missing").run()
+    assert len(world.records()) == 1
+    (warning,) = world.log.events("warning")
+    assert "cannot be written (FileNotFoundError)" in warning
+    (tmp_path / "reported").write_bytes(b"another\n0123-batch\n\xff\xfe")
+    again = Instance(BATCH, folder=tmp_path, began=20).run()
+    assert again.records() == {}
+    for number in range(3000):
+        again.reported.add(f"{number}")
+        again.reported.forget(f"{number}")
+    assert len((tmp_path / "reported").read_text().split()) < 1100

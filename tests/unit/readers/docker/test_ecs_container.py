@@ -1,0 +1,143 @@
+"""What is kept of Docker's documents, and what is not."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import AwslogsTarget
+from profiler.core.timestamps import parse_ns
+from profiler.readers import Unavailable
+from profiler.readers.docker.ecs_container import (
+    EcsContainer,
+    EcsLabels,
+    ListedContainer,
+    decode_container,
+    decode_list,
+)
+from tests.fake_docker_daemon import RECORDED
+from tests.values import mutated
+
+CANARY = "canary"  # the value of the environment variable SECRET in the recorded documents
+LABELS = EcsLabels(
+    task_arn="arn:aws:ecs:us-east-1:123456789012:task/jobs/0123456789abcdef0123456789abcdef",
+    container_name="batch",
+    cluster="jobs",
+    family="nightly",
+    revision="3",
+)
+RUNNING = EcsContainer(
+    docker_id=RECORDED["running"]["Id"],
+    labels=LABELS,
+    is_running=True,
+    image="task-profiler-e2e-base:2",
+    image_digest=RECORDED["running"]["Image"],
+    started_ns=parse_ns(RECORDED["running"]["State"]["StartedAt"]),
+    pid=RECORDED["running"]["State"]["Pid"],
+    memory_limit_bytes=64 << 20,
+    cgroup_parent="/ecs/0123456789abcdef0123456789abcdef",
+    network_mode="none",
+    log_driver="json-file",
+    metadata_address="http://169.254.170.2/v4/abc",
+    gpus=("GPU-fef8089b-4820-abfc-e83e-94318197576e",),
+)
+
+
+def container(document: Any) -> EcsContainer:
+    decoded = decode_container(json.dumps(document).encode())
+    assert isinstance(decoded, EcsContainer)
+    return decoded
+
+
+def with_config(**config: Any) -> Any:
+    return {**RECORDED["running"], "Config": RECORDED["running"]["Config"] | config}
+
+
+def test_a_running_container() -> None:
+    assert container(RECORDED["running"]) == RUNNING
+
+
+def test_a_stopped_container() -> None:
+    state = RECORDED["ended"]["State"]
+    ended = replace(RUNNING, is_running=False, pid=None, exit_code=137, finished_ns=parse_ns(state["FinishedAt"]))
+    assert container(RECORDED["ended"]) == ended
+
+
+def test_a_container_that_ran_out_of_memory() -> None:
+    killed = container(RECORDED["out_of_memory"])
+    assert (killed.oom_killed, killed.exit_code, killed.memory_limit_bytes) == (True, 137, 20 << 20)
+
+
+def test_a_container_that_never_started_has_no_exit_code() -> None:
+    never = "0001-01-01T00:00:00Z"
+    created = {"Status": "created", "Running": False, "ExitCode": 0, "StartedAt": never, "FinishedAt": never}
+    decoded = container({**RECORDED["running"], "State": created})
+    assert (decoded.started_ns, decoded.finished_ns, decoded.exit_code) == (None, None, None)
+
+
+def test_a_container_that_was_started_again_has_no_exit_code() -> None:
+    state = RECORDED["ended"]["State"] | {"Running": True}
+    assert container({**RECORDED["ended"], "State": state}).exit_code is None
+
+
+def test_only_the_stream_of_awslogs_is_kept_of_the_log_options() -> None:
+    options = {"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/1", "awslogs-region": "us-east-1"}
+    log_config = {"Type": "awslogs", "Config": options | {"awslogs-credentials-endpoint": "/x"}}
+    host = RECORDED["running"]["HostConfig"]
+    decoded = container({**RECORDED["running"], "HostConfig": host | {"LogConfig": log_config}})
+    assert decoded.log_target == AwslogsTarget(group="/ecs/jobs", stream="ecs/batch/1", region="us-east-1")
+    splunk = {"Type": "splunk", "Config": {"splunk-token": CANARY}}
+    decoded = container({**RECORDED["running"], "HostConfig": host | {"LogConfig": splunk}})
+    assert (decoded.log_driver, decoded.log_target) == ("splunk", None)
+
+
+@pytest.mark.parametrize(
+    ("variable", "gpus"),
+    [
+        ("GPU-1,GPU-2", ("GPU-1", "GPU-2")),
+        ("0,1", ("0", "1")),
+        ("all", ()),
+        ("void", ()),
+        ("", ()),
+        (f"GPU-1,{CANARY}", ("GPU-1",)),
+    ],
+)
+def test_the_gpus_of_a_container(variable: str, gpus: tuple[str, ...]) -> None:
+    environment = ["NVIDIA_VISIBLE_DEVICES=GPU-0", f"NVIDIA_VISIBLE_DEVICES={variable}"]
+    assert container(with_config(Env=environment)).gpus == gpus
+
+
+def test_a_container_that_is_not_of_the_agent_is_unavailable() -> None:
+    document = with_config(Labels={"task-arn": LABELS.task_arn, "container-name": "batch"})
+    assert isinstance(decode_container(json.dumps(document).encode()), Unavailable)
+
+
+def test_the_list_has_the_containers_of_tasks_only() -> None:
+    others = [{"Id": "a", "Labels": {}}, {"Id": "b", "Labels": None, "State": "running"}, None]
+    running = {**RECORDED["list"][0], "Id": "c", "State": "running"}
+    listed = decode_list(json.dumps([*RECORDED["list"], *others, running]).encode())
+    assert listed == (
+        *(ListedContainer(docker_id=one["Id"], labels=LABELS, is_running=False) for one in RECORDED["list"]),
+        ListedContainer(docker_id="c", labels=LABELS, is_running=True),
+    )
+
+
+@given(mutated(RECORDED["running"], RECORDED["out_of_memory"]))
+def test_no_document_raises_and_no_value_of_the_environment_is_kept(document: Any) -> None:
+    assert CANARY not in repr(decode_container(json.dumps(document).encode()))
+
+
+@given(mutated(RECORDED["list"]))
+def test_no_list_raises(document: Any) -> None:
+    decode_list(json.dumps(document).encode())
+
+
+@given(st.binary(max_size=40), st.integers(0, 4000))
+def test_what_is_not_json_is_unavailable_and_not_quoted(added: bytes, at: int) -> None:
+    body = json.dumps(RECORDED["running"]).encode()
+    for decoded in (decode_container(body[:at] + added), decode_list(body[:at] + added)):
+        assert isinstance(decoded, Unavailable)
+        assert CANARY not in decoded.reason

@@ -1,0 +1,123 @@
+"""The groups of an instance's containers and tasks, where the agent puts them."""
+
+from pathlib import Path
+
+import pytest
+
+from profiler.readers import Unavailable
+from profiler.readers.cgroup.container_group import GroupReading
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup, container_paths, group_path
+from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES, write_files
+
+ID = "0213e8fb72f8" + "0" * 52
+TASK = "0123456789abcdef0123456789abcdef"
+SAMPLE = ContainerSample(
+    read_ns=7,
+    cpu_ns=99208,
+    memory_used_bytes=860_000_000 - 10_485_760,
+    memory_cache_bytes=10_485_760,
+    memory_usage_peak_bytes=870_000_000,
+    memory_limit_bytes=1 << 30,
+    memory_limit_hits=4,
+    block_read_bytes=4096,
+    block_write_bytes=21_061_632,
+    pids=2,
+)
+# Recorded in version 1 (Linux 6.18) and 2 (Linux 6.1)
+V1_BLOCKS = (
+    "254:0 Read 4096\n254:0 Write 21061632\n254:0 Sync 21061632\n254:0 Async 0\n254:0 Discard 0\n"
+    "254:0 Total 21065728\nTotal 21065728\n"
+)
+V2_BLOCKS = "254:0 rbytes=4096 wbytes=21061632 rios=1 wios=40 dbytes=0 dios=0\n7:0 \n"
+FILES = {
+    "memory": {
+        **{name: text for name, text in V1_FILES.items() if name.startswith("memory.")},
+        "memory.limit_in_bytes": f"{1 << 30}\n",
+        "memory.failcnt": "4\n",
+    },
+    "cpuacct": {"cpuacct.usage": V1_FILES["cpuacct.usage"]},
+    "blkio": {"blkio.throttle.io_service_bytes_recursive": V1_BLOCKS},
+    "pids": {"pids.current": "2\n"},
+}
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def opened(group: OpenGroup | Unavailable) -> OpenGroup:
+    assert isinstance(group, OpenGroup)
+    return group
+
+
+def test_a_container_of_version_1(tmp_path: Path) -> None:
+    for controller, files in FILES.items():
+        write_files(tmp_path / controller / "ecs" / TASK / ID, files)
+    group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, f"/ecs/{TASK}"))
+    assert group.sample(7) == SAMPLE
+
+
+def test_a_container_of_version_2(tmp_path: Path) -> None:
+    folder = tmp_path / "ecstasks.slice" / f"ecstasks-{TASK}.slice" / f"docker-{ID}.scope"
+    limit = {"memory.max": f"{1 << 30}\n", "io.stat": V2_BLOCKS, "pids.current": "2\n"}
+    write_files(folder, {**V2_FILES, **V2_MEMORY_FILES, **limit})
+    write_files(tmp_path, {"cgroup.controllers": "cpu memory\n"})
+    group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, f"ecstasks-{TASK}.slice"))
+    sample = group.sample(7)
+    assert isinstance(sample, ContainerSample)
+    assert sample.memory_limit_hits is None  # version 2 does not count them as version 1 does
+    assert (sample.cpu_ns, sample.pids) == (1_276_795_000, 2)
+    assert (sample.block_read_bytes, sample.block_write_bytes) == (4096, 21_061_632)
+    totals = group.totals()
+    assert isinstance(totals, GroupReading)
+    assert (totals.peak_bytes, totals.oom_kills) == (870_000_000, 2)
+
+
+def test_a_tasks_group_has_the_totals_of_its_ended_containers(tmp_path: Path) -> None:
+    for controller, files in FILES.items():
+        write_files(tmp_path / controller / "ecs" / TASK, files)
+    totals = opened(InstanceCgroups(str(tmp_path)).open_task(f"/ecs/{TASK}")).totals()
+    assert isinstance(totals, GroupReading)
+    assert (totals.cpu_ns, totals.peak_bytes, totals.has_mark) == (99208, 870_000_000, True)
+
+
+def test_a_missing_controller_costs_only_its_values(tmp_path: Path) -> None:
+    write_files(tmp_path / "cpuacct" / "docker" / ID, FILES["cpuacct"])
+    group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, ""))
+    assert group.sample(7) == ContainerSample(read_ns=7, cpu_ns=99208)
+
+
+def test_a_group_that_does_not_exist_is_gone(tmp_path: Path) -> None:
+    cgroups = InstanceCgroups(str(tmp_path))
+    write_files(tmp_path, {f"memory/ecs/{TASK}/tasks": ""})
+    for group in (cgroups.open_container(ID, f"/ecs/{TASK}"), cgroups.open_task("/ecs/other"), cgroups.open_task("")):
+        assert isinstance(group, Unavailable)
+        assert group.is_gone
+
+
+def test_a_group_that_was_closed_is_gone_and_its_files_are_closed(tmp_path: Path) -> None:
+    for controller, files in FILES.items():
+        write_files(tmp_path / controller / "ecs" / TASK, files)
+    before = open_files()
+    group = opened(InstanceCgroups(str(tmp_path)).open_task(f"/ecs/{TASK}"))
+    group.close()
+    assert open_files() == before
+    for reading in (group.sample(7), group.totals()):
+        assert isinstance(reading, Unavailable)
+        assert reading.is_gone
+
+
+@pytest.mark.parametrize(
+    ("parent", "paths"),
+    [
+        ("/ecs/1", (f"ecs/1/{ID}",)),
+        ("ecstasks-1.slice", (f"ecstasks.slice/ecstasks-1.slice/docker-{ID}.scope",)),
+        ("ecstasks-1-2.slice", (f"ecstasks.slice/ecstasks-1.slice/ecstasks-1-2.slice/docker-{ID}.scope",)),
+        ("", (f"docker/{ID}", f"system.slice/docker-{ID}.scope")),
+    ],
+)
+def test_where_a_container_is(parent: str, paths: tuple[str, ...]) -> None:
+    assert container_paths(ID, parent) == paths
+    if parent:
+        assert paths[0].startswith(group_path(parent))
