@@ -10,15 +10,22 @@ from profiler.core.ecs_terms import EC2, cluster_name
 from profiler.core.json_fields import text
 from profiler.record.family_identity import matches_any
 from profiler.record.task_end import StoppedTask
-from profiler.task_definitions.containers import monitor_of
+from profiler.task_definitions.containers import DefinedContainer, monitor_of
 
 _SCOPE_VARIABLE, _INSTANCE = "TASK_PROFILER_SCOPE", "instance"
 _FAMILIES_VARIABLE = "TASK_PROFILER_FAMILIES"
 _PERMISSIONS = "ecs:ListServices, ecs:DescribeServices and ecs:DescribeTaskDefinition"
 
 
+def instance_monitor_of(definition: Mapping[str, object]) -> DefinedContainer | None:
+    """The monitor of a definition, if it reports all tasks of its instance."""
+    monitor = monitor_of(definition)
+    scope = None if monitor is None else monitor.environment.get(_SCOPE_VARIABLE)
+    return monitor if str(scope).strip().lower() == _INSTANCE else None
+
+
 class InstanceMonitors:
-    """Reads the instance monitors of clusters (names or ARNs), each cluster once.
+    """Reads the instance monitors of clusters (names or ARNs of one account and Region), each cluster once.
 
     ``on_problem`` gets a sentence if ECS does not return them. The cluster then counts as one without a monitor.
     """
@@ -44,9 +51,10 @@ class InstanceMonitors:
         return bool(found) and all(found)
 
     def _reports(self, family: str, cluster: str) -> bool:
-        what = f"It is unknown whether the cluster {cluster_name(cluster)} has an instance monitor"
+        name = cluster_name(cluster)
+        what = f"It is unknown whether the cluster {name} has an instance monitor"
         with noted_errors(self._on_problem, what, _PERMISSIONS):
-            return any(matches_any(family, globs) for globs in self._families_of(cluster))
+            return any(matches_any(family, globs) for globs in self._families_of(name))
         return False
 
     def _read(self, cluster: str) -> tuple[tuple[str, ...], ...]:
@@ -57,9 +65,7 @@ class InstanceMonitors:
             return ()
         names = [one["taskDefinition"] for one in services if one["status"] == "ACTIVE"]
         definitions = (self._ecs.describe_task_definition(taskDefinition=name)["taskDefinition"] for name in names)
-        found = (monitor.environment for monitor in map(monitor_of, definitions) if monitor is not None)
+        found = (monitor.environment for monitor in map(instance_monitor_of, definitions) if monitor is not None)
         return tuple(
-            tuple(filter(None, (glob.strip() for glob in (text(one.get(_FAMILIES_VARIABLE)) or "").split(","))))
-            for one in found
-            if str(one.get(_SCOPE_VARIABLE)).strip().lower() == _INSTANCE
+            tuple(filter(None, map(str.strip, (text(one.get(_FAMILIES_VARIABLE)) or "").split(",")))) for one in found
         )

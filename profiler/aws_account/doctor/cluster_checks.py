@@ -144,7 +144,7 @@ class ClusterChecks(Struct):
             case "missing":
                 advice = f"Add it: {self.add_command} --register."
                 yield problem(_MONITOR, "There is no monitor, so the runs have no report.", advice)
-            case "current" | "outdated" if AIRFLOW in monitor.planned.started_by and not has_own_stream:
+            case "current" | "outdated" | "instance" if AIRFLOW in monitor.planned.started_by and not has_own_stream:
                 family = quote(monitor.planned.family)
                 yield problem(
                     _MONITOR,

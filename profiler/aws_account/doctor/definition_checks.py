@@ -21,6 +21,7 @@ from profiler.aws_account.doctor.task_checks import (
     processes_not_visible,
     settings_findings,
 )
+from profiler.aws_account.instance_monitors import instance_monitor_of
 from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.container_roles import repository
@@ -89,6 +90,9 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
         return
     if monitor is None:
         yield from _without_monitor(definition, containers, add_command, default_image)
+        return
+    if instance_monitor_of(definition) is not None:
+        yield ok(_MONITOR, "It is the monitor of an EC2 instance, so the task has no batch.")
         return
     yield from _form_findings(definition, monitor, add_command)
     for text in architecture_notes(definition, monitor.image or ""):

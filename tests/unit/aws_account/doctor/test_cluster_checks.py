@@ -83,6 +83,13 @@ def test_a_report_and_what_could_not_be_read_are_no_finding() -> None:
     assert findings(schedule(), state="service") == []
 
 
+@pytest.mark.parametrize("state", ["current", "instance"])
+def test_a_report_in_the_stream_from_which_airflow_reads_is_a_problem(state: MonitorState) -> None:
+    (found,) = findings(state=state, started_by=("Airflow",), reports=LastReports(newest_ns={"etl": 1}))
+    assert (found.level, "reads XCom" in found.text) == ("problem", True)
+    assert "--family etl --report-stream monitor --register" in (found.advice or "")
+
+
 def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() -> None:
     target = ScheduledTarget(
         kind="rule", name="nightly", group="default", cluster_arn="c", definition_arn=ARN[:-1] + "1", content={}

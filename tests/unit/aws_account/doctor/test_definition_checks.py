@@ -1,5 +1,6 @@
 """The findings about a task definition before its first run."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from profiler.aws_account.doctor.definition_checks import definition_findings, s
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
+from tests.instance_monitor import FILE
 from tests.sidecars import awslogs, definitions_with_sidecars
 
 IMAGE = "team/task-profiler:1"
@@ -46,6 +48,12 @@ def test_what_add_monitor_made_has_no_problem() -> None:
         ("log stream", "ok"),
     ]
     assert found[-1].text == "The report goes to the batch's stream: /ecs/etl, stream ecs/etl/TASK_ID."
+
+
+def test_the_monitor_of_an_instance_needs_no_batch() -> None:
+    (finding,) = findings(json.loads(FILE.read_text()))
+    assert (finding.topic, finding.level) == ("monitor", "ok")
+    assert "an EC2 instance" in finding.text
 
 
 def changed(given: dict[str, Any], **fields: Any) -> dict[str, Any]:
