@@ -188,7 +188,9 @@ def running_lab() -> Iterator[Lab]:
 
 def _network(stack: contextlib.ExitStack) -> None:
     """The addresses of an instance: a bridge for containers, and the agent's own at its well-known port."""
-    _for_now(stack, ("ip", "link", "add", _BRIDGE, "type", "bridge"), ("ip", "link", "del", _BRIDGE))
+    # Without an address of its own, a bridge gets another one whenever a container ends, and others lose their route.
+    bridge = ("ip", "link", "add", _BRIDGE, "address", "02:00:0a:d5:4d:01", "type", "bridge")
+    _for_now(stack, bridge, ("ip", "link", "del", _BRIDGE))
     run_command("ip", "address", "add", f"{GATEWAY}/24", "dev", _BRIDGE)
     run_command("ip", "link", "set", _BRIDGE, "up")
     address = (f"{_METADATA}/32", "dev", "lo")
