@@ -62,6 +62,7 @@ class Sidecar:
             env=self._variables,
             stdout=self._output,
             stderr=self._errors,
+            bufsize=0,  # a test that reads one line leaves the rest to communicate()
         )
 
     def kill(self) -> list[Line]:
