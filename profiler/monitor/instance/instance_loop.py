@@ -53,7 +53,7 @@ class InstanceAccess(Struct, frozen=True, kw_only=True):
     read_network: ReadNetwork = lambda _pid: None
 
 
-class WatchedTasks(Struct, frozen=True, kw_only=True):
+class FollowedFamilies(Struct, frozen=True, kw_only=True):
     """Which tasks are monitored: those of the ``families``, but not the one with the monitor's ``own_address``."""
 
     families: tuple[str, ...]
@@ -75,7 +75,7 @@ class InstanceLoop:
     def __init__(
         self,
         access: InstanceAccess,
-        watched: WatchedTasks,
+        watched: FollowedFamilies,
         shared: SharedParts,
         *,
         reported: ReportedFile,
