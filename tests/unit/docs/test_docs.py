@@ -34,7 +34,7 @@ FAULTS = (ROOT / "docs" / "faults.md").read_text()
 def test_every_setting_of_the_monitor_is_documented() -> None:
     page = (ROOT / "docs" / "monitor.md").read_text()
     names = re.findall("^TASK_PROFILER_[A-Z_]+", settings_help(), re.MULTILINE)
-    assert len(names) == 23
+    assert len(names) == 26
     assert {name for name in names if f"`{name}`" not in page} == set()
     for name, default in re.findall(r"^\| `(TASK_PROFILER_[A-Z_]+)` \| `(\w+)` \|", page, re.MULTILINE):
         assert re.search(rf"^{name} .*\({default}\)$", settings_help(), re.MULTILINE), name
