@@ -216,6 +216,7 @@ class InstanceTask:
         if inspected.is_running:
             if one.died_ns is not None:  # another attempt, whose group counts from 0
                 one.base_cpu_ns, one.died_ns, one.died = one.cpu_ns or 0, None, None
+                one.stop_signalled_ns = None
             if one.group is None or before.pid != inspected.pid:
                 one.open(self._groups)
         elif inspected.exit_code is not None and (one.died_ns is None or inspected.started_ns != before.started_ns):

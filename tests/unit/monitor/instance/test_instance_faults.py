@@ -144,3 +144,9 @@ def test_a_chosen_container_is_the_batch_only_where_the_task_has_it(tmp_path: Pa
     world = Instance(*boxes, Box(task="4567", runs=((3.0, 9.0),)), folder=tmp_path, container="job")
     records = world.run().records()
     assert {name: one["status"] for name, one in records.items()} == {"0123-job": "success", "4567-batch": "success"}
+
+
+def test_a_signal_to_an_attempt_that_is_followed_by_another_is_no_stop(tmp_path: Path) -> None:
+    world = Instance(Box(runs=((1.0, 65.3), (65.6, 130.0)), killed_at=65.2), folder=tmp_path, until=150)
+    world.policies = {"0123-batch"}
+    assert world.run().record()["status"] == "success"
