@@ -178,10 +178,7 @@ class Docker(DockerApi):
 
     def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
         at = self.world.now
-        documents = [(box.inspect(at), box.is_running(at)) for box in self._shown()]
-        return tuple(
-            ListedContainer(docker_id=one.docker_id, labels=one.labels, is_running=on) for one, on in documents
-        )
+        return tuple(ListedContainer(docker_id=box.docker_id, is_running=box.is_running(at)) for box in self._shown())
 
     def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
         self.inspected.append(docker_id)
