@@ -90,7 +90,7 @@ class InstanceLoop:
         self._done: set[str] = set()  # the ARNs of tasks that need no report, or have it
         self._inspect_at_ns: dict[str, int] = {}
         self._list_at_ns: int | None = None
-        self._hung_until_ns = 0
+        self._hung_until_ns = self._inspect_until_ns = 0
         self._ticks = 0
 
     def gpus_of(self, docker_id: str) -> str | None:
@@ -148,6 +148,7 @@ class InstanceLoop:
 
     def _step(self, *, is_tick: bool) -> None:
         """Take the news; sample the tasks at a tick, else those that have news."""
+        self._inspect_until_ns = self._clock.monotonic_ns() + _INSPECTIONS_NS
         news = self._access.events.take()
         if news.is_list_stale:
             self._list_at_ns, self._hung_until_ns = self._clock.monotonic_ns(), 0
@@ -231,13 +232,14 @@ class InstanceLoop:
     def _inspect_due(self) -> None:
         began_ns = self._clock.monotonic_ns()
         for docker_id, due_ns in sorted(self._inspect_at_ns.items(), key=lambda item: item[1]):
-            if due_ns > began_ns or self._clock.monotonic_ns() - began_ns > _INSPECTIONS_NS:
+            if due_ns > began_ns or self._clock.monotonic_ns() > self._inspect_until_ns:
                 break
             self._guard(docker_id, partial(self._inspect, docker_id))
 
     def _inspect(self, docker_id: str) -> None:
-        if self._clock.monotonic_ns() < self._hung_until_ns:
-            self._inspect_at_ns[docker_id] = self._hung_until_ns
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < self._hung_until_ns or now_ns > self._inspect_until_ns:
+            self._inspect_at_ns[docker_id] = max(now_ns, self._hung_until_ns)
             return
         self._inspect_at_ns.pop(docker_id, None)
         inspected = self._docker.inspect(docker_id)

@@ -110,6 +110,21 @@ def test_docker_that_hangs_delays_the_samples_once_in_ten_seconds(tmp_path: Path
     assert records["runs-batch"]["sampling"]["samples"] >= 15
 
 
+def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(tmp_path: Path) -> None:
+    boxes = [Box(task=f"{number}", runs=((5.0, 60.0),)) for number in range(30)]
+    world = Instance(*boxes, Box(task="runs", runs=((1.0, 40.0),)), folder=tmp_path, until=120)
+    inspect = world.docker.inspect
+
+    def slow(docker_id: str) -> Any:
+        world.clock.advance(0.8)
+        return inspect(docker_id)
+
+    with patch.object(world.docker, "inspect", slow):
+        records = world.run().records()
+    assert len(records) == 31
+    assert records["runs-batch"]["sampling"]["longestGapMs"] < 3000
+
+
 def test_an_agent_that_hangs_does_not_delay_the_others_while_many_tasks_end(tmp_path: Path) -> None:
     """It never says whether their own monitors will start."""
     ended = [Box(task=f"{n}", name=name, runs=runs) for n in range(50) for name, runs in ENDED.items()]
