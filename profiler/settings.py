@@ -227,8 +227,11 @@ class SettingsReader(Struct):
         own = _SETTINGS.keys() - _PRICES - set(AcceleratorSettings.__struct_fields__)
         values = others | {name: self.value(name) for name in _SETTINGS if name in own}
         values["families"] = values["families"] or ("*",)
-        if values["scope"] == "instance" and not self._text("checkpoint_seconds"):
-            values["checkpoint_seconds"] = 0.0  # the lines of all tasks would be in the monitor's stream
+        if values["scope"] == "instance":
+            if not self._text("checkpoint_seconds"):
+                values["checkpoint_seconds"] = 0.0  # the lines of all tasks would be in the monitor's stream
+            if values["prometheus_port"] is not None:
+                self.problems.append(f"{_PREFIX}PROMETHEUS_PORT has no effect with {_PREFIX}SCOPE=instance")
         values["emf_metrics"] = self._known_metrics(values["emf_metrics"])
         task = TaskSettings(**{name: values.pop(name) for name in TaskSettings.__struct_fields__})
         return MonitorSettings(

@@ -12,7 +12,7 @@ from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
 from profiler.core.ecs_terms import AwslogsTarget
 from profiler.core.threads import ThreadFailure
-from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop, WatchedTasks
+from profiler.monitor.instance.instance_loop import FollowedFamilies, InstanceAccess, InstanceLoop
 from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
@@ -178,10 +178,7 @@ class Docker(DockerApi):
 
     def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
         at = self.world.now
-        documents = [(box.inspect(at), box.is_running(at)) for box in self._shown()]
-        return tuple(
-            ListedContainer(docker_id=one.docker_id, labels=one.labels, is_running=on) for one, on in documents
-        )
+        return tuple(ListedContainer(docker_id=box.docker_id, is_running=box.is_running(at)) for box in self._shown())
 
     def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
         self.inspected.append(docker_id)
@@ -348,7 +345,7 @@ class Instance:
             open_agent=lambda address: Agent(self, address.rpartition("/")[2]),
             read_network=self.read_network,
         )
-        watched = WatchedTasks(families=self.families, own_address=self.own_address)
+        watched = FollowedFamilies(families=self.families, own_address=self.own_address)
         self.loop = InstanceLoop(access, watched, shared, reported=self.reported, make_task=make_task, wait=self.wait)
         self.loop.run()
         return self

@@ -100,7 +100,10 @@ class MonitoredTask:
     def _select_batches(self, task: TaskMetadata) -> None:
         if self._settings.container is None and not self._sampler.is_own_container_settled:
             return
-        selection = select_batch(task, requested=self._settings.container, own=self._sampler.own)
+        requested = self._settings.container
+        if not self._shared.is_in_task and task.container(requested or "") is None:
+            requested = None  # it is that of other tasks
+        selection = select_batch(task, requested=requested, own=self._sampler.own)
         for name in selection.names:
             batch = self._sampler.followed.named(name)
             if batch not in self._batches:
@@ -260,7 +263,7 @@ class MonitoredTask:
             max(left_seconds, 0),
             stacks,
             on_done=partial(reported.add, batch_id),
-            may_be_there=reported.may_have(batch_id),
+            may_be_there=batch_id if reported.may_have(batch_id) else None,
         )
         batch.is_reported = True
 

@@ -59,11 +59,12 @@ class Delivery(Struct, eq=False):
         stacks: bytes | None = None,
         *,
         on_done: Callable[[], object] = lambda: None,
-        may_be_there: bool = False,
+        may_be_there: str | None = None,
     ) -> None:
         """Start to upload the report to its log stream within ``seconds``; print the report if that is impossible.
 
-        ``on_done`` is called when it is uploaded or printed. Nothing is uploaded if it ``may_be_there`` and is.
+        ``on_done`` is called when it is uploaded or printed. Nothing is uploaded if the
+        log stream holds a report of the container ``may_be_there``.
 
         The line of the call ``stacks`` comes before it in its log stream, and is not printed elsewhere. Where both are
         printed, it comes after all reports: it would fill the pipe of a log driver that hangs.
@@ -135,11 +136,13 @@ class Delivery(Struct, eq=False):
         self._can_print = reason is None
 
     def _upload(
-        self, line: bytes, target: LogTarget, seconds: float, stacks: bytes | None, *, may_be_there: bool
+        self, line: bytes, target: LogTarget, seconds: float, stacks: bytes | None, *, may_be_there: str | None
     ) -> UploadResult:
         try:
-            if may_be_there and self._streams.holds_report(target):
-                return _ARRIVED
+            if may_be_there is not None:
+                seconds /= 2
+                if self._streams.holds_report(target, may_be_there, seconds):
+                    return _ARRIVED
             return self._streams.put(line, target, seconds, before=stacks) or _ARRIVED
         except Exception as error:  # noqa: BLE001  the line is printed after any error of the SDK
             return DeliveryFailure(f"The upload to CloudWatch Logs failed ({type(error).__name__}: {error}).")

@@ -74,16 +74,26 @@ class CloudWatchLogsSink:
             self._clock.sleep(min(pause_seconds, left_seconds))
             pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
-    def holds_report(self, target: LogTarget) -> bool:
-        """Whether the last lines of the log stream have a report; False if they cannot be read."""
-        from profiler.sinks.logs_client import SDK_ERRORS  # see the module's docstring
+    def holds_report(self, target: LogTarget, batch: str, seconds: float) -> bool:
+        """Whether the last lines of the log stream have the report of a container; False if they cannot be read.
 
-        try:
-            client = self._connect(target.region, self._note_cause)
-            answer = client.get_log_events(logGroupName=target.group, logStreamName=target.stream, startFromHead=False)
-        except SDK_ERRORS:
-            return False
-        return any(_REPORT_TYPE in str(event.get("message")) for event in answer.get("events", ()))
+        After many ends, CloudWatch throttles.
+        """
+        from profiler.sinks.logs_client import SDK_ERRORS, failure_of  # see the module's docstring
+
+        deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
+        where = {"logGroupName": target.group, "logStreamName": target.stream}
+        while True:
+            try:
+                answer = self._connect(target.region, self._note_cause).get_log_events(**where, startFromHead=False)
+            except SDK_ERRORS as error:
+                is_late = self._clock.monotonic_ns() + round(_MAX_PAUSE_SECONDS * NS_PER_SECOND) >= deadline_ns
+                if is_late or not isinstance(failure_of(error, target), TransientFailure):
+                    return False
+                self._clock.sleep(_MAX_PAUSE_SECONDS)
+                continue
+            messages = [str(event.get("message")) for event in answer.get("events", ())]
+            return any(_REPORT_TYPE in message and batch in message for message in messages)
 
     def check_permission(self, target: LogTarget) -> DeliveryFailure | None:
         """Check that a line could be put, without storing one; None means success.

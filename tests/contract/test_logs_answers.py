@@ -222,14 +222,17 @@ def test_the_cause_of_a_connection_that_fails_is_named(monkeypatch: pytest.Monke
 def test_a_report_is_found_at_the_end_of_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     with moto_account(monkeypatch, "eu-west-1"):
         logs = boto3.client("logs")
-        assert not sink().holds_report(TARGET)  # there is no such stream
+        assert not sink().holds_report(TARGET, "0123abc", 9)  # there is no such stream
         logs.create_log_group(logGroupName=TARGET.group)
         logs.create_log_stream(logGroupName=TARGET.group, logStreamName=TARGET.stream)
         for number in range(50):
             assert sink().put(b'{"type":"task.notice","number":%d}' % number, TARGET, 20) is None
-        assert not sink().holds_report(TARGET)
-        assert sink().put(b'{"time":"2025-11-20T00:53:32.400Z","type":"task.report"}', TARGET, 20) is None
-        assert sink().holds_report(TARGET)
+        assert not sink().holds_report(TARGET, "0123abc", 9)
+        for batch in ("4567def", "0123abc"):  # of another task, in a stream that is set for all of them
+            assert not sink().holds_report(TARGET, "0123abc", 9)
+            report = b'{"type":"task.report","record":{"container":{"id":"%s"}}}' % batch.encode()
+            assert sink().put(report, TARGET, 20) is None
+        assert sink().holds_report(TARGET, "0123abc", 9)
 
 
 def test_the_line_stands_in_the_stream_with_the_time_of_now_and_trying_out_writes_nothing(

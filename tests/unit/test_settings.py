@@ -41,6 +41,11 @@ def test_the_monitor_of_an_instance_needs_no_task_and_prints_no_checkpoints() ->
     )
 
 
+def test_a_setting_that_has_no_effect_on_an_instance_is_named() -> None:
+    settings = read_settings({"TASK_PROFILER_SCOPE": "instance", "TASK_PROFILER_PROMETHEUS_PORT": "9100"})
+    assert settings.problems == ("TASK_PROFILER_PROMETHEUS_PORT has no effect with TASK_PROFILER_SCOPE=instance",)
+
+
 def test_all_settings() -> None:
     names = {
         "CONTAINER": "batch",

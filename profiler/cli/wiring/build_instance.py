@@ -19,7 +19,7 @@ from profiler.core.log import JsonLog
 from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall, WakeEvent
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop, WatchedTasks
+from profiler.monitor.instance.instance_loop import FollowedFamilies, InstanceAccess, InstanceLoop
 from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
@@ -86,7 +86,7 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
             None if settings.processes == "off" else proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"")
         ),
     )
-    watched = WatchedTasks(families=settings.families, own_address=settings.endpoint_address)
+    watched = FollowedFamilies(families=settings.families, own_address=settings.endpoint_address)
     for problem in problems:
         log.warning(problem)
     loop = InstanceLoop(access, watched, shared, reported=reported, make_task=make_task, wait=wait)

@@ -33,11 +33,8 @@ _MAX_AGE_NS = 3600 * NS_PER_SECOND
 # A container that is listed and started before that is not new.
 _NEW_NS = 2 * NS_PER_SECOND
 _FINISH_NS, _FINISH_SECONDS = 5 * NS_PER_SECOND // 2, 0.1
-
-
-def _retry_ns(failure: Unavailable) -> int:
-    """When to ask again: seldom a daemon that hangs, because the samples wait for it."""
-    return NS_PER_SECOND * (10 if failure.timed_out else 1)
+# A daemon that hangs is seldom asked, because the samples wait for it.
+_RETRY_NS, _RETRY_HUNG_NS = NS_PER_SECOND, 10 * NS_PER_SECOND
 
 
 class InstanceAccess(Struct, frozen=True, kw_only=True):
@@ -53,7 +50,7 @@ class InstanceAccess(Struct, frozen=True, kw_only=True):
     read_network: ReadNetwork = lambda _pid: None
 
 
-class WatchedTasks(Struct, frozen=True, kw_only=True):
+class FollowedFamilies(Struct, frozen=True, kw_only=True):
     """Which tasks are monitored: those of the ``families``, but not the one with the monitor's ``own_address``."""
 
     families: tuple[str, ...]
@@ -75,7 +72,7 @@ class InstanceLoop:
     def __init__(
         self,
         access: InstanceAccess,
-        watched: WatchedTasks,
+        watched: FollowedFamilies,
         shared: SharedParts,
         *,
         reported: ReportedFile,
@@ -93,6 +90,7 @@ class InstanceLoop:
         self._done: set[str] = set()  # the ARNs of tasks that need no report, or have it
         self._inspect_at_ns: dict[str, int] = {}
         self._list_at_ns: int | None = None
+        self._hung_until_ns = self._inspect_until_ns = 0
         self._ticks = 0
 
     def gpus_of(self, docker_id: str) -> str | None:
@@ -150,9 +148,10 @@ class InstanceLoop:
 
     def _step(self, *, is_tick: bool) -> None:
         """Take the news; sample the tasks at a tick, else those that have news."""
+        self._inspect_until_ns = self._clock.monotonic_ns() + _INSPECTIONS_NS
         news = self._access.events.take()
         if news.is_list_stale:
-            self._list_at_ns = self._clock.monotonic_ns()
+            self._list_at_ns, self._hung_until_ns = self._clock.monotonic_ns(), 0
         for event in news.events:
             self._guard(event.docker_id, partial(self._on_event, event))
         if self._list_at_ns is not None and self._clock.monotonic_ns() >= self._list_at_ns:
@@ -172,14 +171,19 @@ class InstanceLoop:
 
     def _settle(self, *, is_tick: bool) -> None:
         """Ask the agent about the tasks it has not answered for, accept ends, and drop the tasks without a batch."""
-        is_answering = True
-        for arn, task in list(self._tasks.items()):
-            if task.source.is_unanswered and is_answering and (is_tick or task.source.has_news):
-                is_answering = task.source.ask_agent()
-            if task.source.is_ending:
-                task.source.settle()
-            if task.source.is_gone or (task.source.has_news and task.source.is_without_batch):
+        may_ask = True  # until it hangs
+
+        def settle(arn: str, source: InstanceTask) -> None:
+            nonlocal may_ask
+            if source.is_unanswered and may_ask and (is_tick or source.has_news):
+                may_ask = source.ask_agent()
+            if source.is_ending:
+                may_ask = source.settle(may_ask=may_ask)
+            if source.is_gone or (source.has_news and source.is_without_batch):
                 self._drop(arn)
+
+        for arn, task in list(self._tasks.items()):
+            self._guard(arn, partial(settle, arn, task.source))
 
     def _on_event(self, event: ContainerEvent) -> None:
         docker_id = event.docker_id
@@ -199,13 +203,14 @@ class InstanceLoop:
 
     def _list(self) -> None:
         """Compare Docker's list with what is followed: the stream of events may have missed something."""
-        listed, now_ns = self._docker.containers(), self._clock.monotonic_ns()
+        listed = self._docker.containers()
         if isinstance(listed, Unavailable):
-            self._health.on_failure(listed)
-            self._list_at_ns = now_ns + _retry_ns(listed)
+            self._list_at_ns = self._retry_at_ns(listed)
             return
         self._health.on_success()
-        self._list_at_ns = None
+        self._list_at_ns, now_ns = None, self._clock.monotonic_ns()
+        shown = {one.docker_id for one in listed}
+        self._reported.keep_only(shown)
         for one in sorted(listed, key=lambda one: not one.is_running):
             if one.docker_id not in self._arns and not one.is_running and self._reported.has(one.docker_id):
                 self._arns[one.docker_id] = ""
@@ -214,25 +219,35 @@ class InstanceLoop:
                 task is not None and task.source.is_running(one.docker_id) != one.is_running
             ):
                 self._inspect_at_ns[one.docker_id] = now_ns
-        for docker_id in self._arns.keys() - {one.docker_id for one in listed}:
+        for docker_id in self._arns.keys() - shown:
             self._on_removed(docker_id)
+
+    def _retry_at_ns(self, failure: Unavailable) -> int:
+        self._health.on_failure(failure)
+        retry_ns = self._clock.monotonic_ns() + (_RETRY_HUNG_NS if failure.timed_out else _RETRY_NS)
+        if failure.timed_out:
+            self._hung_until_ns = retry_ns
+        return retry_ns
 
     def _inspect_due(self) -> None:
         began_ns = self._clock.monotonic_ns()
         for docker_id, due_ns in sorted(self._inspect_at_ns.items(), key=lambda item: item[1]):
-            if due_ns > began_ns or self._clock.monotonic_ns() - began_ns > _INSPECTIONS_NS:
+            if due_ns > began_ns or self._clock.monotonic_ns() > self._inspect_until_ns:
                 break
             self._guard(docker_id, partial(self._inspect, docker_id))
 
     def _inspect(self, docker_id: str) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < self._hung_until_ns or now_ns > self._inspect_until_ns:
+            self._inspect_at_ns[docker_id] = max(now_ns, self._hung_until_ns)
+            return
         self._inspect_at_ns.pop(docker_id, None)
         inspected = self._docker.inspect(docker_id)
         if isinstance(inspected, Unavailable):
             if inspected.is_gone:
                 self._on_removed(docker_id)
             else:
-                self._health.on_failure(inspected)
-                self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _retry_ns(inspected)
+                self._inspect_at_ns[docker_id] = self._retry_at_ns(inspected)
             return
         self._health.on_success()
         if docker_id not in self._arns:
@@ -302,11 +317,14 @@ class InstanceLoop:
             self._inspect_at_ns.pop(docker_id, None)
             self._shared.collectors.forget(docker_id)
 
-    def _guard(self, docker_id: str, step: Callable[[], object]) -> None:
-        """Handle a container. A defect in it does not keep the monitor from the others."""
+    def _guard(self, key: str, step: Callable[[], object]) -> None:
+        """Handle a container, by its id, or a task, by its ARN. A defect ends the task with what is known of it."""
         try:
             step()
         except Exception as error:  # noqa: BLE001  as above
             self._log.error(f"The monitor cannot follow a container ({describe(error)}): {REPORT_DEFECT}")
-            self._arns[docker_id] = ""
-            self._inspect_at_ns.pop(docker_id, None)
+            arn = key if key in self._tasks else self._arns.setdefault(key, "")
+            self._inspect_at_ns.pop(key, None)
+            if arn in self._tasks:
+                self._tasks[arn].monitored.fail(error)
+                self._drop(arn)

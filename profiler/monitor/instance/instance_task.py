@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
-from profiler.core.container_roles import TaskContainer, is_injected
 from profiler.core.ecs_terms import AwslogsTarget
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
@@ -39,6 +38,8 @@ _MAX_SETTLE_NS, _MAX_RESTART_NS = 2 * NS_PER_SECOND, 10 * NS_PER_SECOND
 _MAX_INSPECT_NS = 10 * NS_PER_SECOND
 # Whether the task's own monitor starts is known when the task has stopped.
 _MAX_OWN_MONITOR_NS = 60 * NS_PER_SECOND
+# The agent's own container uses next to nothing.
+_PAUSE = "~internal~"
 _ASK_SECONDS, _ASK_AGAIN_NS = 0.2, NS_PER_SECOND // 5
 _UNANSWERED = (
     "The ECS agent never answered for the task, so its size and its service are unknown: check that the monitor "
@@ -55,7 +56,8 @@ class _Followed(Struct, eq=False):
     """A container, which ``is_settled`` when it has ended and no attempt may follow.
 
     ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of
-    its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the task's group then.
+    its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the task's group at ``at_end_ns`` (wall clock). Then
+    ``cpu_ns`` is the group's less that of the ``counted`` containers, None if that of one of them was unknown.
     """
 
     inspected: EcsContainer
@@ -67,6 +69,8 @@ class _Followed(Struct, eq=False):
     died_ns: int | None = None
     died: ContainerEvent | None = None
     at_end: GroupReading = GroupReading()
+    at_end_ns: int = 0
+    counted: frozenset[str] | None = None
     stop_signalled_ns: int | None = None
     was_out_of_memory: bool = False
     is_removed: bool = False
@@ -75,6 +79,10 @@ class _Followed(Struct, eq=False):
     @property
     def name(self) -> str:
         return self.inspected.labels.container_name
+
+    @property
+    def is_pause(self) -> bool:
+        return self.name.startswith(_PAUSE)
 
     @property
     def has_run(self) -> bool:
@@ -208,6 +216,7 @@ class InstanceTask:
         if inspected.is_running:
             if one.died_ns is not None:  # another attempt, whose group counts from 0
                 one.base_cpu_ns, one.died_ns, one.died = one.cpu_ns or 0, None, None
+                one.stop_signalled_ns = None
             if one.group is None or before.pid != inspected.pid:
                 one.open(self._groups)
         elif inspected.exit_code is not None and (one.died_ns is None or inspected.started_ns != before.started_ns):
@@ -253,31 +262,49 @@ class InstanceTask:
 
     def _on_end(self, one: _Followed) -> None:
         """Keep the task's totals: another attempt, or another container, would add to them."""
-        one.died_ns = self._clock.monotonic_ns()
+        one.died_ns, one.counted = self._clock.monotonic_ns(), None
         one.close()
         reading = None if self._group is None else self._group.totals()
         if reading is None or isinstance(reading, Unavailable):
             return
-        one.at_end = reading
-        others = [other for other in self._containers.values() if other is not one]
-        for other in others:
-            other.read(self._clock.wall_ns())
-        if reading.cpu_ns is not None:
-            one.cpu_ns = max(reading.cpu_ns - sum(other.cpu_ns or 0 for other in others), one.cpu_ns or 0)
+        one.at_end, one.at_end_ns = reading, self._clock.wall_ns()
+        others = {key: other for key, other in self._containers.items() if other is not one and other.has_run}
+        used_ns = [self._cpu_ns_now(other) for other in others.values()]
+        known_ns = [cpu_ns for cpu_ns in used_ns if cpu_ns is not None]
+        if reading.cpu_ns is not None and len(known_ns) == len(used_ns):
+            one.cpu_ns = max(reading.cpu_ns - sum(known_ns), one.cpu_ns or 0)
+            one.counted = frozenset(others)
         if reading.oom_kills and not others:
             one.was_out_of_memory = True
+
+    def _cpu_ns_now(self, one: _Followed) -> int | None:
+        """The CPU time of a container in the task's group; None if it is known only of some time ago."""
+        if one.died_ns is not None:
+            is_known = one.counted is not None and self._sharers(one) <= one.counted
+        else:
+            is_known = isinstance(one.read(self._clock.wall_ns()), ContainerSample)
+        return one.cpu_ns if is_known and one.cpu_ns is not None else 0 if one.is_pause else None
+
+    def _sharers(self, one: _Followed) -> set[str | None]:
+        """The other containers that had used the task's group when it was read at the end of this one."""
+        started = {other.docker_id: other for other in self._describe().containers if other.started_ns is not None}
+        return {
+            docker_id
+            for docker_id, other in started.items()
+            if docker_id != one.inspected.docker_id and not other.name.startswith(_PAUSE)
+            if (other.started_ns or 0) < one.at_end_ns
+        }
 
     def _final_sample(self, one: _Followed) -> ContainerSample:
         """The totals at the end, which replace the last ones before it."""
         last, memory, peak_bytes = one.last or ContainerSample(read_ns=0), one.at_end.memory, one.at_end.peak_bytes
         cache_bytes = None if memory is None else memory.unmapped_bytes
-        others = (other for other in self._containers.values() if other is not one)
-        is_alone = all(is_injected(TaskContainer(name=other.name)) for other in others)
-        is_complete = is_alone and peak_bytes is not None and cache_bytes is not None
+        sharers = self._sharers(one)
+        is_complete = not sharers and peak_bytes is not None and cache_bytes is not None
         return replace(
             last,
             read_ns=max(one.finished_ns or 0, last.read_ns + 1),
-            cpu_ns=one.cpu_ns,
+            cpu_ns=one.cpu_ns if one.counted is not None and sharers <= one.counted else None,
             memory_used_bytes=None,
             memory_usage_peak_bytes=peak_bytes if is_complete else None,
             memory_cache_bytes=cache_bytes if is_complete else None,
@@ -303,13 +330,17 @@ class InstanceTask:
     def is_unanswered(self) -> bool:
         return self._answer is None
 
-    def settle(self) -> None:
-        """Accept the ends after which no attempt follows, and about whose task all is known."""
+    def settle(self, *, may_ask: bool) -> bool:
+        """Accept the ends after which no attempt follows, and about whose task all is known.
+
+        Else ask the agent, if that ``may_ask``; returns False if it hangs.
+        """
         for one in self._containers.values():
             if one.is_ending and self._may_settle(one, one.died_ns or 0):
                 one.is_settled = self.has_news = True
                 if self._answer is None and _UNANSWERED not in self.warnings:
                     self.warnings.append(_UNANSWERED)
+        return self.ask_agent() if may_ask and self.is_ending else may_ask
 
     def _may_settle(self, one: _Followed, died_ns: int) -> bool:
         waited_ns = self._clock.monotonic_ns() - died_ns
@@ -320,12 +351,9 @@ class InstanceTask:
         is_final = container is not None and (not container.has_restart_policy or answer.is_stop_requested)
         has_policy = container is not None and container.has_restart_policy
         if not is_final and waited_ns < (_MAX_RESTART_NS if has_policy else _MAX_SETTLE_NS):
-            self.ask_agent()
             return False
-        if monitor is None or monitor.name == one.name or answer.known_status == STOPPED:
-            return True
-        self.ask_agent()
-        return waited_ns >= _MAX_OWN_MONITOR_NS
+        is_known = monitor is None or monitor.name == one.name or answer.known_status == STOPPED
+        return is_known or waited_ns >= _MAX_OWN_MONITOR_NS
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata:  # noqa: ARG002  it does not wait
         if self.has_news or self._shown is None:

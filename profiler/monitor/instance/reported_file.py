@@ -57,6 +57,11 @@ class ReportedFile(ReportedBatches):
                     "or a restarted monitor has to look for each report in its log stream."
                 )
 
+    def keep_only(self, shown: set[str]) -> None:
+        """Forget the containers that Docker does not show."""
+        self._reported &= shown
+        self._unsure &= shown
+
     def forget(self, batch: str) -> None:
         """Docker has removed the container."""
         self._reported.discard(batch)

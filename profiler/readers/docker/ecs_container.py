@@ -35,7 +35,6 @@ class ListedContainer(Struct, frozen=True, kw_only=True):
     """One entry of the list of containers, ended ones included."""
 
     docker_id: str
-    labels: EcsLabels
     is_running: bool
 
 
@@ -56,7 +55,6 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     oom_killed: bool = False
     pid: int | None = None
-    restart_count: int = 0
     memory_limit_bytes: int | None = None
     cpu_shares: int | None = None
     cgroup_parent: str = ""
@@ -77,9 +75,9 @@ def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
 
 def _listed(document: Json) -> Iterator[ListedContainer]:
     for entry in mappings(document):
-        docker_id, labels = text(entry.get("Id")), _labels(entry.get("Labels"))
-        if docker_id is not None and labels is not None:
-            yield ListedContainer(docker_id=docker_id, labels=labels, is_running=entry.get("State") in _RUNNING)
+        docker_id = text(entry.get("Id"))
+        if docker_id is not None and _labels(entry.get("Labels")) is not None:
+            yield ListedContainer(docker_id=docker_id, is_running=entry.get("State") in _RUNNING)
 
 
 def decode_container(body: bytes) -> EcsContainer | Unavailable:
@@ -105,7 +103,6 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         exit_code=None if finished_ns is None else integer(state.get("ExitCode")),
         oom_killed=state.get("OOMKilled") is True,
         pid=count(state.get("Pid")) or None,
-        restart_count=count(document.get("RestartCount")) or 0,
         memory_limit_bytes=count(host.get("Memory")) or None,
         cpu_shares=count(host.get("CpuShares")) or None,
         cgroup_parent=text(host.get("CgroupParent")) or "",

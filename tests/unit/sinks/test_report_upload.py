@@ -58,3 +58,21 @@ def test_the_last_attempt_begins_two_seconds_before_the_end_of_the_time(seconds:
     assert f"did not accept the line within {seconds:.3g} s" in present(failure).reason
     assert client.attempts[-1] == pytest.approx(max(seconds - 2, 0) * 1e9, abs=0.02e9)
     assert max((later - earlier for earlier, later in pairwise(client.attempts)), default=0) < 5e9
+
+
+class BusyStream(FailingClient):
+    """Throttles the first reads of a stream that holds a report."""
+
+    def get_log_events(self, **_: object) -> dict[str, object]:
+        self.attempts.append(self.clock.now_ns)
+        if len(self.attempts) > 2:
+            return {"events": [{"message": '{"type":"task.report","record":{"container":{"id":"0123abc"}}}'}]}
+        raise self.error
+
+
+@pytest.mark.parametrize(("code", "reads", "is_found"), [("ThrottlingException", 3, True), ("AccessDenied", 1, False)])
+def test_a_read_that_is_throttled_is_repeated(code: str, reads: int, is_found: bool) -> None:  # noqa: FBT001
+    clock = FakeClock()
+    client = BusyStream(botocore.exceptions.ClientError({"Error": {"Code": code}}, "GetLogEvents"), clock)
+    assert CloudWatchLogsSink(lambda *_: client, clock).holds_report(TARGET, "0123abc", 12.5) == is_found
+    assert len(client.attempts) == reads

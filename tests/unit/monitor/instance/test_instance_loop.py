@@ -261,7 +261,7 @@ def test_what_ended_without_a_monitor_is_reported_unless_its_stream_has_the_repo
 ) -> None:
     world = Instance(Box(runs=((ended - 10, ended),), exit_code=4), folder=tmp_path, began=60, until=70)
     world.began = 60
-    with patch.object(world.streams, "holds_report", lambda _target: is_in_stream):
+    with patch.object(world.streams, "holds_report", lambda *_: is_in_stream):
         world.run()
     assert len(world.streams.lines) == reports
     for record in world.records().values():

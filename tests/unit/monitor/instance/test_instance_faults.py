@@ -1,0 +1,167 @@
+"""What goes wrong on an instance costs no run, delays no other task, and invents no number."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.monitor.instance.instance_task import InstanceTask
+from profiler.readers import Unavailable
+from profiler.readers.ecs.task_metadata import TaskMetadata
+from tests.instance_world import Box, Instance
+
+BATCH = Box(runs=((2.0, 12.4),))
+ENDED = {"batch": ((2.0, 12.4),), "task-monitor": ((99.0, None),)}
+HUNG = Unavailable("it did not answer", timed_out=True)
+
+
+@pytest.mark.parametrize("method", ["on_event", "settle", "ask_agent"])
+def test_a_defect_with_a_running_task_costs_neither_its_report_nor_another_task(method: str, tmp_path: Path) -> None:
+    world = Instance(BATCH, Box(task="4567", runs=((1.0, 15.0),)), folder=tmp_path)
+    original = getattr(InstanceTask, method)
+
+    def broken(task: InstanceTask, *args: Any, **more: Any) -> Any:
+        if task.docker_ids == ("0123-batch",) and world.now > 12:
+            raise AttributeError(method)
+        return original(task, *args, **more)
+
+    with patch.object(InstanceTask, method, broken):
+        records = world.run().records()
+    assert {name: one["status"] for name, one in records.items()} == {"0123-batch": "unknown", "4567-batch": "success"}
+    assert not world.loop._tasks
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_two_containers_that_ended_before_the_monitor_began_do_not_get_each_others_numbers(
+    is_first: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    """Only their sum is known."""
+    boxes = [Box(name="a", runs=((1.0, 11.0),), vcpu=1), Box(name="b", runs=((1.0, 11.2),), vcpu=0.1)]
+    world = Instance(*(boxes if is_first else boxes[::-1]), folder=tmp_path, began=20)
+    with patch.object(world.streams, "holds_report", lambda *_: False):
+        records = world.run().records()
+    assert len(records) == 2
+    for record in records.values():
+        metrics = record["metrics"]
+        assert (metrics.get("cpuSeconds"), metrics.get("maxMemoryUsedMB")) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["log_router", "aws-guardduty-agent-1"])
+def test_the_mark_of_a_task_with_a_second_program_is_not_the_batchs(name: str, tmp_path: Path) -> None:
+    other = Box(name=name, runs=((1.0, 12.9),), memory_mib=lambda _at: 80)
+    metrics = Instance(BATCH, other, folder=tmp_path).run().records()["0123-batch"]["metrics"]
+    assert (metrics["maxMemoryUsedMB"], metrics["memoryPeakSource"]) == (100, "sampled")
+
+
+def test_the_mark_is_not_the_batchs_if_another_container_cannot_be_inspected(tmp_path: Path) -> None:
+    other = Box(name="log_router", runs=((1.0, 12.9),), memory_mib=lambda _at: 80)
+    world = Instance(BATCH, other, folder=tmp_path)
+    inspect, answer = world.docker.inspect, world.answer
+
+    def some(docker_id: str) -> Any:
+        return inspect(docker_id) if docker_id == BATCH.docker_id else Unavailable("HTTP 500")
+
+    def started(task_id: str) -> Any:
+        task = answer(task_id)
+        assert isinstance(task, TaskMetadata)
+        at = boxes_started[0]
+        return replace(task, containers=tuple(replace(one, started_ns=at) for one in task.containers))
+
+    boxes_started = [other.inspect(2.0).started_ns]
+    with patch.object(world.docker, "inspect", some), patch.object(world, "answer", started):
+        metrics = world.run().records()["0123-batch"]["metrics"]
+    assert metrics["memoryPeakSource"] == "sampled"
+
+
+def test_two_containers_that_end_at_once_do_not_get_each_others_cpu_time(tmp_path: Path) -> None:
+    boxes = [Box(name="a", runs=((1.0, 11.9),), vcpu=0.1), Box(name="b", runs=((1.0, 11.9),), vcpu=2)]
+    records = Instance(*boxes, folder=tmp_path).run().records()
+    found = {name: one["metrics"]["cpuSeconds"] for name, one in records.items()}
+    assert found["0123-a"] <= 1.1
+    assert found["0123-b"] <= 21.9
+
+
+def test_a_pause_container_takes_nothing_from_the_batch(tmp_path: Path) -> None:
+    pause = Box(name="~internal~ecs~pause", runs=((1.0, 12.9),), vcpu=0, memory_mib=lambda _at: 0)
+    for began in (0, 20):
+        world = Instance(BATCH, pause, folder=tmp_path / str(began), began=began)
+        with patch.object(world.streams, "holds_report", lambda *_: False):
+            metrics = world.run().records()["0123-batch"]["metrics"]
+        assert (metrics["cpuSeconds"], metrics["memoryPeakSource"]) == (5.2, "kernel")
+
+
+def test_docker_that_hangs_delays_the_samples_once_in_ten_seconds(tmp_path: Path) -> None:
+    running = Box(task="runs", runs=((1.0, 40.0),))
+    world = Instance(running, *(Box(task=f"{n}", runs=((5.0, 39.0),)) for n in range(20)), folder=tmp_path, until=50)
+    inspect = world.docker.inspect
+
+    def hanging(docker_id: str) -> Any:
+        if docker_id == "runs-batch" or world.now > 35:
+            return inspect(docker_id)
+        world.clock.advance(5)
+        return HUNG
+
+    with patch.object(world.docker, "inspect", hanging):
+        records = world.run().records()
+    assert len(records) == 21
+    assert records["runs-batch"]["sampling"]["samples"] >= 15
+
+
+def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(tmp_path: Path) -> None:
+    boxes = [Box(task=f"{number}", runs=((5.0, 60.0),)) for number in range(30)]
+    world = Instance(*boxes, Box(task="runs", runs=((1.0, 40.0),)), folder=tmp_path, until=120)
+    inspect = world.docker.inspect
+
+    def slow(docker_id: str) -> Any:
+        world.clock.advance(0.8)
+        return inspect(docker_id)
+
+    with patch.object(world.docker, "inspect", slow):
+        records = world.run().records()
+    assert len(records) == 31
+    assert records["runs-batch"]["sampling"]["longestGapMs"] < 3000
+
+
+def test_an_agent_that_hangs_does_not_delay_the_others_while_many_tasks_end(tmp_path: Path) -> None:
+    """It never says whether their own monitors will start."""
+    ended = [Box(task=f"{n}", name=name, runs=runs) for n in range(50) for name, runs in ENDED.items()]
+    world = Instance(*ended, Box(task="runs", runs=((1.0, 80.0),)), folder=tmp_path, until=90)
+    answer = world.answer
+
+    def hanging(task_id: str) -> Any:
+        if 12 < world.now < 79:
+            world.clock.advance(0.2)
+            return HUNG
+        return answer(task_id)
+
+    with patch.object(world, "answer", hanging):
+        records = world.run().records()
+    assert len(records) == 51
+    assert records["runs-batch"]["sampling"]["missedTicks"] == 0
+
+
+def test_the_reported_batches_that_docker_has_removed_are_forgotten(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+    for number in range(5):
+        world.reported.add(f"removed-{number}")
+    world.events.gap = (18.0, 20.0)
+    containers = world.docker.containers
+    with patch.object(world.docker, "containers", lambda: () if world.now > 14 else containers()):
+        world.run()
+    assert not world.reported._reported
+
+
+def test_a_chosen_container_is_the_batch_only_where_the_task_has_it(tmp_path: Path) -> None:
+    boxes = [Box(name=name, runs=((2.0, 12.4),)) for name in ("job", "proxy")]
+    world = Instance(*boxes, Box(task="4567", runs=((3.0, 9.0),)), folder=tmp_path, container="job")
+    records = world.run().records()
+    assert {name: one["status"] for name, one in records.items()} == {"0123-job": "success", "4567-batch": "success"}
+
+
+def test_a_signal_to_an_attempt_that_is_followed_by_another_is_no_stop(tmp_path: Path) -> None:
+    world = Instance(Box(runs=((1.0, 65.3), (65.6, 130.0)), killed_at=65.2), folder=tmp_path, until=150)
+    world.policies = {"0123-batch"}
+    assert world.run().record()["status"] == "success"
