@@ -73,7 +73,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             changed = replace(changed, notes=tuple(map(as_sentence, limits)))
         return PlannedFamily(
             family=family,
-            action=decision.action,
+            action=decision.action if left_alone is None else "refused",  # its schedules stay, too
             notes=(as_sentence(decision.reason), *changed.notes),
             document=document,
             definition=changed.definition,

@@ -135,7 +135,7 @@ class _Case(Struct, frozen=True, kw_only=True):
             reason = "a later revision has the old size again: set the size at its source"
             return replace(advised, action="none", reason=reason, size=advised.size or revision.overwritten)
         if advised.action == "resize" and revision.reverted_from is not None:
-            return self.after_revert(advised, revision.reverted_from)
+            return self.after_revert(advised)
         return advised
 
     def _other_size(self) -> str | None:
@@ -157,18 +157,22 @@ class _Case(Struct, frozen=True, kw_only=True):
         none = Resize(
             action="none", reason=f"{len(own)} of {_MIN_RUNS_TO_KEEP} runs seen", runs=len(self.runs), verdict=verdict
         )
-        if size == old.size or (size.memory_mb or 0) > (old.size.memory_mb or 0):  # a limit of a container was raised
-            if verdict.killed:
-                return replace(self.advised(own), verdict=verdict)
-        elif failure := _failure_of(own, before, self.policy.size.max_slowdown_percent):
+        # At the old size, a limit of a container was raised.
+        is_larger = size == old.size or (size.memory_mb or 0) > (old.size.memory_mb or 0)
+        if is_larger and verdict.killed:
+            return replace(self._unlike_failed(self.advised(own)), verdict=verdict)
+        failure = _failure_of(own, before, self.policy.size.max_slowdown_percent)
+        if failure and not is_larger:
             usd = verdict.saved_usd_per_month
             spent = None if usd is None else -usd
             return replace(none, action="revert", reason=failure, size=old.size, saving_usd_per_month=spent)
         if len(own) < _MIN_RUNS_TO_KEEP:
             return none
-        again = self.advised(own)
+        again = self._unlike_failed(self.advised(own))
         if again.action == "resize":
-            return again
+            return replace(again, verdict=verdict)
+        if failure:
+            return replace(none, reason=f"{failure}; a larger size is not put back")
         return replace(none, action="keep", reason=f"{format_count(len(own), 'run')} at the new size went well")
 
     def _verdict(self, before: Sequence[RunFacts]) -> ResizeVerdict:
@@ -187,22 +191,41 @@ class _Case(Struct, frozen=True, kw_only=True):
             saved_usd_per_month=rounded_usd(saved),
         )
 
-    def after_revert(self, advised: Resize, failed: SizeBefore) -> Resize:
-        """The advice for a family whose smaller size has failed: not soon, and not that size again."""
-        advised = _with_vcpu_of(self.revision.size, advised)
+    def after_revert(self, advised: Resize) -> Resize:
+        """The advice for a family whose smaller size has failed: not soon, unless a run was killed now, too."""
         own = self.own
-        if self.revision.killed_limit or any(_was_killed_at(run, self.revision.size) for run in own):
-            return advised
-        if len(own) < _RUNS_AFTER_REVERT and own[-1].began_ns - own[0].began_ns < _NS_AFTER_REVERT:
+        is_killed = self.revision.killed_limit or any(_was_killed_at(run, self.revision.size) for run in own)
+        is_soon = len(own) < _RUNS_AFTER_REVERT and own[-1].began_ns - own[0].began_ns < _NS_AFTER_REVERT
+        if is_soon and not is_killed:
             reason = "a smaller size has failed, so the size is left alone for 60 runs or 90 days"
             return replace(advised, action="none", reason=reason)
+        return self._unlike_failed(advised)
+
+    def _unlike_failed(self, advised: Resize) -> Resize:
+        """The advice, without the size that has failed and anything smaller in the dimension that failed."""
+        failed, present = self.revision.reverted_from, self.revision.size
+        if failed is None or advised.action != "resize":
+            return advised
+        advised = _with_vcpu_of(present, advised)
         of_failed = [run for run in self.runs if not _is_after(run, failed) and size_of(run.record) == failed.size]
         size = advised.size or TaskSize()
-        is_same_memory = (size.memory_mb or math.inf) <= (failed.size.memory_mb or 0)
-        is_same_vcpu = (size.vcpu or math.inf) <= (failed.size.vcpu or 0)
-        if is_same_memory if _killed(of_failed) else is_same_vcpu if of_failed else is_same_memory or is_same_vcpu:
-            return replace(advised, action="none", reason="this size, or a larger one, has failed before")
-        return advised
+        has_its_memory = (size.memory_mb or 0) <= min(failed.size.memory_mb or 0, (present.memory_mb or 0) - 1)
+        has_its_vcpu = (size.vcpu or 0) <= (failed.size.vcpu or 0) and (size.vcpu or 0) < (present.vcpu or 0)
+        if _killed(of_failed):
+            has_failed = has_its_memory
+        elif of_failed and len(_failed(of_failed)) < _MIN_FAILURES and (failed.size.vcpu or 0) < (present.vcpu or 0):
+            has_failed = has_its_vcpu  # its runs were slow
+        else:  # such as a heap that follows the limit
+            has_failed = has_its_memory or has_its_vcpu
+        none = replace(advised, action="none", reason="this size, or a larger one, has failed before")
+        return self._with_raised_limit(none) if has_failed else advised
+
+    def _with_raised_limit(self, none: Resize) -> Resize:
+        """No change, but of a container's limit at which a run was killed, if the task has room for a larger one."""
+        limit, size = self.revision.killed_limit, self.revision.size
+        if limit is None or self.policy.size.least_memory_mb > (size.memory_mb or 0):
+            return none
+        return replace(none, action="resize", reason=limit, size=size, saving_usd_per_month=0)
 
     def _window(self, runs: Sequence[RunFacts]) -> Sequence[RunFacts]:
         """The last runs. Successes before them count if none of them succeeded."""
@@ -224,19 +247,22 @@ class _Case(Struct, frozen=True, kw_only=True):
         if advice is None:
             return none
         is_killed = killed_limit or any(_was_killed_at(run, size) for run in self._window(runs))
-        if len(runs) < policy.min_runs and not is_killed:
-            return replace(none, reason=f"{len(runs)} of {policy.min_runs} runs seen")
+        is_few, few = len(runs) < policy.min_runs, f"{len(runs)} of {policy.min_runs} runs seen"
+        if is_few and not is_killed:
+            return replace(none, reason=few)
         choice, saving_usd = advice.choice, advice.saving_usd_per_month
         action, reason = _change(advice, policy.min_saving_percent)
+        if action == "resize" and is_few and not choice.has_more_memory:
+            action, reason = "none", few
         if action == "none":
             if not choice.is_fargate:
                 return replace(none, reason=reason, size=choice.size)
-            if killed_limit is None:
-                return replace(none, reason=reason)
-            if policy.size.least_memory_mb <= (size.memory_mb or 0):  # the task has room for a larger limit
-                return replace(none, action="resize", reason=killed_limit, size=size, saving_usd_per_month=0)
+            raised = self._with_raised_limit(replace(none, reason=reason))
+            if killed_limit is None or raised.action == "resize":
+                return raised
             reason = killed_limit
-        return replace(none, action="resize", reason=reason, size=choice.size, saving_usd_per_month=saving_usd)
+        found = replace(none, action="resize", reason=reason, size=choice.size, saving_usd_per_month=saving_usd)
+        return _with_vcpu_of(size, found) if is_few else found
 
 
 def _change(advice: Advice, min_saving_percent: float) -> tuple[ResizeAction, str]:
@@ -265,10 +291,13 @@ def _failure_of(own: Sequence[RunFacts], before: Sequence[RunFacts], max_slowdow
         slowest_ms = quantiles(then_ms, n=10, method="inclusive")[-1] * (1 + max_slowdown_percent / 100)
         if median(now_ms) > slowest_ms:
             return f"runs take {format_percent(round(100 * (median(now_ms) / median(then_ms) - 1)))} longer"
-    share, share_before = len(_failed(own)) / len(own), len(_failed(before)) / max(len(before), 1)
-    if len(_failed(own)) >= _MIN_FAILURES and share >= 2 * share_before + 0.1:
-        return f"{len(_failed(own))} of {format_count(len(own), 'run')} failed, which was rarer before"
-    return ""
+    # Without enough runs before, it is not known what is usual: most runs have to fail.
+    is_known = len(before) >= _MIN_RUNS_TO_KEEP
+    least_share = 2 * len(_failed(before)) / len(before) + 0.1 if is_known else 0.5
+    if len(_failed(own)) < _MIN_FAILURES or len(_failed(own)) / len(own) < least_share:
+        return ""
+    failed = f"{len(_failed(own))} of {format_count(len(own), 'run')} failed"
+    return f"{failed}, which was rarer before" if is_known else failed
 
 
 def _with_vcpu_of(present: TaskSize, advised: Resize) -> Resize:

@@ -258,7 +258,7 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
     account: Account, size: tuple[float, int], limit: int, after: tuple[str, str, int]
 ) -> None:
     account.family("nightly", size, containerDefinitions=[{**BATCH, "memory": limit}, MONITOR])
-    account.runs("nightly", 2, size=size)
+    account.runs("nightly", 22, size=size)
     account.runs("nightly", 1, size=size, metrics={"memory_size_mb": limit}, **KILLED)
     rows, total = account.rows("--register")
     assert (rows["nightly"]["action"], total["changes"]) == ("resize", 1)
@@ -274,6 +274,49 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
     account.runs("nightly", 1, revision=2, size=new, metrics={"memory_size_mb": 540}, **KILLED)
     rows, _ = account.rows("--register")
     assert limit_of(account, "nightly")[2] == 648  # raised again, also if the old size comes back
+
+
+def test_few_runs_raise_the_limit_of_a_container_and_do_not_lower_the_size(account: Account) -> None:
+    account.family("nightly", containerDefinitions=[{**BATCH, "memory": 450}, MONITOR])
+    account.runs("nightly", 2)
+    account.runs("nightly", 1, metrics={"memory_size_mb": 450}, **KILLED)
+    rows, _ = account.rows("--register")
+    assert rows["nightly"]["reason"] == "a run was killed at the limit of 450 MiB of the container 'batch'"
+    assert limit_of(account, "nightly") == ("2048", "1/1024/2048", 540)
+
+
+def test_the_schedules_of_a_definition_that_is_left_alone_stay(account: Account) -> None:
+    scheduler = account.aws.client("scheduler")
+    for name, tag in (("off", {"key": "task-profiler:resize", "value": "off"}), ("owned", STACK_TAG)):
+        account.family(name, (2.0, 4096), tags=[tag])
+        start_by_schedule(scheduler, name, f"{name}:1")
+        account.family(name, tags=[tag])
+        account.runs(name, 25, revision=2)
+    rows, _ = account.rows("--register", "--update-schedules")
+    for name in ("off", "owned"):
+        assert rows[name]["action"] == "none"
+        target = scheduler.get_schedule(Name=name)["Target"]["EcsParameters"]["TaskDefinitionArn"]
+        assert target.endswith(f"{name}:1")
+
+
+def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account) -> None:
+    account.family("nightly")
+    account.runs("nightly", 25)
+    assert account.resize("--register").returncode == 0
+    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    assert account.resize("--register").returncode == 0
+    account.runs("nightly", 60, revision=3, peak_mb=700)
+    assert account.resize("--register").returncode == 0
+    found, tags = account.described("nightly")
+    assert (found["revision"], found["memory"]) == (4, "1024")
+    assert tags == {"task-profiler:resized-from": "3/1024/2048", "task-profiler:reverted-from": "2/256/512"}
+    account.runs("nightly", 25, revision=4, size=(0.25, 1024))
+    rows, _ = account.rows("--register")
+    assert rows["nightly"]["action"] == "keep"
+    account.runs("nightly", 1, revision=4, size=(0.25, 1024), **KILLED)
+    assert account.resize("--register").returncode == 0
+    _, tags = account.described("nightly")
+    assert tags == {"task-profiler:reverted-from": "4/256/1024"}
 
 
 def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_others(account: Account) -> None:

@@ -193,3 +193,54 @@ def test_a_reverted_family_that_is_killed_at_the_old_size_too_keeps_its_vcpu() -
     past = [*runs(30, size=old), *slow, *runs(3, "3", start=35, size=old)]
     found = decision([*past, *runs(1, "3", start=38, size=old, **KILLED)], reverted)
     assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.5, memory_mb=2048))
+
+
+def test_without_runs_before_a_usual_share_of_failures_is_no_failure_of_the_size() -> None:
+    """The runs before are no longer among those that are read."""
+
+    def own(each: int) -> list[Report]:
+        return [one for at in range(200) for one in runs(1, "2", start=at, size=NEW, **({} if at % each else FAILED))]
+
+    revision = SizedRevision(revision="2", size=NEW, resized_from=FROM_OLD)
+    assert decision(own(7), revision).action == "keep"
+    found = decision(own(2), revision)
+    assert (found.action, found.reason) == ("revert", "100 of 200 runs failed")
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (FAILED, "10 of 10 runs failed, which was rarer before; a larger size is not put back"),
+        (
+            {"metrics": {"duration_ms": 1_180_000, "billed_duration_ms": 1_200_000}},
+            "runs take 100 % longer; a larger size is not put back",
+        ),
+    ],
+)
+def test_a_larger_size_whose_runs_went_badly_is_not_called_good(more: dict[str, Any], reason: str) -> None:
+    old, larger = SizeBefore(revision="1", size=TaskSize(vcpu=1, memory_mb=2048)), TaskSize(vcpu=0.5, memory_mb=3072)
+    own = runs(10, "2", start=30, size=larger, peak_mb=1950, **more)
+    found = resized(*own, before=runs(30, peak_mb=1950), old=old, size=larger)
+    assert (found.action, found.reason) == ("none", reason)
+
+
+def test_after_a_kill_few_runs_do_not_lower_the_vcpu() -> None:
+    found = decision([*runs(2), report(2, revision="1", **KILLED)], FIRST)
+    assert (found.action, found.size) == ("resize", TaskSize(vcpu=1, memory_mb=3072))
+
+
+def test_a_failed_size_does_not_keep_a_reverted_family_from_more_memory() -> None:
+    """The vCPUs of the failed size were the same, so they are not what has failed."""
+    old, failed = TaskSize(vcpu=1, memory_mb=4096), TaskSize(vcpu=1, memory_mb=2048)
+    past = [*runs(30, size=old, p95=0.9), *runs(2, "2", start=30, size=failed, **FAILED)]
+    reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=failed))
+    found = decision([*past, *runs(60, "3", start=32, size=old, peak_mb=3900, p95=0.9)], reverted)
+    assert (found.action, found.size) == ("resize", TaskSize(vcpu=1, memory_mb=5120))
+
+
+def test_a_size_whose_heap_was_full_is_not_chosen_again_with_more_vcpu() -> None:
+    old, failed = TaskSize(vcpu=1, memory_mb=4096), TaskSize(vcpu=0.25, memory_mb=1024)
+    past = [*runs(30, size=old), *runs(2, "2", start=30, size=failed, **FAILED)]
+    reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=failed))
+    found = decision([*past, *runs(60, "3", start=32, size=old, p95=0.4, peak_mb=700)], reverted)
+    assert (found.action, found.reason) == ("none", "this size, or a larger one, has failed before")
