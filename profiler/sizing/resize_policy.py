@@ -173,7 +173,9 @@ class _Case(Struct, frozen=True, kw_only=True):
             return replace(again, verdict=verdict)
         if failure:
             return replace(none, reason=f"{failure}; a larger size is not put back")
-        return replace(none, action="keep", reason=f"{format_count(len(own), 'run')} at the new size went well")
+        at_new_size = f"{format_count(len(own), 'run')} at the new size"
+        some_failed = f"{verdict.failed} of {at_new_size} failed, which is no reason to put the old size back"
+        return replace(none, action="keep", reason=some_failed if verdict.failed else f"{at_new_size} went well")
 
     def _verdict(self, before: Sequence[RunFacts]) -> ResizeVerdict:
         own = self.own
@@ -267,15 +269,13 @@ class _Case(Struct, frozen=True, kw_only=True):
 
 def _change(advice: Advice, min_saving_percent: float) -> tuple[ResizeAction, str]:
     """Whether the recommended size is a reason to change, and the reason."""
-    choice = advice.choice
+    choice, fits = advice.choice, "the size fits" if advice.evidence.has_success else "no run has succeeded"
     if not choice.is_fargate:
         return "none", "its runs are not on Fargate, where the size is a reservation"
     if choice.has_more_memory or (choice.size.vcpu or 0) > (choice.current.vcpu or math.inf):
-        return ("none", "the size fits") if advice.risk is None else ("resize", advice.risk)
-    if not choice.changes:
-        return "none", "the size fits"
-    if not advice.evidence.has_success:
-        return "none", "no run has succeeded"
+        return ("none", fits) if advice.risk is None else ("resize", advice.risk)
+    if not (choice.changes and advice.evidence.has_success):
+        return "none", fits
     saving_percent = choice.saving_percent
     shown = "an unknown part" if saving_percent is None else format_percent(saving_percent)
     is_enough = saving_percent is not None and saving_percent >= min_saving_percent

@@ -200,6 +200,22 @@ def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Acco
     assert (rows["nightly"]["action"], rows["nightly"]["to"]) == ("none", {"vcpu": 0.25, "memoryMB": 512})
 
 
+def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_file_back(account: Account) -> None:
+    account.family("nightly")
+    account.runs("nightly", 25)
+    assert account.resize("--register").returncode == 0
+    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    assert account.resize("--register").returncode == 0
+    account.family("nightly")
+    account.runs("nightly", 25, revision=4)
+    rows, _ = account.rows()
+    assert rows["nightly"]["action"] == "none"
+    assert rows["nightly"]["reason"].startswith("a smaller size has failed")
+    account.runs("nightly", 40, revision=4, peak_mb=700)
+    rows, _ = account.rows()
+    assert (rows["nightly"]["action"], rows["nightly"]["to"]) == ("resize", {"vcpu": 0.25, "memoryMB": 1024})
+
+
 def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
     windows = {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}
     given: dict[str, dict[str, Any]] = {

@@ -74,7 +74,8 @@ def test_a_larger_size_needs_a_risk_and_after_a_kill_no_number_of_runs() -> None
 def test_failures_alone_are_no_reason_for_a_smaller_size_and_earlier_successes_count() -> None:
     """Runs that fail after seconds need little."""
     failing = runs(60, peak_mb=20, p95=0.01, start=30, **FAILED)
-    assert decision(failing, FIRST).action == "none"
+    found = decision(failing, FIRST)
+    assert (found.action, found.reason) == ("none", "no run has succeeded")
     needs_all = decision([*runs(28, peak_mb=1700, p95=0.9), *failing], FIRST)
     assert needs_all.action == "none"
 
@@ -202,7 +203,9 @@ def test_without_runs_before_a_usual_share_of_failures_is_no_failure_of_the_size
         return [one for at in range(200) for one in runs(1, "2", start=at, size=NEW, **({} if at % each else FAILED))]
 
     revision = SizedRevision(revision="2", size=NEW, resized_from=FROM_OLD)
-    assert decision(own(7), revision).action == "keep"
+    kept = decision(own(7), revision)
+    reason = "29 of 200 runs at the new size failed, which is no reason to put the old size back"
+    assert (kept.action, kept.reason) == ("keep", reason)
     found = decision(own(2), revision)
     assert (found.action, found.reason) == ("revert", "100 of 200 runs failed")
 
