@@ -406,6 +406,14 @@ def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_pa
     assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
 
 
+def test_a_family_that_is_a_function_of_a_template_has_a_row(account: Account, tmp_path: Path) -> None:
+    account.runs("nightly", 1)
+    file = tmp_path / "jobs.yaml"
+    file.write_text(TEMPLATE.replace("Family: nightly", "Family: !Sub 'nightly-${Stage}'"))
+    rows, total = account.rows("--apply", str(file))
+    assert (len(rows), total["families"]) == (2, 2)
+
+
 TERRAFORM = """\
 resource "aws_ecs_task_definition" "nightly" {
   family = "nightly" # one
