@@ -14,14 +14,13 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_count, format_percent, format_task_size
+from profiler.record.units import as_number, format_count, format_percent, format_task_size
 from profiler.sizing.advice import Advice, advise, rounded_usd
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import LAST_RUNS, evidence_of_runs
-from profiler.sizing.fargate_sizes import LEGAL_SIZES
+from profiler.sizing.evidence import LAST_RUNS, SAME_DURATION, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import RunFacts, oom_size_mb, size_of
-from profiler.sizing.what_if import usd_per_month
+from profiler.sizing.what_if import SizeOption, usd_per_month
 
 ResizeAction = Literal["resize", "revert", "keep", "none"]
 _CPU_UNITS = 1024
@@ -208,7 +207,6 @@ class _Case(Struct, frozen=True, kw_only=True):
         failed, present = self.revision.reverted_from, self.revision.size
         if failed is None or advised.action != "resize":
             return advised
-        advised = _with_vcpu_of(present, advised)
         of_failed = [run for run in self.runs if not _is_after(run, failed) and size_of(run.record) == failed.size]
         size = advised.size or TaskSize()
         has_its_memory = (size.memory_mb or 0) <= min(failed.size.memory_mb or 0, (present.memory_mb or 0) - 1)
@@ -252,7 +250,7 @@ class _Case(Struct, frozen=True, kw_only=True):
         is_few, few = len(runs) < policy.min_runs, f"{len(runs)} of {policy.min_runs} runs seen"
         if is_few and not is_killed:
             return replace(none, reason=few)
-        choice, saving_usd = advice.choice, advice.saving_usd_per_month
+        choice = advice.choice
         action, reason = _change(advice, policy.min_saving_percent)
         if action == "resize" and is_few and not choice.has_more_memory:
             action, reason = "none", few
@@ -263,8 +261,17 @@ class _Case(Struct, frozen=True, kw_only=True):
             if killed_limit is None or raised.action == "resize":
                 return raised
             reason = killed_limit
-        found = replace(none, action="resize", reason=reason, size=choice.size, saving_usd_per_month=saving_usd)
-        return _with_vcpu_of(size, found) if is_few else found
+        # Few runs do not show that fewer vCPUs are enough, and after a revert these may be what has failed.
+        chosen = _keeping_vcpu(advice) if is_few or self.revision.reverted_from is not None else choice.chosen
+        found = replace(none, action="resize", reason=reason, size=choice.size)
+        if chosen is None:
+            return found
+        usd = usd_per_month(chosen.usd_saved_at((chosen.factor or SAME_DURATION).max), advice.evidence)
+        return replace(
+            found,
+            size=TaskSize(vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)),
+            saving_usd_per_month=usd,
+        )
 
 
 def _change(advice: Advice, min_saving_percent: float) -> tuple[ResizeAction, str]:
@@ -300,17 +307,12 @@ def _failure_of(own: Sequence[RunFacts], before: Sequence[RunFacts], max_slowdow
     return f"{failed}, which was rarer before" if is_known else failed
 
 
-def _with_vcpu_of(present: TaskSize, advised: Resize) -> Resize:
-    """The advice, which with more memory has no fewer vCPUs: fewer may be what has failed. Its saving is not known."""
-    size = advised.size or TaskSize()
-    vcpu, memory_mb = present.vcpu or 0, size.memory_mb or 0
-    if memory_mb <= (present.memory_mb or 0) or (size.vcpu or 0) >= vcpu:
-        return advised
-    found = min((one for one in LEGAL_SIZES if one.vcpu >= vcpu and one.memory_mb >= memory_mb), default=None)
-    if found is None:
-        return advised
-    found_size = TaskSize(vcpu=found.vcpu, memory_mb=found.memory_mb)
-    return replace(advised, size=found_size, saving_usd_per_month=None)
+def _keeping_vcpu(advice: Advice) -> SizeOption | None:
+    """The recommended size, which with more memory has no fewer vCPUs than now."""
+    choice, vcpu = advice.choice, advice.choice.current.vcpu or 0
+    if not choice.has_more_memory or (choice.size.vcpu or 0) >= vcpu:
+        return choice.chosen
+    return next((one for one in choice.options if one.acceptable and one.size.vcpu >= vcpu), choice.chosen)
 
 
 def _own_runs(runs: Sequence[RunFacts], revision: SizedRevision) -> Sequence[RunFacts]:

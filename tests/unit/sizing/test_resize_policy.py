@@ -228,8 +228,9 @@ def test_a_larger_size_whose_runs_went_badly_is_not_called_good(more: dict[str, 
 
 
 def test_after_a_kill_few_runs_do_not_lower_the_vcpu() -> None:
-    found = decision([*runs(2), report(2, revision="1", **KILLED)], FIRST)
+    found = decision([*runs(6), report(6, revision="1", **KILLED)], FIRST)
     assert (found.action, found.size) == ("resize", TaskSize(vcpu=1, memory_mb=3072))
+    assert found.saving_usd_per_month == pytest.approx(-0.004445 / 6 * 30.4375, rel=1e-4)  # of one GB more
 
 
 def test_a_failed_size_does_not_keep_a_reverted_family_from_more_memory() -> None:
