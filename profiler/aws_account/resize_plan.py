@@ -73,7 +73,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             changed = replace(changed, notes=tuple(map(as_sentence, limits)))
         return PlannedFamily(
             family=family,
-            action=decision.action,
+            action=decision.action if left_alone is None else "refused",  # its schedules stay, too
             notes=(as_sentence(decision.reason), *changed.notes),
             document=document,
             definition=changed.definition,
@@ -112,26 +112,31 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         is_ours = revision.resized_from is not None or revision.reverted_from is not None
         if decision.action != "resize" or is_ours:
             return decision
-        overwritten = self._overwritten(family, number, self._runs(family, document.arn), revision.size)
-        return decide_on(replace(revision, overwritten=overwritten))
+        return decide_on(self._with_past(family, number, self._runs(family, document.arn), revision))
 
-    def _overwritten(self, family: str, number: str, runs: Sequence[RunFacts], size: TaskSize) -> TaskSize | None:
-        """The size that a plan has registered, if later revisions have the size before it.
+    def _with_past(self, family: str, number: str, runs: Sequence[RunFacts], revision: SizedRevision) -> SizedRevision:
+        """The revision, with the size that a plan has registered, if later revisions have the size before it.
 
-        A pipeline may have registered several of them. The runs show the sizes of most revisions without a call.
+        A pipeline may have registered several of them. If the first one is a plan's own, its tag counts. The runs show
+        the sizes of most revisions without a call.
         """
-        seen = {run.record.revision: size_of(run.record) for run in runs}
+        seen, size = {run.record.revision: size_of(run.record) for run in runs}, revision.size
         newest = int(number) if number.isdecimal() else 1
-        for earlier in map(str, range(newest - 1, max(newest - 1 - _REVISIONS_BACK, 0), -1)):
-            if seen.get(earlier) == size:
+        for earlier in range(newest - 1, max(newest - 1 - _REVISIONS_BACK, 0), -1):
+            if seen.get(str(earlier)) == size:
                 continue
-            before = self._earlier(family, earlier)
+            before = self._earlier(family, str(earlier))
             if before is None:
-                return None
+                return revision
             found, resized = definition_size(before.definition), size_before(before.tags.get(RESIZED_FROM))
-            if found != size:
-                return found if resized is not None and resized.size == size else None
-        return None
+            if found == size:
+                continue
+            if resized is None or resized.size != size:
+                return revision
+            first = self._earlier(family, str(earlier + 1))
+            reverted = None if first is None else size_before(first.tags.get(REVERTED_FROM))
+            return replace(revision, overwritten=None if reverted else found, reverted_from=reverted)
+        return revision
 
     def _earlier(self, family: str, revision: str) -> TaskDefinitionDocument | None:
         """An earlier revision; None if it cannot be read, such as after its deletion."""

@@ -125,7 +125,8 @@ def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *
     planned: list[PlannedFamily] = []
 
     def change(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
-        planned.append(plans.plan(text(definition.get("family")) or "", TaskDefinitionDocument(definition=definition)))
+        family = str(text(definition.get("family")) or "")  # for JSON, also of an intrinsic function
+        planned.append(plans.plan(family, TaskDefinitionDocument(definition=definition)))
         return ChangedDefinition(definition=planned[-1].definition)
 
     changes: dict[str, bytes] = {}

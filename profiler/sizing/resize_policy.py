@@ -14,14 +14,13 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_count, format_percent, format_task_size
+from profiler.record.units import as_number, format_count, format_percent, format_task_size
 from profiler.sizing.advice import Advice, advise, rounded_usd
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import LAST_RUNS, evidence_of_runs
-from profiler.sizing.fargate_sizes import LEGAL_SIZES
+from profiler.sizing.evidence import LAST_RUNS, SAME_DURATION, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import RunFacts, oom_size_mb, size_of
-from profiler.sizing.what_if import usd_per_month
+from profiler.sizing.what_if import SizeOption, usd_per_month
 
 ResizeAction = Literal["resize", "revert", "keep", "none"]
 _CPU_UNITS = 1024
@@ -135,7 +134,7 @@ class _Case(Struct, frozen=True, kw_only=True):
             reason = "a later revision has the old size again: set the size at its source"
             return replace(advised, action="none", reason=reason, size=advised.size or revision.overwritten)
         if advised.action == "resize" and revision.reverted_from is not None:
-            return self.after_revert(advised, revision.reverted_from)
+            return self.after_revert(advised)
         return advised
 
     def _other_size(self) -> str | None:
@@ -157,19 +156,25 @@ class _Case(Struct, frozen=True, kw_only=True):
         none = Resize(
             action="none", reason=f"{len(own)} of {_MIN_RUNS_TO_KEEP} runs seen", runs=len(self.runs), verdict=verdict
         )
-        if size == old.size or (size.memory_mb or 0) > (old.size.memory_mb or 0):  # a limit of a container was raised
-            if verdict.killed:
-                return replace(self.advised(own), verdict=verdict)
-        elif failure := _failure_of(own, before, self.policy.size.max_slowdown_percent):
+        # At the old size, a limit of a container was raised.
+        is_larger = size == old.size or (size.memory_mb or 0) > (old.size.memory_mb or 0)
+        if is_larger and verdict.killed:
+            return replace(self._unlike_failed(self.advised(own)), verdict=verdict)
+        failure = _failure_of(own, before, self.policy.size.max_slowdown_percent)
+        if failure and not is_larger:
             usd = verdict.saved_usd_per_month
             spent = None if usd is None else -usd
             return replace(none, action="revert", reason=failure, size=old.size, saving_usd_per_month=spent)
         if len(own) < _MIN_RUNS_TO_KEEP:
             return none
-        again = self.advised(own)
+        again = self._unlike_failed(self.advised(own))
         if again.action == "resize":
-            return again
-        return replace(none, action="keep", reason=f"{format_count(len(own), 'run')} at the new size went well")
+            return replace(again, verdict=verdict)
+        if failure:
+            return replace(none, reason=f"{failure}; a larger size is not put back")
+        at_new_size = f"{format_count(len(own), 'run')} at the new size"
+        some_failed = f"{verdict.failed} of {at_new_size} failed, which is no reason to put the old size back"
+        return replace(none, action="keep", reason=some_failed if verdict.failed else f"{at_new_size} went well")
 
     def _verdict(self, before: Sequence[RunFacts]) -> ResizeVerdict:
         own = self.own
@@ -187,22 +192,40 @@ class _Case(Struct, frozen=True, kw_only=True):
             saved_usd_per_month=rounded_usd(saved),
         )
 
-    def after_revert(self, advised: Resize, failed: SizeBefore) -> Resize:
-        """The advice for a family whose smaller size has failed: not soon, and not that size again."""
-        advised = _with_vcpu_of(self.revision.size, advised)
+    def after_revert(self, advised: Resize) -> Resize:
+        """The advice for a family whose smaller size has failed: not soon, unless a run was killed now, too."""
         own = self.own
-        if self.revision.killed_limit or any(_was_killed_at(run, self.revision.size) for run in own):
-            return advised
-        if len(own) < _RUNS_AFTER_REVERT and own[-1].began_ns - own[0].began_ns < _NS_AFTER_REVERT:
+        is_killed = self.revision.killed_limit or any(_was_killed_at(run, self.revision.size) for run in own)
+        is_soon = len(own) < _RUNS_AFTER_REVERT and own[-1].began_ns - own[0].began_ns < _NS_AFTER_REVERT
+        if is_soon and not is_killed:
             reason = "a smaller size has failed, so the size is left alone for 60 runs or 90 days"
             return replace(advised, action="none", reason=reason)
+        return self._unlike_failed(advised)
+
+    def _unlike_failed(self, advised: Resize) -> Resize:
+        """The advice, without the size that has failed and anything smaller in the dimension that failed."""
+        failed, present = self.revision.reverted_from, self.revision.size
+        if failed is None or advised.action != "resize":
+            return advised
         of_failed = [run for run in self.runs if not _is_after(run, failed) and size_of(run.record) == failed.size]
         size = advised.size or TaskSize()
-        is_same_memory = (size.memory_mb or math.inf) <= (failed.size.memory_mb or 0)
-        is_same_vcpu = (size.vcpu or math.inf) <= (failed.size.vcpu or 0)
-        if is_same_memory if _killed(of_failed) else is_same_vcpu if of_failed else is_same_memory or is_same_vcpu:
-            return replace(advised, action="none", reason="this size, or a larger one, has failed before")
-        return advised
+        has_its_memory = (size.memory_mb or 0) <= min(failed.size.memory_mb or 0, (present.memory_mb or 0) - 1)
+        has_its_vcpu = (size.vcpu or 0) <= (failed.size.vcpu or 0) and (size.vcpu or 0) < (present.vcpu or 0)
+        if _killed(of_failed):
+            has_failed = has_its_memory
+        elif of_failed and len(_failed(of_failed)) < _MIN_FAILURES and (failed.size.vcpu or 0) < (present.vcpu or 0):
+            has_failed = has_its_vcpu  # its runs were slow
+        else:  # such as a heap that follows the limit
+            has_failed = has_its_memory or has_its_vcpu
+        none = replace(advised, action="none", reason="this size, or a larger one, has failed before")
+        return self._with_raised_limit(none) if has_failed else advised
+
+    def _with_raised_limit(self, none: Resize) -> Resize:
+        """No change, but of a container's limit at which a run was killed, if the task has room for a larger one."""
+        limit, size = self.revision.killed_limit, self.revision.size
+        if limit is None or self.policy.size.least_memory_mb > (size.memory_mb or 0):
+            return none
+        return replace(none, action="resize", reason=limit, size=size, saving_usd_per_month=0)
 
     def _window(self, runs: Sequence[RunFacts]) -> Sequence[RunFacts]:
         """The last runs. Successes before them count if none of them succeeded."""
@@ -224,32 +247,42 @@ class _Case(Struct, frozen=True, kw_only=True):
         if advice is None:
             return none
         is_killed = killed_limit or any(_was_killed_at(run, size) for run in self._window(runs))
-        if len(runs) < policy.min_runs and not is_killed:
-            return replace(none, reason=f"{len(runs)} of {policy.min_runs} runs seen")
-        choice, saving_usd = advice.choice, advice.saving_usd_per_month
+        is_few, few = len(runs) < policy.min_runs, f"{len(runs)} of {policy.min_runs} runs seen"
+        if is_few and not is_killed:
+            return replace(none, reason=few)
+        choice = advice.choice
         action, reason = _change(advice, policy.min_saving_percent)
+        if action == "resize" and is_few and not choice.has_more_memory:
+            action, reason = "none", few
         if action == "none":
             if not choice.is_fargate:
                 return replace(none, reason=reason, size=choice.size)
-            if killed_limit is None:
-                return replace(none, reason=reason)
-            if policy.size.least_memory_mb <= (size.memory_mb or 0):  # the task has room for a larger limit
-                return replace(none, action="resize", reason=killed_limit, size=size, saving_usd_per_month=0)
+            raised = self._with_raised_limit(replace(none, reason=reason))
+            if killed_limit is None or raised.action == "resize":
+                return raised
             reason = killed_limit
-        return replace(none, action="resize", reason=reason, size=choice.size, saving_usd_per_month=saving_usd)
+        # Few runs do not show that fewer vCPUs are enough, and after a revert these may be what has failed.
+        chosen = _keeping_vcpu(advice) if is_few or self.revision.reverted_from is not None else choice.chosen
+        found = replace(none, action="resize", reason=reason, size=choice.size)
+        if chosen is None:
+            return found
+        usd = usd_per_month(chosen.usd_saved_at((chosen.factor or SAME_DURATION).max), advice.evidence)
+        return replace(
+            found,
+            size=TaskSize(vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)),
+            saving_usd_per_month=usd,
+        )
 
 
 def _change(advice: Advice, min_saving_percent: float) -> tuple[ResizeAction, str]:
     """Whether the recommended size is a reason to change, and the reason."""
-    choice = advice.choice
+    choice, fits = advice.choice, "the size fits" if advice.evidence.has_success else "no run has succeeded"
     if not choice.is_fargate:
         return "none", "its runs are not on Fargate, where the size is a reservation"
     if choice.has_more_memory or (choice.size.vcpu or 0) > (choice.current.vcpu or math.inf):
-        return ("none", "the size fits") if advice.risk is None else ("resize", advice.risk)
-    if not choice.changes:
-        return "none", "the size fits"
-    if not advice.evidence.has_success:
-        return "none", "no run has succeeded"
+        return ("none", fits) if advice.risk is None else ("resize", advice.risk)
+    if not (choice.changes and advice.evidence.has_success):
+        return "none", fits
     saving_percent = choice.saving_percent
     shown = "an unknown part" if saving_percent is None else format_percent(saving_percent)
     is_enough = saving_percent is not None and saving_percent >= min_saving_percent
@@ -265,23 +298,21 @@ def _failure_of(own: Sequence[RunFacts], before: Sequence[RunFacts], max_slowdow
         slowest_ms = quantiles(then_ms, n=10, method="inclusive")[-1] * (1 + max_slowdown_percent / 100)
         if median(now_ms) > slowest_ms:
             return f"runs take {format_percent(round(100 * (median(now_ms) / median(then_ms) - 1)))} longer"
-    share, share_before = len(_failed(own)) / len(own), len(_failed(before)) / max(len(before), 1)
-    if len(_failed(own)) >= _MIN_FAILURES and share >= 2 * share_before + 0.1:
-        return f"{len(_failed(own))} of {format_count(len(own), 'run')} failed, which was rarer before"
-    return ""
+    # Without enough runs before, it is not known what is usual: most runs have to fail.
+    is_known = len(before) >= _MIN_RUNS_TO_KEEP
+    least_share = 2 * len(_failed(before)) / len(before) + 0.1 if is_known else 0.5
+    if len(_failed(own)) < _MIN_FAILURES or len(_failed(own)) / len(own) < least_share:
+        return ""
+    failed = f"{len(_failed(own))} of {format_count(len(own), 'run')} failed"
+    return f"{failed}, which was rarer before" if is_known else failed
 
 
-def _with_vcpu_of(present: TaskSize, advised: Resize) -> Resize:
-    """The advice, which with more memory has no fewer vCPUs: fewer may be what has failed. Its saving is not known."""
-    size = advised.size or TaskSize()
-    vcpu, memory_mb = present.vcpu or 0, size.memory_mb or 0
-    if memory_mb <= (present.memory_mb or 0) or (size.vcpu or 0) >= vcpu:
-        return advised
-    found = min((one for one in LEGAL_SIZES if one.vcpu >= vcpu and one.memory_mb >= memory_mb), default=None)
-    if found is None:
-        return advised
-    found_size = TaskSize(vcpu=found.vcpu, memory_mb=found.memory_mb)
-    return replace(advised, size=found_size, saving_usd_per_month=None)
+def _keeping_vcpu(advice: Advice) -> SizeOption | None:
+    """The recommended size, which with more memory has no fewer vCPUs than now."""
+    choice, vcpu = advice.choice, advice.choice.current.vcpu or 0
+    if not choice.has_more_memory or (choice.size.vcpu or 0) >= vcpu:
+        return choice.chosen
+    return next((one for one in choice.options if one.acceptable and one.size.vcpu >= vcpu), choice.chosen)
 
 
 def _own_runs(runs: Sequence[RunFacts], revision: SizedRevision) -> Sequence[RunFacts]:

@@ -200,6 +200,22 @@ def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Acco
     assert (rows["nightly"]["action"], rows["nightly"]["to"]) == ("none", {"vcpu": 0.25, "memoryMB": 512})
 
 
+def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_file_back(account: Account) -> None:
+    account.family("nightly")
+    account.runs("nightly", 25)
+    assert account.resize("--register").returncode == 0
+    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    assert account.resize("--register").returncode == 0
+    account.family("nightly")
+    account.runs("nightly", 25, revision=4)
+    rows, _ = account.rows()
+    assert rows["nightly"]["action"] == "none"
+    assert rows["nightly"]["reason"].startswith("a smaller size has failed")
+    account.runs("nightly", 40, revision=4, peak_mb=700)
+    rows, _ = account.rows()
+    assert (rows["nightly"]["action"], rows["nightly"]["to"]) == ("resize", {"vcpu": 0.25, "memoryMB": 1024})
+
+
 def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
     windows = {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}
     given: dict[str, dict[str, Any]] = {
@@ -258,7 +274,7 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
     account: Account, size: tuple[float, int], limit: int, after: tuple[str, str, int]
 ) -> None:
     account.family("nightly", size, containerDefinitions=[{**BATCH, "memory": limit}, MONITOR])
-    account.runs("nightly", 2, size=size)
+    account.runs("nightly", 22, size=size)
     account.runs("nightly", 1, size=size, metrics={"memory_size_mb": limit}, **KILLED)
     rows, total = account.rows("--register")
     assert (rows["nightly"]["action"], total["changes"]) == ("resize", 1)
@@ -274,6 +290,49 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
     account.runs("nightly", 1, revision=2, size=new, metrics={"memory_size_mb": 540}, **KILLED)
     rows, _ = account.rows("--register")
     assert limit_of(account, "nightly")[2] == 648  # raised again, also if the old size comes back
+
+
+def test_few_runs_raise_the_limit_of_a_container_and_do_not_lower_the_size(account: Account) -> None:
+    account.family("nightly", containerDefinitions=[{**BATCH, "memory": 450}, MONITOR])
+    account.runs("nightly", 2)
+    account.runs("nightly", 1, metrics={"memory_size_mb": 450}, **KILLED)
+    rows, _ = account.rows("--register")
+    assert rows["nightly"]["reason"] == "a run was killed at the limit of 450 MiB of the container 'batch'"
+    assert limit_of(account, "nightly") == ("2048", "1/1024/2048", 540)
+
+
+def test_the_schedules_of_a_definition_that_is_left_alone_stay(account: Account) -> None:
+    scheduler = account.aws.client("scheduler")
+    for name, tag in (("off", {"key": "task-profiler:resize", "value": "off"}), ("owned", STACK_TAG)):
+        account.family(name, (2.0, 4096), tags=[tag])
+        start_by_schedule(scheduler, name, f"{name}:1")
+        account.family(name, tags=[tag])
+        account.runs(name, 25, revision=2)
+    rows, _ = account.rows("--register", "--update-schedules")
+    for name in ("off", "owned"):
+        assert rows[name]["action"] == "none"
+        target = scheduler.get_schedule(Name=name)["Target"]["EcsParameters"]["TaskDefinitionArn"]
+        assert target.endswith(f"{name}:1")
+
+
+def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account) -> None:
+    account.family("nightly")
+    account.runs("nightly", 25)
+    assert account.resize("--register").returncode == 0
+    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    assert account.resize("--register").returncode == 0
+    account.runs("nightly", 60, revision=3, peak_mb=700)
+    assert account.resize("--register").returncode == 0
+    found, tags = account.described("nightly")
+    assert (found["revision"], found["memory"]) == (4, "1024")
+    assert tags == {"task-profiler:resized-from": "3/1024/2048", "task-profiler:reverted-from": "2/256/512"}
+    account.runs("nightly", 25, revision=4, size=(0.25, 1024))
+    rows, _ = account.rows("--register")
+    assert rows["nightly"]["action"] == "keep"
+    account.runs("nightly", 1, revision=4, size=(0.25, 1024), **KILLED)
+    assert account.resize("--register").returncode == 0
+    _, tags = account.described("nightly")
+    assert tags == {"task-profiler:reverted-from": "4/256/1024"}
 
 
 def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_others(account: Account) -> None:
@@ -345,6 +404,14 @@ def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_pa
     assert described.read_text() == answer % plain.read_text().replace("{", '{"revision": 9, "status":"ACTIVE",', 1)
     again = account.resize("--apply", str(template), "--json")
     assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
+
+
+def test_a_family_that_is_a_function_of_a_template_has_a_row(account: Account, tmp_path: Path) -> None:
+    account.runs("nightly", 1)
+    file = tmp_path / "jobs.yaml"
+    file.write_text(TEMPLATE.replace("Family: nightly", "Family: !Sub 'nightly-${Stage}'"))
+    rows, total = account.rows("--apply", str(file))
+    assert (len(rows), total["families"]) == (2, 2)
 
 
 TERRAFORM = """\

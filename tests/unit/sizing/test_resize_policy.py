@@ -74,7 +74,8 @@ def test_a_larger_size_needs_a_risk_and_after_a_kill_no_number_of_runs() -> None
 def test_failures_alone_are_no_reason_for_a_smaller_size_and_earlier_successes_count() -> None:
     """Runs that fail after seconds need little."""
     failing = runs(60, peak_mb=20, p95=0.01, start=30, **FAILED)
-    assert decision(failing, FIRST).action == "none"
+    found = decision(failing, FIRST)
+    assert (found.action, found.reason) == ("none", "no run has succeeded")
     needs_all = decision([*runs(28, peak_mb=1700, p95=0.9), *failing], FIRST)
     assert needs_all.action == "none"
 
@@ -193,3 +194,57 @@ def test_a_reverted_family_that_is_killed_at_the_old_size_too_keeps_its_vcpu() -
     past = [*runs(30, size=old), *slow, *runs(3, "3", start=35, size=old)]
     found = decision([*past, *runs(1, "3", start=38, size=old, **KILLED)], reverted)
     assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.5, memory_mb=2048))
+
+
+def test_without_runs_before_a_usual_share_of_failures_is_no_failure_of_the_size() -> None:
+    """The runs before are no longer among those that are read."""
+
+    def own(each: int) -> list[Report]:
+        return [one for at in range(200) for one in runs(1, "2", start=at, size=NEW, **({} if at % each else FAILED))]
+
+    revision = SizedRevision(revision="2", size=NEW, resized_from=FROM_OLD)
+    kept = decision(own(7), revision)
+    reason = "29 of 200 runs at the new size failed, which is no reason to put the old size back"
+    assert (kept.action, kept.reason) == ("keep", reason)
+    found = decision(own(2), revision)
+    assert (found.action, found.reason) == ("revert", "100 of 200 runs failed")
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (FAILED, "10 of 10 runs failed, which was rarer before; a larger size is not put back"),
+        (
+            {"metrics": {"duration_ms": 1_180_000, "billed_duration_ms": 1_200_000}},
+            "runs take 100 % longer; a larger size is not put back",
+        ),
+    ],
+)
+def test_a_larger_size_whose_runs_went_badly_is_not_called_good(more: dict[str, Any], reason: str) -> None:
+    old, larger = SizeBefore(revision="1", size=TaskSize(vcpu=1, memory_mb=2048)), TaskSize(vcpu=0.5, memory_mb=3072)
+    own = runs(10, "2", start=30, size=larger, peak_mb=1950, **more)
+    found = resized(*own, before=runs(30, peak_mb=1950), old=old, size=larger)
+    assert (found.action, found.reason) == ("none", reason)
+
+
+def test_after_a_kill_few_runs_do_not_lower_the_vcpu() -> None:
+    found = decision([*runs(6), report(6, revision="1", **KILLED)], FIRST)
+    assert (found.action, found.size) == ("resize", TaskSize(vcpu=1, memory_mb=3072))
+    assert found.saving_usd_per_month == pytest.approx(-0.004445 / 6 * 30.4375, rel=1e-4)  # of one GB more
+
+
+def test_a_failed_size_does_not_keep_a_reverted_family_from_more_memory() -> None:
+    """The vCPUs of the failed size were the same, so they are not what has failed."""
+    old, failed = TaskSize(vcpu=1, memory_mb=4096), TaskSize(vcpu=1, memory_mb=2048)
+    past = [*runs(30, size=old, p95=0.9), *runs(2, "2", start=30, size=failed, **FAILED)]
+    reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=failed))
+    found = decision([*past, *runs(60, "3", start=32, size=old, peak_mb=3900, p95=0.9)], reverted)
+    assert (found.action, found.size) == ("resize", TaskSize(vcpu=1, memory_mb=5120))
+
+
+def test_a_size_whose_heap_was_full_is_not_chosen_again_with_more_vcpu() -> None:
+    old, failed = TaskSize(vcpu=1, memory_mb=4096), TaskSize(vcpu=0.25, memory_mb=1024)
+    past = [*runs(30, size=old), *runs(2, "2", start=30, size=failed, **FAILED)]
+    reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=failed))
+    found = decision([*past, *runs(60, "3", start=32, size=old, p95=0.4, peak_mb=700)], reverted)
+    assert (found.action, found.reason) == ("none", "this size, or a larger one, has failed before")
