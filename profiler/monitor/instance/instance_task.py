@@ -55,7 +55,8 @@ class _Followed(Struct, eq=False):
     """A container, which ``is_settled`` when it has ended and no attempt may follow.
 
     ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of
-    its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the task's group then.
+    its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the task's group then. ``task_mark_bytes`` is that
+    group's mark at the last sample: it includes some memory of the group's own, so it is above the container's.
     """
 
     inspected: EcsContainer
@@ -67,6 +68,7 @@ class _Followed(Struct, eq=False):
     died_ns: int | None = None
     died: ContainerEvent | None = None
     at_end: GroupReading = GroupReading()
+    task_mark_bytes: int | None = None
     stop_signalled_ns: int | None = None
     was_out_of_memory: bool = False
     is_removed: bool = False
@@ -258,7 +260,10 @@ class InstanceTask:
         reading = None if self._group is None else self._group.totals()
         if reading is None or isinstance(reading, Unavailable):
             return
-        one.at_end = reading
+        if one.last is not None and reading.peak_bytes == one.task_mark_bytes:  # no rise since the last sample
+            reading = replace(reading, peak_bytes=one.last.memory_usage_peak_bytes)
+        if (reading.peak_bytes or 0) >= (one.at_end.peak_bytes or 0):
+            one.at_end = reading
         others = [other for other in self._containers.values() if other is not one]
         for other in others:
             other.read(self._clock.wall_ns())
@@ -374,6 +379,8 @@ class InstanceTask:
             if one.no_group is not None:
                 one.open(self._groups)
             sample = self._final_sample(one) if one.is_settled else one.read(self._clock.wall_ns(), self._read_network)
+            if self._group is not None and isinstance(sample, ContainerSample):
+                one.task_mark_bytes = self._group.mark_bytes()
             if sample is not None:
                 reading[docker_id] = sample
         return reading
