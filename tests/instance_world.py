@@ -74,9 +74,9 @@ class Box:
         used = (min(at, at if end is None else end) - start for start, end in self.runs if since <= start <= at)
         return self.vcpu * sum(used)
 
-    def mark_mib(self, at: float) -> float:
-        """The high-water mark, by quarters of a second, page cache included."""
-        start, end = self.runs[0][0], self.runs[-1][1]
+    def mark_mib(self, at: float, *, is_task: bool) -> float:
+        """The high-water mark, by quarters of a second, page cache included; a container's is since its last start."""
+        start, end = self.runs[0][0] if is_task else (self.run_at(at) or self.runs[0])[0], self.runs[-1][1]
         last = at if end is None else min(at, end)
         times = [start + 0.25 * step for step in range(int(max(last - start, 0) / 0.25) + 1)]
         return max(self.peak_mib, *(self.memory_mib(time) + self.cache_mib(time) for time in times))
@@ -134,7 +134,7 @@ class Group(OpenGroup):
             cpu_ns=seconds(box.cpu_seconds(at, since=start)),
             memory_used_bytes=round(box.memory_mib(at) * MIB),
             memory_cache_bytes=round(box.cache_mib(at) * MIB),
-            memory_usage_peak_bytes=round(box.mark_mib(at) * MIB),
+            memory_usage_peak_bytes=round(box.mark_mib(at, is_task=False) * MIB),
             pids=3,
         )
 
@@ -143,8 +143,15 @@ class Group(OpenGroup):
         cache = round(sum(box.cache_mib(at) for box in self.boxes) * MIB)
         return GroupReading(
             memory=MemoryReading(used_bytes=4 * MIB, cache_bytes=cache, unmapped_bytes=cache),
-            peak_bytes=round(sum(box.mark_mib(at) for box in self.boxes) * MIB),
+            peak_bytes=self.mark_bytes(),
             cpu_ns=seconds(sum(box.cpu_seconds(at) for box in self.boxes)),
+        )
+
+    def mark_bytes(self) -> int:
+        """A task's group has two pages of its own."""
+        return (
+            round(sum(box.mark_mib(self.world.now, is_task=self.is_task) for box in self.boxes) * MIB)
+            + 8192 * self.is_task
         )
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.cgroup2.instance_tasks import PROGRAMS, instance_task
 from tests.e2e.engine import DockerApi, Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, batch_container, monitor_container
@@ -438,6 +439,7 @@ SCENARIOS |= {
     "container_killed": lambda: _perform(_batch(256, "--oom")),
     "container_child_killed": lambda: _perform(_batch(256, "--oom-child", "--idle-seconds", "5", "--exit-code", "3")),
     "container_reads_a_file_twice": _reads_a_file_twice,
+    "instance_tasks": lambda: {name: instance_task(name) for name in PROGRAMS},
 }
 
 

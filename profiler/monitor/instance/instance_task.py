@@ -58,6 +58,8 @@ class _Followed(Struct, eq=False):
     ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of
     its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the task's group at ``at_end_ns`` (wall clock). Then
     ``cpu_ns`` is the group's less that of the ``counted`` containers, None if that of one of them was unknown.
+    ``task_mark_bytes`` is that group's mark at the last sample: it includes some memory of the group's own, so it is
+    above the container's.
     """
 
     inspected: EcsContainer
@@ -71,6 +73,7 @@ class _Followed(Struct, eq=False):
     at_end: GroupReading = GroupReading()
     at_end_ns: int = 0
     counted: frozenset[str] | None = None
+    task_mark_bytes: int | None = None
     stop_signalled_ns: int | None = None
     was_out_of_memory: bool = False
     is_removed: bool = False
@@ -267,7 +270,11 @@ class InstanceTask:
         reading = None if self._group is None else self._group.totals()
         if reading is None or isinstance(reading, Unavailable):
             return
-        one.at_end, one.at_end_ns = reading, self._clock.wall_ns()
+        one.at_end_ns = self._clock.wall_ns()
+        if one.last is not None and reading.peak_bytes == one.task_mark_bytes:  # no rise since the last sample
+            reading = replace(reading, peak_bytes=one.last.memory_usage_peak_bytes)
+        if (reading.peak_bytes or 0) >= (one.at_end.peak_bytes or 0):
+            one.at_end = reading
         others = {key: other for key, other in self._containers.items() if other is not one and other.has_run}
         used_ns = [self._cpu_ns_now(other) for other in others.values()]
         known_ns = [cpu_ns for cpu_ns in used_ns if cpu_ns is not None]
@@ -402,6 +409,8 @@ class InstanceTask:
             if one.no_group is not None:
                 one.open(self._groups)
             sample = self._final_sample(one) if one.is_settled else one.read(self._clock.wall_ns(), self._read_network)
+            if self._group is not None and isinstance(sample, ContainerSample):
+                one.task_mark_bytes = self._group.mark_bytes()
             if sample is not None:
                 reading[docker_id] = sample
         return reading

@@ -92,6 +92,10 @@ class ContainerCgroup:
             is_empty=None if populated is None else populated == 0,
         )
 
+    def mark_bytes(self) -> int | None:
+        """The high-water mark alone."""
+        return parse_number(proc.reread_file(self._files, self._names.peak))
+
     def close(self) -> None:
         for descriptor in self._files.values():
             os.close(descriptor)

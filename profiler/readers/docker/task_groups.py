@@ -70,6 +70,9 @@ class OpenGroup:
         """
         return self._group.read() or _GONE
 
+    def mark_bytes(self) -> int | None:
+        return self._group.mark_bytes()
+
     def close(self) -> None:
         self._group.close()
         for descriptor in self._files.values():

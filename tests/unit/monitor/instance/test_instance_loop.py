@@ -107,6 +107,14 @@ def test_a_restart_policy_gives_one_report_of_all_attempts(second: tuple[float, 
     assert "ECS restarted the container once" in record["monitor"]["warnings"][0]
 
 
+def test_a_spike_at_the_end_of_an_attempt_is_not_forgotten_in_the_next_one(tmp_path: Path) -> None:
+    box = changed(runs=((1.0, 65.3), (70.0, 130.0)), memory_mib=lambda at: 300 if at == 65.25 else 100)
+    world = Instance(box, folder=tmp_path, until=150)
+    world.policies = {"0123-batch"}
+    metrics = world.run().record()["metrics"]
+    assert (metrics["maxMemoryUsedMB"], metrics["memoryPeakSource"]) == (pytest.approx(300, abs=0.1), "kernel")
+
+
 def test_of_several_containers_the_batch_has_the_cpu_time_less_that_of_the_others(tmp_path: Path) -> None:
     proxy = Box(name="proxy", vcpu=0.1, runs=((1.0, 12.6),))
     record = Instance(BATCH, proxy, folder=tmp_path, container="batch").run().record()

@@ -71,7 +71,7 @@ def test_a_container_of_version_2(tmp_path: Path) -> None:
     assert (sample.block_read_bytes, sample.block_write_bytes) == (4096, 21_061_632)
     totals = group.totals()
     assert isinstance(totals, GroupReading)
-    assert (totals.peak_bytes, totals.oom_kills) == (870_000_000, 2)
+    assert (totals.peak_bytes, group.mark_bytes(), totals.oom_kills) == (870_000_000, 870_000_000, 2)
 
 
 def test_a_tasks_group_has_the_totals_of_its_ended_containers(tmp_path: Path) -> None:
