@@ -86,7 +86,7 @@ def instance_task(name: str) -> Mapping[str, Any]:
     task.add(replace(box, is_running=False, finished_ns=clock.wall_ns(), exit_code=process.returncode))
     while task.is_ending:
         step()
-        task.settle()
+        task.settle(may_ask=False)
     step()
     answer = {
         "cpuNs": usage.last_sample and usage.last_sample.cpu_ns,
