@@ -55,6 +55,7 @@ class Box:
     killed_at: float | None = None
     signal: int = 15
     is_out_of_memory: bool = False
+    group_kills: int = 0  # of version 2 of the control groups
     gpus: tuple[str, ...] = ()
     has_group: bool = True
 
@@ -145,6 +146,7 @@ class Group(OpenGroup):
             memory=MemoryReading(used_bytes=4 * MIB, cache_bytes=cache, unmapped_bytes=cache),
             peak_bytes=self.mark_bytes(),
             cpu_ns=seconds(sum(box.cpu_seconds(at) for box in self.boxes)),
+            oom_kills=sum(box.group_kills for box in self.boxes),
         )
 
     def mark_bytes(self) -> int:

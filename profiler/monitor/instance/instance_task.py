@@ -281,7 +281,7 @@ class InstanceTask:
         if reading.cpu_ns is not None and len(known_ns) == len(used_ns):
             one.cpu_ns = max(reading.cpu_ns - sum(known_ns), one.cpu_ns or 0)
             one.counted = frozenset(others)
-        if reading.oom_kills and not others:
+        if reading.oom_kills and all(other.is_pause for other in others.values()):
             one.was_out_of_memory = True
 
     def _cpu_ns_now(self, one: _Followed) -> int | None:

@@ -93,6 +93,18 @@ def test_a_pause_container_takes_nothing_from_the_batch(tmp_path: Path) -> None:
         assert (metrics["cpuSeconds"], metrics["memoryPeakSource"]) == (5.2, "kernel")
 
 
+@pytest.mark.parametrize(("name", "is_known"), [("~internal~ecs~pause", True), ("log_router", False)])
+def test_a_kill_in_the_tasks_group_is_the_batchs_if_it_is_the_only_program(
+    name: str,
+    is_known: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    killed = Box(runs=((1.0, 11.0),), exit_code=5, group_kills=1)
+    other = Box(name=name, runs=((1.0, 10.9),), vcpu=0, memory_mib=lambda _at: 0)
+    record = Instance(killed, other, folder=tmp_path).run().records()["0123-batch"]
+    assert record["likelyOutOfMemory"] is is_known
+
+
 def test_docker_that_hangs_delays_the_samples_once_in_ten_seconds(tmp_path: Path) -> None:
     running = Box(task="runs", runs=((1.0, 40.0),))
     world = Instance(running, *(Box(task=f"{n}", runs=((5.0, 39.0),)) for n in range(20)), folder=tmp_path, until=50)
