@@ -28,7 +28,7 @@ from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.measured_process import ProcessMemory, read_memory, run_process, watch_until_exit
 from tools.moto_server import FakeAws, fake_aws
 
-TASK_ID = "fill"
+TASK_ID = "0123456789abcdef0123456789abcdef"  # as in tests/task_endpoint.py, which is started as a program
 
 _MONITOR = (sys.executable, "-m", "profiler", "monitor")
 _WARM_UP_SECONDS = 4
