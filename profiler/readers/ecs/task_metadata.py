@@ -32,9 +32,10 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     """A container of the task. Times are nanoseconds since 1970.
 
     ``vcpu_share`` is the container's own ``cpu``: on Linux its weight when CPU is short, and never a limit.
-    ``first_docker_id`` and ``attempt_started_ns`` are set by :func:`joined_attempt`: the id of the first attempt, and
-    the last start, where ``started_ns`` is then the first one. Only Docker shows ``stop_signalled_ns``, when it was
-    stopped by a signal, and ``was_out_of_memory``, that the kernel killed one of its processes.
+    ``first_docker_id``, ``attempt_started_ns`` and ``seen_restarts`` are set by :func:`joined_attempt`: the id of the
+    first attempt, the last start, where ``started_ns`` is then the first one, and the number of later starts. Only
+    Docker shows ``stop_signalled_ns``, when it was stopped by a signal, and ``was_out_of_memory``, that the kernel
+    killed one of its processes.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     attempt_started_ns: int | None = None
     finished_ns: int | None = None
     restart_count: int = 0
+    seen_restarts: int = 0
     vcpu_share: float | None = None
     memory_limit_bytes: int | None = None
     log_driver: str | None = None
@@ -236,15 +238,17 @@ def joined_attempt(before: ContainerMetadata | None, container: ContainerMetadat
     start, depending on the agent. ``before`` is the container as it was joined last.
     """
     before = before or replace(container, attempt_started_ns=container.started_ns)
-    restarts, attempt_started_ns = before.restart_count, before.attempt_started_ns or container.started_ns
+    seen_restarts, attempt_started_ns = before.seen_restarts, before.attempt_started_ns or container.started_ns
     if _is_new_attempt(before, container):
-        restarts, attempt_started_ns = restarts + 1, container.started_ns
+        seen_restarts, attempt_started_ns = seen_restarts + 1, container.started_ns
     return replace(
         container,
         first_docker_id=before.first_docker_id or container.docker_id,
         started_ns=before.started_ns or attempt_started_ns,
         attempt_started_ns=attempt_started_ns,
-        restart_count=max(restarts, container.restart_count),
+        seen_restarts=seen_restarts,
+        # An instance's monitor may see the agent's count before Docker's new start.
+        restart_count=max(seen_restarts, container.restart_count, before.restart_count),
     )
 
 

@@ -41,6 +41,8 @@ CREATED = replace(FIRST, docker_id="b", started_ns=None, known_status="CREATED")
         *(((FIRST, again, again, again), (1, START_NS, LATER_NS)) for again in RESTARTED),
         # A count without a new start counts.
         ((FIRST, replace(FIRST, restart_count=3)), (3, START_NS, START_NS)),
+        # The agent's count may come before Docker's new start.
+        ((FIRST, replace(FIRST, restart_count=1), RESTARTED[0]), (1, START_NS, LATER_NS)),
         # A new container that has not started yet has its start later.
         ((FIRST, CREATED), (1, START_NS, None)),
         ((FIRST, CREATED, replace(CREATED, started_ns=LATER_NS)), (1, START_NS, LATER_NS)),
