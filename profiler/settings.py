@@ -59,7 +59,7 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
 class MonitorSettings(Struct, frozen=True, kw_only=True):
     """The settings of the monitor's process, and those of its ``task``. ``problems`` describes the invalid values.
 
-    ``families`` and ``processes`` are for the scope ``instance``.
+    ``families`` (globs; none for all) and ``processes`` are for the scope ``instance``.
     """
 
     endpoint_address: str
@@ -73,7 +73,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     prometheus_port: int | None = None
     tags: bool = False
     scope: Scope = "task"
-    families: tuple[str, ...] = ("*",)
+    families: tuple[str, ...] = ()
     processes: Processes = "off"
     problems: tuple[str, ...] = ()
 
@@ -226,7 +226,6 @@ class SettingsReader(Struct):
         others = {"accelerators": self.accelerators(), "prices": self.prices(), "aws_region": region}
         own = _SETTINGS.keys() - _PRICES - set(AcceleratorSettings.__struct_fields__)
         values = others | {name: self.value(name) for name in _SETTINGS if name in own}
-        values["families"] = values["families"] or ("*",)
         if values["scope"] == "instance":
             if not self._text("checkpoint_seconds"):
                 values["checkpoint_seconds"] = 0.0  # the lines of all tasks would be in the monitor's stream

@@ -56,9 +56,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         ]
         policy = replace(self.policy, size=replace(self.policy.size, least_memory_mb=seen.task_mb(document.definition)))
         revision = SizedRevision(revision=None, size=size, killed_limit=limits[0] if limits else None)
-        decision = self._decision(
-            family, document, partial(decide, runs, policy=policy, price_overrides=self.price_overrides), revision
-        )
+        decision = self._decision(family, document, runs, policy, revision)
         left_alone = _left_alone(document, decision)
         if left_alone is not None:
             decision = replace(decision, action="none", reason=left_alone)
@@ -96,9 +94,11 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         self,
         family: str,
         document: TaskDefinitionDocument,
-        decide_on: Callable[[SizedRevision], Resize],
+        runs: Sequence[RunFacts],
+        policy: ResizePolicy,
         revision: SizedRevision,
     ) -> Resize:
+        decide_on = partial(decide, runs, policy=policy, price_overrides=self.price_overrides)
         if document.arn is None:
             return decide_on(revision)
         number, tags = document.arn.rpartition(":")[2], document.tags
@@ -112,7 +112,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         is_ours = revision.resized_from is not None or revision.reverted_from is not None
         if decision.action != "resize" or is_ours:
             return decision
-        return decide_on(self._with_past(family, number, self._runs(family, document.arn), revision))
+        return decide_on(self._with_past(family, number, runs, revision))
 
     def _with_past(self, family: str, number: str, runs: Sequence[RunFacts], revision: SizedRevision) -> SizedRevision:
         """The revision, with the size that a plan has registered, if later revisions have the size before it.

@@ -4,7 +4,6 @@ It wakes at each tick, and for each event of Docker. A defect with one container
 """
 
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
 from functools import partial
 
 from msgspec import Struct
@@ -22,6 +21,7 @@ from profiler.readers.docker.ecs_container import EcsContainer
 from profiler.readers.docker.task_groups import InstanceCgroups
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.record.family_identity import matches_any
 
 # Right after the event of an end, Docker keeps an inspection waiting for so long.
 _AFTER_END_NS = NS_PER_SECOND // 10
@@ -57,7 +57,7 @@ class FollowedFamilies(Struct, frozen=True, kw_only=True):
     own_address: str
 
     def includes(self, family: str | None) -> bool:
-        return any(fnmatchcase(family or "", pattern) for pattern in self.families)
+        return matches_any(family or "", self.families)
 
 
 class _Task(Struct):

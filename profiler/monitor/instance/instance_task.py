@@ -30,7 +30,7 @@ from profiler.readers.ecs.task_metadata import (
     monitor_of,
 )
 
-# A container's stop signal is usually one of them; of others the agent says whether they are a stop.
+# Most containers are stopped by one of these signals. Of others, the agent shows if they are a stop.
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL})
 # A restart policy starts a container again 0.2 to 0.4 s after its end, on a busy machine later.
 _MAX_SETTLE_NS, _MAX_RESTART_NS = 2 * NS_PER_SECOND, 10 * NS_PER_SECOND
