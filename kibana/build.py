@@ -1,4 +1,4 @@
-"""Generate the dashboard files, index templates and ingest pipeline: `python kibana/build.py`, or `make kibana`."""
+"""Generate the dashboard files and index templates: `python kibana/build.py`, or `make kibana`."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ if __package__ in {None, ""}:  # run as a script, which puts only this folder on
 
 from kibana import classic_format, lens_format
 from kibana.dashboard_model import Index, Json
-from kibana.index_definitions import build_index_templates, build_ingest_pipeline, data_view
+from kibana.index_definitions import build_index_templates, data_view
 from kibana.overview_panels import OVERVIEW, RIGHT_SIZING
 from kibana.run_panels import FAILURES, GPU, NEURON, NEWEST_RUNS, RUN
 from kibana.saved_objects import navigation, saved_search, to_json
@@ -46,7 +46,7 @@ def _objects(form: ModuleType) -> Iterator[Json]:
 def build_files() -> dict[str, str]:
     """Generate the text of every file, by its path in this folder."""
     templates = {f"index-templates/{name}.json": text for name, text in build_index_templates().items()}
-    return {**build_dashboards(), **templates, "ingest/task-profiler.json": build_ingest_pipeline()}
+    return {**build_dashboards(), **templates}
 
 
 def main() -> None:

@@ -1,9 +1,8 @@
 """The metric catalogue: each value that a run is reported with is one row.
 
 It makes the REPORT text line and the CloudWatch metrics (``record/report_line.py``), the fields of the search
-documents (``record/search_document_fields.py``, ``profiler/forwarder/documents.py``), their index templates and
-the ingest pipeline for other shippers (``kibana/``). The order of the rows is the order of the document's fields and of
-the CloudWatch metrics.
+documents (``record/search_document_fields.py``, ``profiler/forwarder/documents.py``), and their index templates
+(``kibana/``). The order of the rows is the order of the document's fields and of the CloudWatch metrics.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -24,16 +23,11 @@ from kibana.index_definitions import data_view_fields
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID
-from profiler.record.search_document_fields import FIELDS
-from tests.documentation import ROOT
 from tests.panel_searches import MATCHING, fields_of, search_body
 
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
 FILES = (CLASSIC, LENS)
-OTHER_FILES = (
-    *(f"index-templates/task-{name}.json" for name in ("reports", "checkpoints", "logs", "notices")),
-    "ingest/task-profiler.json",
-)
+TEMPLATES = tuple(f"index-templates/task-{name}.json" for name in ("reports", "checkpoints", "logs", "notices"))
 
 Objects = list[dict[str, Any]]
 by_key = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.key)
@@ -53,7 +47,7 @@ def by_id(objects: Objects, identity: str) -> dict[str, Any]:
     return next(one for one in objects if one["id"] == identity)
 
 
-@pytest.mark.parametrize("name", [*FILES, *OTHER_FILES])
+@pytest.mark.parametrize("name", [*FILES, *TEMPLATES])
 def test_the_committed_file_is_what_the_generator_writes(name: str, files: dict[str, str]) -> None:
     """If this fails: `make kibana`."""
     assert (FOLDER / name).read_text(encoding="utf-8") == files[name]
@@ -163,29 +157,6 @@ def test_a_data_view_lists_the_fields_of_the_template(index: Index) -> None:
     assert listed == {name: [kind] for name, kind in template_fields(index).items()}
     (record,) = [entry for entry in data_view_fields(index) if entry["name"] == "record"]
     assert {record["searchable"], record["aggregatable"], record["readFromDocValues"]} == {False}
-
-
-def written_by_the_pipeline(field: str) -> bool:
-    """Whether the pipeline sets the field, alone or with its object."""
-    processors = json.loads((FOLDER / "ingest" / "task-profiler.json").read_text())["processors"]
-    written = {one["target_field"] for step in processors for kind, one in step.items() if kind == "rename"}
-    written |= {one["field"] for step in processors for kind, one in step.items() if kind in {"set", "append"}}
-    return bool({field, field.rsplit(".", 1)[0]} & written)
-
-
-def test_the_pipeline_moves_every_field_that_the_record_contains() -> None:
-    moved = [field.name for field in FIELDS if field.record_path is not None]
-    assert [name for name in moved if not written_by_the_pipeline(name)] == []
-
-
-def test_the_page_names_every_field_that_the_pipeline_leaves_out() -> None:
-    absent = {field.name for field in FIELDS if not written_by_the_pipeline(field.name)}
-    differences = (ROOT / "docs" / "dashboards.md").read_text().partition("### Differences")[2]
-    names = [name.removesuffix(".*") for name in re.findall(r"`([\w.*]+)`", differences)]
-    named = [name if "." in name or name in {"links", "tags"} else f"task.{name}" for name in names]
-    found = {name: {field for field in absent if f"{field}.".startswith(f"{name}.")} for name in named}
-    assert set().union(*found.values()) == absent
-    assert all(found.values())
 
 
 # --- both flavours and the tested search are equivalent -------------------------------------------------------------
