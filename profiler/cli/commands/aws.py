@@ -308,17 +308,6 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
 
 
 _name_option = option("--name", "STACK", "Name of the stack.", default=DEFAULT_STACK, callback=stack_name)
-_server_options = add_options(
-    option("--url ui_url", "URL", "URL of Kibana or OpenSearch Dashboards."),
-    option(
-        "--elasticsearch url",
-        "URL",
-        "URL of Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL).",
-        envvar="ELASTICSEARCH_URL",
-    ),
-    option("--prefix", "P", "Prefix of the index names.", default=DEFAULT_PREFIX),
-    aws_options,
-)
 
 
 @click.group(
@@ -422,7 +411,15 @@ def kibana() -> None:
 
 
 @kibana.command("import", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
-@_server_options
+@option("--url ui_url", "URL", "URL of Kibana or OpenSearch Dashboards.")
+@option(
+    "--elasticsearch url",
+    "URL",
+    "URL of Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL).",
+    envvar="ELASTICSEARCH_URL",
+)
+@option("--prefix", "P", "Prefix of the index names.", default=DEFAULT_PREFIX)
+@aws_options
 @click.option(
     "--flavour",
     type=click.Choice(["classic", "lens"]),
@@ -437,18 +434,4 @@ def import_() -> None:
 
     Without --elasticsearch, the templates are installed through the console of the dashboard server.
     Repeating the command restores the original dashboards unless --keep-existing is given.
-    """
-
-
-@kibana.command("remove", epilog="Example: task-profiler kibana remove --url https://kibana.example.com")
-@_server_options
-@flag("--with-data", "Remove indices with documents, too.")
-@yes_option
-@flag("--json as_json", "Print one JSON object for each step.")
-@implemented_in("profiler.cli.kibana_command", "remove_setup")
-def remove_() -> None:
-    """Remove what import has installed: dashboards, index templates, lifecycle policies, empty indices.
-
-    Indices with documents stay, and so does the lifecycle policy that deletes them later. Without --yes, the command
-    prints what it would remove. Delete the forwarder's stack first.
     """
