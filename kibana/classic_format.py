@@ -128,10 +128,7 @@ def _visualization(panel: Panel) -> Json:
 
 
 def _coloured_number(panel: Panel) -> Json:
-    """A large number, also a ratio, that is red above 0: of the classic charts, only TSVB takes our colour.
-
-    The red of the other charts' colour schema is hard to read in the dark theme.
-    """
+    """A large number, also a ratio, that is red above 0: only TSVB takes our colour, which the dark theme needs."""
     (metric,) = panel.metrics
     kind, _ = _metric((metric,))
     ratio = {

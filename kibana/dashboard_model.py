@@ -41,9 +41,8 @@ def kuery(condition: str | None) -> dict[str, str]:
 class PanelMetric(Struct, frozen=True):
     """One number, or for ``latest`` one value, computed from a bucket's documents.
 
-    Every document has the field of a ``count``.
-
-    With ``share_of``, the number is a ratio: of the documents that fulfil this condition in KQL, to all documents.
+    Every document has the field of a ``count``. With ``share_of``, the number is a ratio: of the documents that fulfil
+    this condition in KQL, to all.
     """
 
     operation: Operation
@@ -130,10 +129,7 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     @property
     def has_checkpoint_axis(self) -> bool:
-        """Whether the last terms are the times of checkpoints, and the axis of the chart.
-
-        Buckets of time have a width that suits the time range, which can be many times longer than a run.
-        """
+        """Whether the axis has the times of checkpoints: buckets of a time range can be longer than the run."""
         return any(terms.field == TIME_FIELD for terms in self.terms)
 
     @property
@@ -195,8 +191,7 @@ def hidden_order(terms: Terms) -> PanelMetric | None:
 def grouped_metrics(panel: Panel) -> dict[str, tuple[PanelMetric, ...]]:
     """The metrics by the id of their aggregation. The classic flavour uses the same ids.
 
-    One aggregation computes all percentiles of a field: two aggregations would take the server twice the time.
-    Kibana 8.4 and later combine them by themselves.
+    One aggregation computes all percentiles of a field: two would take the server twice the time.
     """
     groups: dict[str, tuple[PanelMetric, ...]] = {}
     first: dict[str, str] = {}

@@ -310,10 +310,7 @@ def _xy(panel: Panel, layer: str) -> Json:
 
 
 def _axis_settings(panel: Panel) -> Json:
-    """Settings of a panel on its dashboard that a chart itself cannot contain. Kibana before 8.8 ignores them.
-
-    The extent of an axis of bars must contain 0, and a logarithmic axis would begin at a millisecond.
-    """
+    """Settings that a chart itself cannot contain. Kibana before 8.8 ignores them. An axis of bars must contain 0."""
     if panel.is_logarithmic:
         return {"overrides": {"axisLeft": {"domain": {"min": model.SHORTEST_DURATION_MS}}}}
     if panel.has_whole_numbers:  # the second name is for later versions

@@ -72,8 +72,7 @@ _DEFAULTS: Final[Mapping[Kind, model.Json]] = {
 def panel(kind: Kind, key: str, title: str, description: str, *metrics: PanelMetric, **options: Any) -> Panel:  # noqa: ANN401  fields
     """A panel of this kind, with these other fields.
 
-    Without another condition, a ranking and a heatmap leave out families and runs without the first value: they would
-    be first, or the lowest values.
+    By default, a ranking and a heatmap leave out what lacks the first value: it would be first, or the lowest value.
     """
     if kind in {"ranking", "heatmap"}:
         options.setdefault("condition", f"{metrics[0].field}: *")

@@ -29,10 +29,7 @@ _GRID_WIDTHS: Final[Mapping[str, int]] = {
 
 
 def object_id(kind: str, key: str) -> str:
-    """An id that is the same in every build.
-
-    So a repeated import replaces objects, and links stay valid. ``run_links.py`` has one of these ids.
-    """
+    """An id that each build repeats: an import replaces objects, links stay valid, and ``run_links.py`` has one."""
     return str(uuid5(NAMESPACE_URL, f"task-profiler/{kind}/{key}"))
 
 
@@ -98,9 +95,8 @@ def saved_search(search: SavedSearch, *, is_lens: bool) -> Json:
 def navigation(dashboards: Sequence[Dashboard], searches: Sequence[SavedSearch]) -> Json:
     """A text with links to all dashboards and saved searches, for the top of each dashboard.
 
-    The addresses are relative, so that they stay in the same space. The products keep pinned filters between
-    dashboards. A dashboard opens with its own time range: no address means "the current one". Discover is another page,
-    which would open with the last 15 minutes.
+    Relative addresses stay in the same space. A dashboard opens with its own time range, and Discover with the last 15
+    minutes.
     """
     links = [f"[{one.title}](#/view/{object_id('dashboard', one.key)})" for one in dashboards]
     links += [f"[{one.title}](discover#/view/{object_id('search', one.key)}?_g={_SEARCH_PERIOD})" for one in searches]
@@ -122,7 +118,7 @@ def dashboard_object(
     """The saved object of a dashboard: the links to the others, its controls, and its panels in rows of 48 columns.
 
     ``settings`` returns a chart's settings on the dashboard. In Lens, the name of a panel's reference begins with its
-    id, as since 7.11, and not with its number. ``more_attributes`` has only this flavour, with their ``references``.
+    id.
     """
     top = (0, 0, _GRID_COLUMNS, _NAVIGATION_HEIGHT)
     links = _panel(dashboard, "navigation", ("visualization", "navigation"), top, {"hidePanelTitles": True})

@@ -1,7 +1,4 @@
-"""The entry points of the Lambda functions, and the only module that builds real clients.
-
-Clients are built for the first event that needs them, not at import.
-"""
+"""The entry points of the Lambda functions. Real clients are built here alone, for the first event that needs them."""
 
 import json
 import os
@@ -65,10 +62,10 @@ _EXPORT_SECONDS = 5.0
 
 
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
-    """CloudWatch Logs subscription, or a Kinesis data stream that receives subscriptions.
+    """CloudWatch Logs subscription, or a Kinesis data stream: index reports and notices, and send the notices.
 
-    Index the reports; index and send the notices of running tasks. Returns ``{"indexed": n, "skipped": n, "failed":
-    n}``; for a stream, ``{"batchItemFailures": […]}``. Raises ForwarderError if Lambda must retry the event.
+    Returns ``{"indexed": n, "skipped": n, "failed": n}``; for a stream, ``{"batchItemFailures": […]}``. Raises
+    ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
     records = event.get("Records")
@@ -88,8 +85,8 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
     """EventBridge "ECS Task State Change": complete the run's document and post a notice.
 
-    Returns ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``. Raises ForwarderError if one
-    of the two failed after both were tried; Lambda must retry the event.
+    Returns ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``. Raises ForwarderError if
+    Lambda must retry the event.
     """
     task = parse_stopped_task(event)
     if task is None:
@@ -138,8 +135,8 @@ def _families(left_seconds: float) -> FamilyMemory:
 def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
     """Every few minutes: alert to missed, late, overlapping and slow runs of schedules.
 
-    Returns ``{"schedules": n, "unknown": n, "missed": n, "late": n, "overlapped": n, "slow": n}``: the schedules, those
-    whose due times are unknown, and the new notices. Raises ForwarderError if a part failed after all were tried.
+    Returns the numbers of schedules, of those whose due times are unknown, and of the new notices of each kind. Raises
+    ForwarderError if a part failed after all were tried.
     """
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters

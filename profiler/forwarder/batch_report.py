@@ -1,7 +1,4 @@
-"""The batch and the monitor of a stopped task: their log streams, how the task ended, and the report of the run.
-
-The report is in the search cluster or in CloudWatch Logs; without one, the last checkpoint counts.
-"""
+"""A stopped task's batch and monitor: their log streams, how the task ended, and the report, else last checkpoint."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,9 +40,8 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
     """The names of the batch and the monitor, None where unknown, and the known log streams by container.
 
     ``candidates`` are the batch, or all containers that could be it. ``reported`` are those with a report: the monitor
-    does not know which are essential. ``default`` is the first candidate of the task definition, under which a run is
-    recorded if nothing else distinguishes the candidates; None without a definition. ``prints_report``: the report is
-    in the monitor's stream, as all checkpoints are.
+    does not know which are essential. ``default`` is the candidate under which a run is recorded if nothing
+    distinguishes them. ``prints_report``: the report is in the monitor's stream, as all checkpoints are.
     """
 
     batch: str | None
@@ -136,12 +132,9 @@ class ReportLine(Struct, frozen=True):
 class ReportFinder(Struct):
     """Finds the report of one task's run. ``container`` is the batch's name, None if it is unknown.
 
-    ``newest_pages`` yields the pages of a log stream, the newest line first; none if the stream does not exist or may
-    not be read. Each page is a call. It raises DeliveryError if a later attempt can succeed.
-
-    Of a stream, the newest page with lines counts: the report is among the last lines. Streams are read only as long as
-    the document and the notice still have their time afterwards. ``has_time`` is True if all requested lines were read.
-    Every method raises DeliveryError if a stream cannot be read.
+    ``newest_pages`` yields the pages of a log stream, the newest line first; none if it does not exist or may not be
+    read. The newest page with lines counts. Streams are read only as long as the document and the notice still have
+    their time. ``has_time`` is True if all requested lines were read. DeliveryError: a stream could not be read.
     """
 
     newest_pages: Callable[[LogTarget], Iterator[Sequence[str]]]
@@ -167,9 +160,8 @@ class ReportFinder(Struct):
     ) -> ReportLine | None:
         """Return the report from the search cluster, else from one of the log streams; else the last checkpoint.
 
-        This takes at most ``wait_seconds``, and ends 10 seconds before the invocation. An expected report is looked for
-        until then, in the search cluster for the first half. Raises DeliveryError if a stream could not be read, but
-        not because of throttling.
+        An expected report is looked for during ``wait_seconds``, up to 10 seconds before the end of the invocation, in
+        the search cluster for the first half.
         """
         left_seconds = self.budget.remaining_seconds()
         self._reserved_seconds = min(WAIT_RESERVED_SECONDS, left_seconds / 2)
@@ -237,7 +229,7 @@ class ReportFinder(Struct):
     def _read(self, stream: LogTarget) -> Sequence[str]:
         """The newest lines. A first read that failed is repeated until the wait is over; another one is left out.
 
-        Pages are read while there is time for one that takes as long as the slowest one so far.
+        A page is read if there is time for one as slow as the slowest so far.
         """
         pages = self.newest_pages(stream)
         while True:
@@ -275,9 +267,8 @@ class EcsDefinitions(Struct, frozen=True):
     def describe(self, arn: str, wait: Callable[[], bool] = lambda: False) -> Mapping[str, object] | None:
         """Return the task definition; None, with a warning, if it does not exist or may not be read.
 
-        ECS allows some twenty calls a second, and the tasks of a new revision can stop by the hundred: ``wait`` waits
-        before a throttled call is repeated, and returns False if no time is left for that. Raises DeliveryError if a
-        later attempt can succeed.
+        The tasks of a new revision can stop by the hundred, and ECS allows some twenty calls a second: ``wait`` waits
+        before a throttled call is repeated; False: no time is left. DeliveryError: a later attempt can succeed.
         """
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and forward_logs does not need it
 

@@ -1,7 +1,6 @@
-"""The search documents of reports and checkpoints, and of notices of running tasks and of schedules.
+"""The search documents of reports and checkpoints, and of notices, which have an index of their own.
 
-A run's document has the fields of ``profiler/record/search_document_fields.py``. Notices are in their own index
-(``kibana/index-templates/task-notices.json``), with the names of the fields in the documents of reports.
+The fields of a run's document are in ``profiler/record/search_document_fields.py``.
 """
 
 import re
@@ -77,8 +76,7 @@ class Document(Struct, frozen=True, kw_only=True):
 def report_document(report: Report, text: str, settings: ForwarderSettings) -> Document | InvalidReport:
     """The document of a report or checkpoint, with its line; or the reason why there is none.
 
-    The index covers the month or day in which the image pull (if there was none, the batch) started, for all writers
-    of a run.
+    Its index is that of the start of the image pull, else of the batch: all writers of a run meet there.
     """
     record = report.record
     written = parse_datetime(report.time)
@@ -106,10 +104,7 @@ def report_document(report: Report, text: str, settings: ForwarderSettings) -> D
 
 
 def completed_fields(document: Document, stored: Stored) -> Fields:
-    """The fields of a report, merged with the fields that the task's event has already written into the document.
-
-    The event's status replaces the report's, unless it is unknown.
-    """
+    """The fields of a report, with those that the task's event has written; its status wins unless it is unknown."""
     task, event = mapping(stored.fields.get("task")), mapping(stored.fields.get("event"))
     kept = {name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None}
     fields = merge_fields(document.fields, cost_fields(document, task.get("capacity_provider")))

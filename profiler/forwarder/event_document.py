@@ -31,8 +31,7 @@ def event_documents(
 ) -> tuple[Document, ...]:
     """The documents to write for a stopped task; none without a batch container, or without any time of the task.
 
-    The event sets only its own fields in an existing document, so that it does not overwrite a report. A new document
-    gets all fields that are known. If the run's final report is in the logs, it is written first.
+    In an existing document, the event sets only its own fields. A final report of the logs is written first.
     """
     if batch is None:
         return ()
@@ -125,10 +124,7 @@ def event_record(task: StoppedTask, batch: EventContainer | None, log: LogTarget
 def find_indexed_report(
     cluster: SearchCluster, time: InvocationTime, settings: ForwarderSettings, task: StoppedTask, batch: EventContainer
 ) -> ReportLine | None:
-    """Return the final report of a run, by the id of its document; None if it is not indexed, or not yet.
-
-    The request does not use the last 10 seconds of the invocation. Raises SearchClusterError.
-    """
+    """Return the run's final report, None if it is not indexed (yet). Raises SearchClusterError."""
     place = _run_place(task, batch, settings)
     if place is None:
         return None

@@ -1,7 +1,6 @@
 """What the search cluster knows of a family's runs: their durations, their memory, a killed run, and a comparison.
 
-A run is compared with the recent successful runs of its family: its duration, its processor, and how much it did. A
-batch that does nothing can end with exit code 0. Such a success differs from its family in several measures.
+A batch that does nothing can end with exit code 0. Such a success differs from its family in several measures.
 """
 
 import math
@@ -53,9 +52,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
     timeout_seconds: float
 
     def durations(self, families: Collection[str], place: str) -> FamilyDurations:
-        """The durations of the last 20 successful runs of each family in each ECS cluster, from the last 90 days.
+        """The last 20 successes of each family in each ECS cluster, of the last 90 days; at least 8.
 
-        A family with fewer than 8 of them is left out. ``place`` is an ARN of the account and Region of the runs.
+        ``place`` is an ARN of the account and Region of the runs.
         """
         runs = {
             "top_hits": {
@@ -84,11 +83,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         return found
 
     def compare(self, notice: EndedTask) -> Comparison | None:
-        """Compare the run with the family's recent successful runs, which one search returns.
+        """Compare the run with the successes of its family in its account and Region, preferably in its ECS cluster.
 
-        The family's runs are the runs in the same account and Region. If there are enough of them, only runs in the
-        same ECS cluster count. If the processor differs from the latest run's, the text contains both. None without a
-        duration, with fewer than 5 runs, or if the search cluster does not respond in time.
+        None without a duration, with fewer than 5 runs, or if the search cluster does not respond in time.
         """
         duration_ms, ecs_cluster = notice.duration_ms, notice.task.cluster
         if duration_ms is None or duration_ms <= 0:
@@ -195,10 +192,9 @@ def _amount(value: Json) -> float | None:
 def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMeasure, ...]:
     """Return the measures in which a run lies far outside the earlier ones; none if it is only one measure.
 
-    Such a value lies beyond median ± 6 × MAD (median absolute deviation) of the logarithms, and is below a third or
-    above three times the median. Many families have a larger run, for example once a week. Therefore, it must also be
-    below half or above twice of all earlier values. Only the latest one does not count, so that a second unusual run
-    in a row is found as well. ``earlier`` has the latest run first.
+    Such a value lies beyond median ± 6 × MAD (median absolute deviation) of the logarithms, below a third or above
+    three times the median, and, because of weekly larger runs, below half or above twice of all earlier values but the
+    latest: a second unusual run in a row is found. ``earlier`` has the latest run first.
     """
     found = []
     for name, (json_name, _, small) in _MEASURES.items():

@@ -1,7 +1,4 @@
-"""The settings of the functions, from the environment, and the secrets that settings name.
-
-Every function raises SettingsError: its message has the variable, or the secret's name, never a value.
-"""
+"""The functions' settings and secrets. A SettingsError has the variable, or the secret's name, never a value."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -94,8 +91,7 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
     """The settings of notices: which tasks get one, its content and channels, and the wait for a report.
 
     ``subjects`` select the notifications: a failure is every end but a success, and a schedule that did not run.
-    ``log_lines`` is how many lines of the batch's log the notice of a failure shows. ``unusual_as_failures`` treats a
-    success that is unlike its family as a failure.
+    ``log_lines`` is the number of the batch's last lines in the notice of a failure.
     """
 
     subjects: frozenset[Subject] = ALL_SUBJECTS
@@ -114,10 +110,7 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
 
 
 def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
-    """Read the settings of notices.
-
-    They are separate from the search cluster's, so that invalid settings of one do not affect the other.
-    """
+    """Read the settings of notices. Invalid settings of the search cluster do not affect them."""
     return NoticeSettings(
         subjects=_subjects(_words(environment.get("NOTIFY", ""))),
         families=_words(environment.get("NOTIFY_FAMILIES", "")),
@@ -148,10 +141,7 @@ def read_retry_settings(environment: Mapping[str, str]) -> RetrySettings:
 
 
 def read_grace_minutes(environment: Mapping[str, str]) -> float:
-    """Read how long after its due time, or its window, a run without a started task is missed.
-
-    ECS shows a stopped task for an hour, so a longer grace time could not be judged.
-    """
+    """Read how long after its due time or window a task is missed. ECS shows stopped tasks for an hour."""
     return _number(environment, "SCHEDULE_GRACE_MINUTES", DEFAULT_GRACE_MINUTES, (1, 45), "minutes")
 
 
@@ -327,10 +317,7 @@ def fetch_secret(name: str, *, is_renewed: bool = False) -> str:
 
 
 def read_credentials(name: str, fetch: FetchSecret) -> Credentials:
-    """Read the credentials in a secret: JSON with ``api_key``, or with ``username`` and ``password``.
-
-    An empty value counts as unset.
-    """
+    """Read a secret: JSON with ``api_key``, or ``username`` and ``password``. An empty value counts as unset."""
     secret = read_secret(name, Credentials, "JSON with api_key, or username and password", fetch)
     credentials = Credentials(
         api_key=secret.api_key or None, username=secret.username or None, password=secret.password or None

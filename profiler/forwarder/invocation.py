@@ -1,15 +1,4 @@
-"""One Lambda invocation: the errors that an operator can see, the remaining time, retries, and the libraries' logs.
-
-ForwarderError
-├── SettingsError        a setting is missing or invalid: change the setting
-├── PayloadError         the event is not from CloudWatch Logs, or is damaged
-├── ReadError            schedules or tasks cannot be read from AWS
-└── DeliveryError        documents or notices were not delivered
-    ├── SearchClusterError     the search cluster refused a whole request, or cannot be reached
-    ├── NoticeError      Slack or the event bus refused a notice, or cannot be reached
-    ├── ThrottledError   AWS refused a call because there were too many
-    └── InProgressError  another invocation does the same work
-"""
+"""One Lambda invocation: the errors that an operator can see, the remaining time, retries, and the libraries' logs."""
 
 import logging
 import random
@@ -100,10 +89,9 @@ def raise_errors(errors: Sequence[ForwarderError]) -> None:
 
 
 def configure_library_logging() -> None:
-    """Stop libraries from logging what they send and receive: secrets from AWS, signatures, documents.
+    """Stop libraries from logging secrets from AWS, signatures and documents, at level DEBUG or INFO.
 
-    They log these at level DEBUG (one of them at INFO), and a function's log level is the level of the root logger,
-    which applies to all of them. A logger with its own level keeps it.
+    A function's log level is the root logger's, which applies to all. A logger with its own level keeps it.
     """
     for name, level in _LIBRARY_LEVELS.items():
         logger = logging.getLogger(name)
@@ -139,8 +127,7 @@ class InvocationTime:
 class RetryBackoff(Struct):
     """Retries of one operation until the deadline: request timeouts, and pauses that grow exponentially with jitter.
 
-    The last ``RESERVED_SECONDS`` of ``budget`` are not used. Jitter spreads the pauses between half and all of their
-    length. ``initial_seconds`` is half of the first pause without jitter; every further pause is twice as long.
+    ``RESERVED_SECONDS`` of ``budget`` are not used. ``initial_seconds`` is half of the first pause without jitter.
     """
 
     budget: InvocationTime

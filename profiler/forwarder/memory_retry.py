@@ -43,10 +43,9 @@ class RetryRefusedError(Exception):
 
 
 class LargerMemory(Struct, frozen=True, kw_only=True):
-    """The memory of the retry.
+    """The memory of the retry. ``old_mb`` was too little: the task's memory, on EC2 the batch's hard limit.
 
-    ``old_mb`` is what was too little: the task's memory, on EC2 the batch container's hard limit. ``vcpu`` is None on
-    EC2. ``limit_mb`` is the batch container's hard limit in the retry; None without one.
+    ``vcpu`` is None on EC2. ``limit_mb`` is the batch container's hard limit in the retry; None without one.
     """
 
     old_mb: int
@@ -58,8 +57,7 @@ class LargerMemory(Struct, frozen=True, kw_only=True):
 def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
     """Whether the run is of a selected family, was started by a schedule, and was killed for memory for certain.
 
-    ECS says that memory ran out, or the kernel counted it. The exit code does not prove it. The reason of the task can
-    be another container's, whose kill does not either.
+    ECS's reason or the kernel's counter prove it, never the exit code, nor the reason of another container.
     """
     is_selected = any(fnmatchcase(ended.family, family) for family in families)
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
@@ -77,8 +75,7 @@ def larger_memory(
 ) -> LargerMemory:
     """Choose the memory of the retry. Raises RetryRefusedError if no size is both enough and allowed.
 
-    The killed task may have been started with another size than its definition's. ``peak_mb`` is the highest peak of
-    the family's successes; None if it is unknown.
+    ``peak_mb`` is the highest peak of the family's successes; None if it is unknown.
     """
     limits = _hard_limits(task, definition)
     limit_mb, others_mb = limits.pop(batch, None), sum(limits.values())
@@ -121,10 +118,7 @@ def _hard_limits(task: StoppedTask, definition: Mapping[str, object]) -> dict[st
 def run_task_request(
     target: ScheduledTarget, task: StoppedTask, batch: str, memory: LargerMemory
 ) -> Mapping[str, object]:
-    """The arguments of RunTask: what the schedule's own target says, with the killed revision and more memory.
-
-    Raises RetryRefusedError if it is not known what the schedule passes to its tasks.
-    """
+    """The arguments of RunTask: the schedule's target with the killed revision. Raises RetryRefusedError."""
     started = target.content if target.kind == "rule" else target.content["Target"]
     parameters = started["EcsParameters"]
     replaced = ("TaskDefinitionArn", "TaskCount", "Tags")
@@ -187,7 +181,6 @@ def _tags(tags: Any) -> list[Mapping[str, str]]:  # noqa: ANN401  as above
 class MemoryRetries(Struct, frozen=True):
     """Starts killed runs again, and recognizes the retries.
 
-    ``aws`` returns the client of ECS, and the schedules. ``family`` connects to the search cluster; None without one.
     ``remember`` returns the result of the work for a key, now or of an earlier invocation. An error is not kept.
     """
 
@@ -199,10 +192,7 @@ class MemoryRetries(Struct, frozen=True):
     warn: Callable[[str], None]
 
     def handle(self, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
-        """Start the run again if it was killed for memory; None if there is nothing to say about a retry.
-
-        Raises ForwarderError if AWS or the search cluster did not respond: Lambda must retry the event.
-        """
+        """Start a run again that was killed for memory; None without a retry. Raises ForwarderError."""
         if (ended.task.started_by or "").startswith(_RETRY_STARTER):
             return self._of_retry(ended)
         if not should_retry(ended, self.settings.families):

@@ -24,13 +24,9 @@ from profiler.record.record_model import Record
 
 
 class RunExport(Struct, frozen=True):
-    """Exports ended runs. Rejected runs are in the log, and in the failure queue if there is one.
+    """Exports ended runs. What was not accepted is in the log and, by ``keep``, in the failure queue if there is one.
 
-    A signal that the backend does not take at all is in the log alone, once: its runs would fill the queue.
-
-    ``targets`` reads the targets and their secret; it may raise SettingsError. ``keep`` keeps the record of a run that
-    was not exported; None without a failure queue. ``warn_once`` logs a sentence unless an earlier invocation has
-    logged it.
+    A signal that the backend does not take at all is in the log alone, by ``warn_once``: its runs would fill the queue.
     """
 
     targets: Callable[[FetchSecret], Targets]

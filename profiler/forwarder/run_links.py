@@ -1,8 +1,4 @@
-"""The addresses of a run: its log stream and task in the AWS console, and its dashboard. An unknown address is None.
-
-Documents, notifications and events take the addresses of a run from the same function, so that all of them open the
-same time range.
-"""
+"""The addresses of a run in the AWS console and in Kibana, one function for all outputs. An unknown one is None."""
 
 import re
 from datetime import datetime, timedelta
@@ -97,8 +93,7 @@ def kibana_task(
 ) -> str | None:
     """Return the address of the dashboard "Task run" for one task, in Kibana and in OpenSearch Dashboards.
 
-    The address contains a time range, which is the run's own with a margin, so that the run fills the charts. It begins
-    30 days ago if the start is unknown, and ends now if the end is unknown.
+    Its time range is the run's with a margin; 30 days ago for an unknown start, now for an unknown end.
     """
     base = _valid_url(kibana_url)
     if base is None or not task_id:

@@ -1,7 +1,6 @@
 """Watches schedules: alerts to due times that started no task, and to tasks that are late, overlap or are slow.
 
-Every invocation looks at the last day again, so that the next one repeats what failed. One part that cannot be read
-does not hide the others: the errors are raised after all of them.
+Every invocation looks at the last day again, so that the next one repeats what failed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,10 +51,9 @@ Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
 
 
 class ScheduleNotifier(Struct, frozen=True):
-    """Sends notices of schedules, each at most once.
+    """Sends notices of schedules, each at most once; ``store`` indexes or prints each of them.
 
-    ``store`` indexes or prints the line of every notice; it raises ForwarderError. ``finished`` are the keys for which
-    this process need not ask the table. It grows with each new notice.
+    ``finished`` are the keys for which this process need not ask the table. It grows with each new notice.
     """
 
     settings: NoticeSettings
@@ -65,9 +63,9 @@ class ScheduleNotifier(Struct, frozen=True):
     finished: set[str]
 
     def notify(self, line: ScheduleNoticeLine, complete: Complete) -> bool:
-        """Complete the line, send and store it. Returns False if that was done before, or if it needs no notification.
+        """Complete, send and store the line. False if that was done before, or if it needs no notification.
 
-        Raises ForwarderError if a channel failed, and all were tried. The next call repeats only what failed.
+        Raises ForwarderError after all channels were tried. The next call repeats only what failed.
         """
         key = f"{notification_key(line)}#whole"
         if key in self.finished:
@@ -102,9 +100,9 @@ def _clock(moment_ns: int) -> str:
 class Account(Struct, frozen=True, kw_only=True):
     """The functions that read from AWS.
 
-    ``tasks`` reads the tasks of the cluster with this ARN, at this time. ``remember`` adds the tasks that earlier
-    invocations have read, which ECS may have forgotten; ``rules`` are those that they have read. ``usual`` reads the
-    usual durations of families in the account and Region of an ARN; None without a search cluster.
+    ``remember`` adds the tasks that earlier invocations have read, which ECS may have forgotten; ``rules`` are those
+    that they have read. ``usual`` reads the usual durations of families in the account and Region of an ARN; None
+    without a search cluster.
     """
 
     schedules: Callable[[], FoundSchedules]
@@ -116,10 +114,9 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 class ScheduleWatch(Struct, frozen=True):
-    """Looks at all schedules once, at the time ``now_ns``.
+    """Looks at all schedules once. A task that is missing ``grace_minutes`` after its due time or window is missed.
 
-    A task that is missing ``grace_minutes`` after the due time, or its window, is missed. ``may_read`` is True
-    while there is time to read another cluster, ``may_notify`` while there is time for another notice.
+    ``may_read``: there is time to read another cluster; ``may_notify``: for another notice.
     """
 
     account: Account
@@ -137,8 +134,7 @@ class ScheduleWatch(Struct, frozen=True):
     def look(self) -> dict[str, int]:
         """Judge the due times of the last day and alert to what is new, as soon as all schedules are read.
 
-        Returns how many schedules there are, how many have unknown due times, and the new notices of each kind. Raises
-        ForwarderError if a part could not be read or sent, and all others were.
+        See ``handler.watch_schedules`` for the result and its errors.
         """
         found = self.account.schedules()
         self.account.rules.add(found.schedules, self.now_ns)

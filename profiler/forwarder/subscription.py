@@ -1,12 +1,9 @@
 """CloudWatch Logs subscription payloads: decodes them, classifies their lines, and delivers the documents.
 
-They come from CloudWatch Logs itself, or as the records of a Kinesis data stream. All records of an invocation share
-their bulk requests. The answer lists the records to deliver again: Lambda repeats the lowest one and all after it,
-which is safe: documents are upserts.
-
-A record that can never be decoded is kept in the failure store, so that it does not stop its shard. Without a failure
-store, only the answer can keep it from being lost: the event source mapping repeats it up to its limits and then sends
-its position to the failure destination. The other records of the invocation are indexed in both cases.
+They come from CloudWatch Logs itself, or as the records of a Kinesis data stream, which share their bulk requests.
+Lambda repeats the lowest record of the answer and all after it, which is safe: documents are upserts. A record that can
+never be decoded is kept in the failure store, so that it does not stop its shard; without one, only the answer can keep
+it.
 """
 
 import base64
@@ -100,8 +97,7 @@ class Counts(Struct, kw_only=True):
 class LineForwarder(Struct):
     """Indexes the lines of payloads, a bounded part of them at a time, then sends the notices among them.
 
-    Every method raises DeliveryError if the search cluster or the failure store did not accept everything. It is safe
-    to deliver the same payloads again: the documents have the same ids.
+    DeliveryError: the search cluster or the failure store did not accept everything; the same payloads can come again.
     """
 
     settings: ForwarderSettings
@@ -124,11 +120,7 @@ class LineForwarder(Struct):
     def forward_records(
         self, records: Iterable[Mapping[str, Any]], warn: Callable[[str], None]
     ) -> tuple[Counts, tuple[str, ...]]:
-        """Forward the records of a stream. Returns the sequence numbers of those to deliver again, too.
-
-        A record with a notice that a channel did not accept is delivered again. If the search cluster or the failure
-        store did not accept everything, DeliveryError is raised, and Lambda repeats all records.
-        """
+        """Forward the records of a stream. Also returns those to deliver again: a channel refused their notice."""
         repeated: list[str] = []
         errors: list[ForwarderError] = []
         attempt(lambda: self._index(self._items(records, repeated, warn)), errors)
@@ -272,10 +264,7 @@ def decode_event(event: object) -> tuple[PayloadItem, ...]:
 
 
 def decode_data(data: str) -> tuple[PayloadItem, ...]:
-    """Decode the base64 text of CloudWatch Logs, of at most 64 MiB when unpacked. Raises PayloadError.
-
-    A damaged log event does not affect the other ones: it becomes a ``FailedItem``.
-    """
+    """Decode the base64 text of CloudWatch Logs; a damaged log event becomes a ``FailedItem``. Raises PayloadError."""
     try:
         compressed = base64.b64decode(data, validate=True)
     except ValueError as error:

@@ -1,7 +1,6 @@
 """Handles one stopped task: determines the outcome, completes the run's document, and posts a notice.
 
-A failure to write the document does not prevent the notice, and the other way round. Errors are raised after both
-attempts, so that Lambda retries the event.
+Errors are raised after all was tried, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,11 +34,7 @@ StartAgain = Callable[[EndedTask, Mapping[str, object] | None], MemoryRetry | No
 
 
 class Index(Struct, frozen=True, kw_only=True):
-    """The search cluster: writes documents, finds reports, and compares runs with recent ones of their family.
-
-    ``find`` returns the report of a task's batch; None if it is not there yet. It raises ForwarderError. ``compare``
-    returns None without a comparison.
-    """
+    """The search cluster. ``find`` returns a batch's report, ``compare`` a comparison with its family, or None."""
 
     settings: ForwarderSettings
     deliver: DeliverDocuments
@@ -56,12 +51,11 @@ class TaskStoppedResult(Struct, frozen=True, kw_only=True):
 
 
 class TaskStoppedHandler(Struct, frozen=True):
-    """Handles stopped tasks.
+    """Handles stopped tasks. ``settings`` and ``index`` may raise SettingsError.
 
-    ``settings`` and ``index`` may raise SettingsError; ``index`` returns None without a search cluster. ``describe``
-    returns the task definition of an ARN; None if it does not exist or may not be read. ``run_log`` returns the finder
-    of the report for a task and its batch container. ``is_on_instance``: a monitor of its instance reports the task,
-    which then needs none of its own. ``export`` comes after everything else and raises nothing.
+    ``describe`` returns the task definition of an ARN; None if it does not exist or may not be read.
+    ``is_on_instance``: a monitor of its instance reports the task. ``export`` comes after everything else and raises
+    nothing.
     """
 
     settings: Callable[[], NoticeSettings]
@@ -77,7 +71,7 @@ class TaskStoppedHandler(Struct, frozen=True):
     def handle(self, task: StoppedTask, start_again: StartAgain | None = None) -> TaskStoppedResult:
         """Start a killed run again, if that is wanted; write the document; post the notice to every channel.
 
-        Raises ForwarderError if one of them failed, and all were tried; or if AWS did not return what both need.
+        Raises ForwarderError after all were tried, or if AWS did not return what all need.
         """
         errors: _Errors = []
         settings = attempt(self.settings, errors)
@@ -184,10 +178,9 @@ def _retry(
 
 
 def _priced(ended: EndedTask, containers: TaskContainers, run_log: ReportFinder) -> ReportLine | None:
-    """Return the report with the cost of the task on its capacity provider, which the monitor does not know.
+    """Return the report with the cost of the task on its capacity provider, for the notice and the export.
 
-    Only the last report of a task's containers contains the cost. It is for the notice and the export: the documents of
-    a task have its cost once.
+    Only the last report of a task's containers has the cost. The documents of a task have it once.
     """
     line = ended.report_line
     if line is None:

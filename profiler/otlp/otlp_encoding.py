@@ -1,9 +1,8 @@
 """OTLP messages as JSON or as protobuf, and the content of a response.
 
 A message is a ``dict`` as OTLP/JSON has it: names in lower camel case, ids in hexadecimal digits, 64-bit integers as
-texts, enums as numbers. The protobuf encoding is written from the same message by the schema below, which has the parts
-of opentelemetry-proto 1.x that are used here; the tests compare it with the published schema. The package ``protobuf``
-would take a fifth of a second of a cold start, and be one more dependency of the command line.
+texts, enums as numbers. The schema below has the parts of opentelemetry-proto 1.x that are used; the package
+``protobuf`` would take a fifth of a second of a cold start.
 """
 
 import re
@@ -130,10 +129,7 @@ def _varint(value: int) -> bytes:
 
 
 def read_rejection(body: bytes, content_type: str) -> str | None:
-    """The server's message if a response of status 200 rejects items (a partial success), empty without a message.
-
-    None if it accepts all. A body that is neither JSON nor protobuf is ignored.
-    """
+    """The message, perhaps empty, of a response of status 200 that rejects items; None if it accepts all."""
     if "protobuf" in content_type:
         match = _PARTIAL_SUCCESS.match(body)
         return _text(match) if match is not None and match["rejected"] else None

@@ -1,7 +1,4 @@
-"""Exports the signals of a run within a few seconds. Whatever goes wrong is a reason to report, never an exception.
-
-urllib3, which requests and botocore bring along, posts the requests; botocore signs them.
-"""
+"""Exports the signals of a run within a few seconds. Whatever goes wrong is a reason, never an exception."""
 
 import gzip
 import math
@@ -77,10 +74,9 @@ def export_in_time(
     max_seconds: float = MAX_SECONDS,
     is_interrupted: Callable[[], bool] = lambda: False,
 ) -> str | None:
-    """Prepare the signals and export them in at most this time, whatever blocks: a name server, a secret, a backend.
+    """Prepare and export the signals in at most this time, whatever blocks: a name server, a secret, a backend.
 
-    Returns None if all signals were accepted, else why not: one or more sentences. A TaskProfilerError that ``prepare``
-    raises is the reason.
+    Returns None if all were accepted, else sentences why not, such as the TaskProfilerError of ``prepare``.
     """
     late = ["Nothing was exported: its settings were not read in time (OTLP_SECRET_ID)."]
 
@@ -122,7 +118,7 @@ class OtlpExporter(Struct, eq=False):
     def export(self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int) -> list[str]:
         """Send each signal that has a target. Returns sentences about signals that were not accepted as a whole.
 
-        The signals that a busy server refuses are sent again together, after the longest pause that it asks for.
+        What a busy server refuses is sent again together, after the longest pause that it asks for.
         """
         requests = {
             signal: _headers_and_body(signal, targets[signal], message)
@@ -230,8 +226,7 @@ def _retry_after_seconds(text: str) -> float:
 class HttpTransport:
     """See ``Transport``. Requests to one host share a connection.
 
-    ``ca_file`` has the certificates that verify servers (None: the system's), ``ca_setting`` is the variable with its
-    name; OpenSSL itself reads the default.
+    ``ca_file`` has the certificates that verify servers (None: the system's); ``ca_setting`` names its variable.
     """
 
     def __init__(self, ca_file: str | None = None, *, ca_setting: str = "SSL_CERT_FILE") -> None:
@@ -241,7 +236,7 @@ class HttpTransport:
     def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         """Post the body. Raises TransportError.
 
-        urllib3's own timeout holds for each read: a server that sends byte by byte would take the other signals' time.
+        urllib3's timeout holds for each read: a server that sends byte by byte would take the others' time.
         """
         late = TransportError(f"the server did not answer completely within {timeout_seconds:.1f} s")
         try:

@@ -70,8 +70,7 @@ def read_targets(
 ) -> Targets:
     """Read the targets of the signals from variables with a prefix; none of a signal without an address.
 
-    ``default_endpoint`` is the address if none is set. With ``signs_for_aws``, the requests are signed for CloudWatch
-    (SigV4). Raises UsageError, which names the variable, never its value.
+    ``default_endpoint`` is the address if none is set. Raises UsageError, which names the variable, never its value.
     """
     reader = _Reader(environment, prefix)
     default = None if is_configured(environment, prefix) else default_endpoint
@@ -80,10 +79,7 @@ def read_targets(
 
 
 def parse_headers(text: str, setting: str) -> tuple[tuple[str, str], ...]:
-    """Parse ``name=value,name=value`` with percent-encoded values, as OpenTelemetry writes headers.
-
-    Raises UsageError, which names the setting, never a value.
-    """
+    """Parse ``name=value,name=value`` with percent-encoded values. Raises UsageError, without a value."""
     headers: list[tuple[str, str]] = []
     for item in text.split(","):
         name, equals, value = (part.strip() for part in item.partition("="))
@@ -154,8 +150,7 @@ def _check_address(url: str, setting: str) -> None:
 def _aws_address(signal: Signal, url: str, setting: str, *, is_own: bool) -> tuple[str, AwsService]:
     """The address at CloudWatch, and the service and Region of the signature.
 
-    CloudWatch takes each signal at another host: an address for all signals belongs to one signal, and the others are
-    derived from it.
+    CloudWatch takes each signal at another host, derived from an address for all signals.
     """
     parts = urlsplit(url)
     match = _AWS_HOST.fullmatch(parts.netloc.lower())

@@ -193,11 +193,9 @@ def _digest(purpose: str, task_id: str, length: int) -> str:
 class ExportedRun(Struct, frozen=True, kw_only=True):
     """An ended run: its record, and the data that only ECS or the caller has. None is unknown.
 
-    Without a report, the record has the data of the task's event. ``line`` is the report as it was printed; None: the
-    body of the log record is encoded from the record. ``is_complete``: the record covers the whole run, and is not a
-    checkpoint's or from the event alone. ``context`` may contain a ``TRACEPARENT``, after the record's labels: the
-    batch's Docker labels, or the environment of a command. ``resource`` are attributes that the user has set; they take
-    precedence. ``part`` distinguishes the runs of one task, and is the same for each export of a run.
+    ``line`` is the report as it was printed; None: it is encoded from the record. ``is_complete``: the record covers
+    the whole run. ``context``, the batch's Docker labels or a command's environment, may contain a ``TRACEPARENT``.
+    ``resource`` are the user's attributes, which take precedence. ``part`` distinguishes the runs of one task.
     """
 
     record: Record
@@ -377,10 +375,7 @@ def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
 
 
 def _measured(run: RunView) -> Iterator[tuple[str, str, float, str, Mapping[str, Number | None]]]:
-    """Yield the name and the unit of each metric, the divisor of its values for this unit, and the values.
-
-    The values are by the value of an attribute, whose name comes before them; it is empty for a single value.
-    """
+    """Yield name, unit, divisor, and the values by the value of an attribute, whose name precedes them; '' for one."""
     for name, unit, divisor, read in _GAUGES:
         yield name, unit, divisor, "", {"": read(run)}
     network = {"receive": run.metrics.network_rx_bytes, "transmit": run.metrics.network_tx_bytes}

@@ -1,7 +1,6 @@
 """Fits the dashboards to the version of Kibana or OpenSearch Dashboards, imports them, and checks the response.
 
-HTTP 200 does not mean success: the body has the result of each object. The server creates no object at all if a
-reference is missing or an object conflicts.
+HTTP 200 does not mean success: the server creates nothing if a reference is missing or an object conflicts.
 """
 
 import json
@@ -119,10 +118,7 @@ def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavo
 
 
 def fit_objects(objects: list[SavedObject], version: UiVersion) -> list[SavedObject]:
-    """Use what this version knows beyond the format of the Lens file; the classic charts fit any version.
-
-    Kibana 8.12 has links between dashboards that keep the time range and the filters; an address in a text cannot.
-    """
+    """From 8.12 on, Kibana has links between dashboards that keep time range and filters, unlike those in a text."""
     is_lens = any(item["type"] == "lens" for item in objects)
     return list(_with_links(objects)) if is_lens and (version.major, version.minor) >= _FIRST_LINKS else objects
 

@@ -58,10 +58,7 @@ class DashboardsServer(ClusterServer):
 
 
 def checked_address(url: str) -> str:
-    """Return the address without a final slash.
-
-    Raises UsageError if it does not begin with http:// or https://, or contains credentials.
-    """
+    """The address without a final slash. UsageError without http:// or https://, or with credentials."""
     scheme, separator, rest = url.partition("://")
     if "@" in rest:  # a password may contain a slash
         raise UsageError(
@@ -75,11 +72,7 @@ def checked_address(url: str) -> str:
 
 
 def open_session(environment: Mapping[str, str], signature: AwsSignature | None = None) -> requests.Session:
-    """Open a session that signs in as the environment variables say, or signs its requests.
-
-    Raises UsageError if the variables name only a way to sign in that this command does not support: requests would be
-    sent unauthenticated.
-    """
+    """Open a session that signs in as the variables say, or signs its requests. Raises UsageError."""
     session = requests.Session()
     ca_file = environment.get("ELASTICSEARCH_CA_FILE", "")
     if ca_file:

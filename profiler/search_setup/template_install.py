@@ -55,10 +55,7 @@ class RejectedError(TaskProfilerError):
 
 
 class SearchServer(Protocol):
-    """The HTTP interface of a cluster, directly or through the console of the dashboards' server.
-
-    Raises TaskProfilerError if there is no response.
-    """
+    """A cluster, directly or through the dashboards' console. Raises TaskProfilerError without a response."""
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse: ...
 
@@ -94,10 +91,7 @@ class TemplateStep(Struct, frozen=True, kw_only=True):
 def install_templates(
     server: SearchServer, files: SetupFiles, *, prefix: str, now: datetime, dry_run: bool, period: str = "month"
 ) -> Iterator[TemplateStep]:
-    """Install the policy, the templates, then the empty indices of the month or day (``period``).
-
-    With ``dry_run``, the steps are yielded without changing the server. Raises RejectedError.
-    """
+    """Install the policy, the templates, then the empty indices of the period. Raises RejectedError."""
     product = detect_product(server)
     engine = product.engine
     policy = _LifecyclePolicy(server, engine, prefixed_name(_POLICY, prefix))

@@ -14,9 +14,6 @@ class DeliveryFailure(Struct, frozen=True):
 
 
 class TransientFailure(DeliveryFailure, frozen=True):
-    """A failure that may pass; ``reason`` is a part of a sentence.
-
-    With ``has_expired``, another attempt needs new credentials.
-    """
+    """A failure that may pass; ``reason`` is a part of a sentence. ``has_expired``: of the credentials."""
 
     has_expired: bool = False

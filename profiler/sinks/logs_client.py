@@ -1,7 +1,7 @@
 """The client of CloudWatch Logs: boto3's, whose answers are checked, and the causes of its failures in words.
 
-An answer counts only if it is a JSON object: a captive portal or a proxy answers with HTML and status 200, and boto3
-takes that, and an empty or cut answer, for an empty object. Importing this module imports boto3, which takes 22 MiB.
+A captive portal or a proxy answers with HTML and status 200, which boto3 takes, as an empty or cut answer, for an empty
+object. Importing this module imports boto3, which takes 22 MiB.
 """
 
 import socket
@@ -62,10 +62,7 @@ class AnswerError(OSError):
 
 
 def make_client(region: str | None, on_failure: Callable[[str], None], profile: str | None) -> Any:  # noqa: ANN401  boto3's clients have no type
-    """A client that retries after throttling, 5xx answers and broken connections (botocore's standard mode).
-
-    ``on_failure`` is called with the cause of each attempt that fails, as part of a sentence.
-    """
+    """A client with botocore's standard retries; ``on_failure`` gets the cause of each attempt that fails."""
     config = bounded_config(
         connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,
         read_timeout_seconds=_READ_TIMEOUT_SECONDS,

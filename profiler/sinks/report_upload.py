@@ -1,7 +1,6 @@
 """Puts the report into the batch container's own log stream (PutLogEvents).
 
-botocore is imported with the first line: it takes 22 MiB, and until then the monitor shares the task's memory
-with the batch.
+botocore, imported with the first line, takes 22 MiB of the memory that monitor and batch share.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +32,7 @@ Connect = Callable[[str | None, Callable[[str], None]], AwsClient]
 class CloudWatchLogsSink:
     """Puts lines into log streams. ``last_cause`` is why the last attempt failed, as part of a sentence.
 
-    ``connect`` creates the client of a region, with fresh credentials. It gets a function to call with the cause of
-    each attempt that fails, as part of a sentence.
+    ``connect`` creates the client of a region, with fresh credentials and a function that it calls with such a cause.
     """
 
     def __init__(self, connect: Connect, clock: Clock) -> None:
@@ -47,11 +45,8 @@ class CloudWatchLogsSink:
     ) -> DeliveryFailure | None:
         """Put a line within about ``seconds``; None means that CloudWatch has stored it.
 
-        botocore repeats each call a few times. Its pauses grow up to 20 s, so the calls are repeated here: the last
-        one begins near the end of the time.
-
-        The less important line ``before`` goes along in the first attempt only: it may be why that fails. It is left
-        out if no time is left for an attempt that fails.
+        botocore repeats each call with pauses of up to 20 s, so calls are repeated here: the last one begins near the
+        end. The less important line ``before`` goes along in the first attempt only: it may be why that fails.
         """
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
         pause_seconds = _FIRST_PAUSE_SECONDS
@@ -75,10 +70,7 @@ class CloudWatchLogsSink:
             pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
     def holds_report(self, target: LogTarget, batch: str, seconds: float) -> bool:
-        """Whether the last lines of the log stream have the report of a container; False if they cannot be read.
-
-        After many ends, CloudWatch throttles.
-        """
+        """Whether the last lines of the log stream have the report of a container; False if they cannot be read."""
         from profiler.sinks.logs_client import SDK_ERRORS, failure_of  # see the module's docstring
 
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
@@ -98,8 +90,7 @@ class CloudWatchLogsSink:
     def check_permission(self, target: LogTarget) -> DeliveryFailure | None:
         """Check that a line could be put, without storing one; None means success.
 
-        The event is so old that CloudWatch drops it, but only after it has checked the permission and
-        found the log stream.
+        CloudWatch drops so old an event, but only after it has checked the permission and found the stream.
         """
         _, answer = self._send(None, (_PROBE_MESSAGE,), self._clock.wall_ns() - _PROBE_AGE_NS, target)
         if isinstance(answer, TransientFailure):
@@ -141,10 +132,9 @@ def not_accepted(seconds: float, cause: str) -> DeliveryFailure:
 
 
 def _rejection(answer: Mapping[str, object], target: LogTarget, events: int) -> DeliveryFailure | None:
-    """The failure in a response with HTTP 200: CloudWatch drops events outside of the accepted time and lists them.
+    """The failure in a response with HTTP 200: CloudWatch lists the events outside of the accepted time.
 
-    An ``…EndIndex`` is the first event that is not dropped. The report is the last one: it may be stored without the
-    line before it.
+    An ``…EndIndex`` is the first event that is not dropped. The report, the last one, may be stored without the first.
     """
     rejected = answer.get("rejectedLogEventsInfo")
     if not isinstance(rejected, dict) or not rejected:

@@ -1,14 +1,11 @@
 """The channels of notifications: Slack, an EventBridge bus, and the log of the function.
 
-Messages are sent to Slack within the remaining time of an invocation, to the targets that the settings name.
+slack_sdk's retry handlers are not used: they sleep without knowing when the invocation ends. Failures that may be
+temporary are retried here. Slack may have accepted a request that timed out, so a notice can be posted twice, but it is
+never lost.
 
-slack_sdk makes the requests and supports the usual proxy variables. Its retry handlers are not used, because they sleep
-without knowing when the invocation ends. Failures that may be temporary (429, 5xx, no connection, no response in time)
-are retried. Slack may have accepted a request that timed out, so a notice can be posted twice, but it is never lost.
-For a message that Slack refuses, a NoticeError names the setting.
-
-slack_sdk writes addresses with their secrets to its log and its errors. Its log is therefore disabled, and no text of
-its errors is passed on. It is imported with the first message: it is slow to import, and not always needed.
+slack_sdk writes addresses with their secrets to its log and its errors: its log is disabled, and no text of its errors
+is passed on. It is slow to import, so the first message does so.
 """
 
 import logging
@@ -59,8 +56,7 @@ _BUG_HINT = "the notification itself is invalid, not {setting}; please report th
 class SlackTarget(Struct, frozen=True, kw_only=True):
     """An incoming webhook, or with ``channel`` a bot that posts to it. ``setting`` names the webhook or the channel.
 
-    ``secret`` is the webhook's address, or the bot's token. ``base_url`` is the address of the bot's API, with
-    ``/api/``; None: Slack's own.
+    ``secret`` is the webhook's address, or the bot's token. ``base_url``: of the bot's API; None: Slack's own.
     """
 
     setting: str
@@ -86,8 +82,7 @@ _Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in _SE
 def read_targets(environment: Mapping[str, str], fetch: FetchSecret) -> Mapping[ChannelKind, SlackTarget]:
     """Return the target of each kind of notice that is configured. A SettingsError names the setting, never its value.
 
-    ``SLACK_SECRET_ID`` names a secret (``ssm:NAME``: a parameter) with the same names in lower case. A value in the
-    environment takes precedence.
+    A value in the environment takes precedence over the secret of ``SLACK_SECRET_ID``.
     """
     values = {name: environment.get(name, "").strip() for name in _SETTINGS}
     secret_id = environment.get("SLACK_SECRET_ID", "").strip()
@@ -224,10 +219,7 @@ def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
 
 
 def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | None) -> NoticeChannel:
-    """Put one event on an EventBridge bus (a name or an ARN) for each notification: the rules on the bus select.
-
-    boto3's client is slow to build.
-    """
+    """Put one event on an EventBridge bus (a name or an ARN) for each notification: the rules on the bus select."""
 
     def post(notification: Notification, _kind: ChannelKind) -> None:
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and not always needed
@@ -255,10 +247,7 @@ def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | Non
 
 
 def log_line_channel(write: Callable[[str], None], kibana_url: str | None) -> NoticeChannel:
-    """Print each ended run as a JSON line: without a search cluster, the function's log is the list of all runs.
-
-    A notice is a line of a log already.
-    """
+    """Print each ended run as a JSON line: without a search cluster, the function's log is the list of all runs."""
 
     def post(notification: Notification, _kind: ChannelKind) -> None:
         if isinstance(notification, EndedTask):

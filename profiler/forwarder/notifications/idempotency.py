@@ -19,10 +19,8 @@ def run_idempotently(
 ) -> _Result:
     """Run ``work`` unless it succeeded before for this key; return its result, now or of the earlier run.
 
-    The DynamoDB table stores the results for seven days; without one, the work runs each time. An error of the work
-    releases the key, so that a retry runs it again. Powertools derives the time limit of a running attempt from
-    Lambda's context. Raises InProgressError if another invocation is running the work, and DeliveryError if the table
-    cannot be used.
+    The DynamoDB table keeps results for seven days; without one, the work runs each time. An error releases the key.
+    Raises InProgressError if another invocation runs the work, DeliveryError if the table cannot be used.
     """
     if table is None:
         return work()

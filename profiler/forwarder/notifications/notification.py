@@ -27,10 +27,7 @@ class UnusualMeasure(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """The run compared with recent runs of its family: the duration in words, and whether it took notably longer.
-
-    ``unusual`` are the measures of a success that did much less or much more than its family usually does.
-    """
+    """The duration compared with recent runs of the family, in words, and the ``unusual`` measures of a success."""
 
     text: str
     is_slow: bool = False
@@ -38,10 +35,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A sentence about the retry of a run that was killed for memory, and the ids of the other task if it has one.
-
-    ``retried_as`` is the task that was started again; ``retry_of`` is the task of which this one is the retry.
-    """
+    """A sentence about a retry, and the task that was started again, or that this one is the retry of."""
 
     sentence: str
     retried_as: str | None = None
@@ -49,12 +43,11 @@ class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EndedTask(Struct, frozen=True, kw_only=True):
-    """One stopped task.
+    """One stopped task. ``comparison`` is None if there are too few recent runs of the family.
 
-    ``container`` is the name of the batch container; ``report_line`` is its report or checkpoint, of the log stream
-    ``report_log``; ``log`` is its log stream. ``labels`` are its Docker labels. ``log_lines`` are the last lines of
-    the batch, the newest one last. ``comparison`` is None if there are too few recent runs of the family. ``retry`` is
-    None without a retry.
+    ``container`` is the name of the batch container, ``log`` its log stream, ``labels`` its Docker labels;
+    ``report_line`` is its report or checkpoint, of the log stream ``report_log``. The newest of ``log_lines`` is the
+    last.
     """
 
     task: StoppedTask

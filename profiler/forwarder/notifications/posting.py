@@ -16,9 +16,8 @@ class NoticeChannel(Struct):
     """Posts stopped tasks, and notices of running tasks and of schedules.
 
     ``name`` is a part of the idempotency key: never change it. ``post`` raises DeliveryError if the notification was
-    not accepted; Lambda must retry the event. ``accepts`` is True if the channel is configured for successes, or
-    for everything else; it may raise SettingsError. NOTIFY, NOTIFY_FAMILIES and NOTIFY_SERVICES select the tasks,
-    except for a channel that is not selective.
+    not accepted. ``accepts``: the channel is configured for successes, or for everything else; it may raise
+    SettingsError. NOTIFY and the like do not apply to a channel that is not selective.
     """
 
     name: str
@@ -34,10 +33,9 @@ def notify(
     once: Idempotently,
     errors: list[ForwarderError],
 ) -> tuple[str, ...]:
-    """Post the notification to each channel that accepts its kind, at most once for each channel.
+    """Post the notification to each channel that accepts its kind, once. A channel's error is added to ``errors``.
 
-    A channel that fails does not prevent the others: its error is added to ``errors``. Returns the names of the
-    channels that have the notification, now or since an earlier invocation.
+    Returns the names of the channels that have the notification, now or since an earlier invocation.
     """
     posted = []
     for channel in channels:
@@ -51,10 +49,7 @@ def notify(
 
 
 def notification_key(notification: Notification) -> str:
-    """Return the key of a notification: a task's end, a kind of notice of a run, or the outcome of a due time.
-
-    Keys are stored for days: never change them.
-    """
+    """The key of a task's end, of a kind of notice of a run, or of a due time's outcome. Stored: never change it."""
     if isinstance(notification, EndedTask):
         return notification.task.arn
     notice = notification.notice

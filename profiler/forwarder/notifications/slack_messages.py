@@ -230,10 +230,7 @@ def _largest_processes(record: Record) -> str:
 
 
 def _command(notice: EndedTask) -> JsonObject | None:
-    """Return the command that shows a run that did not succeed, alone in a code block, to copy as it is.
-
-    The log group is the task definition's: any program can print a record with another one.
-    """
+    """The command that shows a run that did not succeed. Its log group is the definition's: a record's can be false."""
     if notice.outcome.status == "success" or notice.record is None or notice.report_log is None:
         return None
     words = ("task-profiler", "show", notice.task.id, "--from", f"logs:{notice.report_log.group}")

@@ -1,13 +1,11 @@
 """The notices of running tasks among the lines of an invocation, and which of them are sent.
 
-The notices among the lines of an invocation are sent after their documents are written. Any program can print the
-line of a notice into its own log. Therefore at most eight notices of a log stream, and so of a run, are sent; all of
-them are indexed. With a table of the sent ones, this is the number of all invocations. A notice that is older than a
-day, or is sent again by ``task-profiler replay``, is indexed and not sent: its run is over, and the table may no longer
-contain it.
+They are sent after their documents are written. Any program can print such a line into its own log, so at most eight of
+a log stream are sent, with a table eight of all invocations. A notice that is older than a day or replayed is indexed
+alone: its run is over, and the table may have forgotten it.
 
-A record of a stream whose notice a channel did not accept is repeated until the notice is 15 minutes old: it holds up
-the records after it in its shard, and a wrong setting of a channel must not cost the reports in them.
+A record of a stream whose notice a channel did not accept is repeated for 15 minutes at most: it holds up its shard,
+and a wrong setting of a channel must not cost reports.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,9 +27,8 @@ MAX_AGE_IN_STREAM = timedelta(minutes=15)
 
 
 class TaskNotices(Struct):
-    """Holds the notices of an invocation, and sends them.
+    """Holds the notices of an invocation, and sends them. Without one, no setting is read.
 
-    ``settings`` may raise SettingsError. Without a notice, neither it nor ``channels`` and ``once`` are called.
     ``warn`` gets the same sentence for each notice that is not sent for the same reason.
     """
 
@@ -48,10 +45,7 @@ class TaskNotices(Struct):
         return not self._held
 
     def add(self, line: NoticeLine, place: str, source: str | None = None) -> None:
-        """Hold a notice that is neither too old nor beyond the limit of its log stream, which is ``place``.
-
-        ``source`` is the record of the Kinesis stream that contains it.
-        """
+        """Hold a notice of the log stream ``place`` unless old or one too many. ``source``: its Kinesis record."""
         written, where = parse_datetime(line.time), place[:200]
         if written is None or self.now() - written > MAX_AGE:
             self.warn(f"Notifications in {where} are not sent, because they are older than a day.")
@@ -64,10 +58,7 @@ class TaskNotices(Struct):
             self._warn_of_more(place)
 
     def send(self, errors: list[ForwarderError]) -> list[str]:
-        """Send the notices that the settings select. The errors of the channels are added to ``errors``.
-
-        Returns the records of the stream to deliver again: those with a notice that a channel did not accept.
-        """
+        """Send the selected notices, add errors to ``errors``; return the Kinesis records to deliver again."""
         held = [(place, *each) for place, notices in self._held.items() for each in notices.values()]
         settings = attempt(self.settings, errors) if held else None
         failed: list[ForwarderError] = []

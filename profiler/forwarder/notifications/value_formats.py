@@ -63,10 +63,7 @@ def usage(average: float | None, maximum: float | None, *, peak: str | None = No
 
 
 def series(values: Sequence[float | None], size: float | None, least: float) -> str:
-    """Draw a series on the scale of the terminal's curves; empty with fewer than three measured values.
-
-    Slack would cut spaces at both ends off, so a gap is drawn as a space that does not break.
-    """
+    """Draw a series on the terminal's scale; empty with fewer than three values. Slack would cut spaces at the ends."""
     measured = [value for value in values if value is not None]
     if len(measured) < _MIN_SPARKLINE_VALUES:
         return ""
@@ -116,10 +113,9 @@ def unusual(notice: EndedTask) -> str | None:
 
 
 def longest_wait(notice: EndedTask) -> str | None:
-    """Return a sentence on the longest part of a failed or slow run's time, if that was not work on a CPU.
+    """Return a sentence on what a failed or slow run waited for during over half of its time, and its main target.
 
-    It also names the target with the longest share. None if no known part took over half of the time, and if the
-    samples do not show that: a run that was seen for a shorter share, or for fewer than ten sampling intervals.
+    None if the samples do not show it: they cover a shorter share, or fewer than ten intervals.
     """
     record = notice.record
     if record is None or record.time_breakdown is None or not notice.went_wrong:

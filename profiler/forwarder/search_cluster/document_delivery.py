@@ -88,10 +88,7 @@ def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence
 
 
 def message_body(failure: FailedItem) -> str:
-    """Return ``{"document": …, "reason": …}`` of at most 256 KB; of a larger document, the beginning as text.
-
-    All other characters than ASCII's are escaped: SQS refuses some of them, and lone surrogates cannot be sent.
-    """
+    """``{"document": …, "reason": …}`` in ASCII, at most 256 KB; of a larger document, the beginning as text."""
     body = _json({"document": failure.document, "reason": failure.reason})
     if len(body) <= MAX_MESSAGE_BYTES:
         return body
@@ -116,10 +113,7 @@ DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
 
 
 def deliver(cluster: SearchCluster, budget: InvocationTime, documents: Sequence[Document]) -> DeliveryResult:
-    """Write all documents to the search cluster.
-
-    Raises DeliveryError if some documents were not written, and a later attempt can succeed.
-    """
+    """Write all documents. Raises DeliveryError if some were not written, and a later attempt can succeed."""
     backoff = RetryBackoff(budget, initial_seconds=0.2, max_seconds=5.0, max_request_seconds=_MAX_REQUEST_SECONDS)
     indexed = 0
     rejected: list[FailedItem] = []
@@ -181,8 +175,7 @@ def _judged(
 ) -> tuple[list[Document], list[Document]]:
     """Return the documents to complete and those to write again; what is never accepted is added to ``rejected``.
 
-    A report whose run has a document already, which was not changed, is to be completed with it. A document
-    to write again is read again, because it may have been changed meanwhile.
+    An unchanged document of a report's run is completed. One to write again is read again: it may have changed.
     """
     existing, retried = [], []
     for document, result in zip(batch, results, strict=True):

@@ -28,7 +28,7 @@ _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
 
 class ItemResult(Struct, frozen=True, kw_only=True):
-    """The result of writing one document: the HTTP status and, if it failed, the cluster's reason and its error's type.
+    """The result of writing one document: HTTP status, the cluster's reason, its error's type.
 
     ``stored`` is the document that the cluster had before, if it was asked for and nothing was written.
     """
@@ -73,10 +73,7 @@ class SearchCluster(ABC):
             return found
 
     def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        """Read the source of a document, which may have been written a moment ago; None if it does not exist.
-
-        A multi-get has the id in its body: no proxy or signature changes its slash.
-        """
+        """Read a document in real time. A multi-get has the id in its body: no proxy changes its slash."""
         with self._checked_response():
             response = self.request(f"/{index}/_mget", {"ids": [document_id]}, timeout_seconds)
         found = next(mappings(mapping(response).get("docs")), {})
@@ -112,7 +109,7 @@ class SecretCluster(SearchCluster):
 def authorization(credentials: Credentials) -> dict[str, str]:
     """Return the HTTP header for an API key or, without one, for a user name and password; else no header.
 
-    A key that cannot be a header's value raises SettingsError; the clients would quote it in their errors.
+    SettingsError: the key cannot be a header's value. The clients would quote it.
     """
     key = credentials.api_key
     if key is not None:
@@ -131,7 +128,7 @@ def authorization(credentials: Credentials) -> dict[str, str]:
 def checked_url(url: str) -> Iterator[None]:
     """Raise SettingsError for an invalid address, including one that a client refuses within this context.
 
-    An address without a scheme is invalid: one client would send the password unencrypted, the other refuses it.
+    Without a scheme, one client would send the password unencrypted.
     """
     if not url.lower().startswith(("https://", "http://")):
         raise SettingsError(_INVALID_URL)
@@ -148,12 +145,11 @@ def checked_url(url: str) -> Iterator[None]:
 
 
 def bulk_lines(documents: Sequence[Document]) -> list[str]:
-    """Return the lines of a bulk request, without scripts.
+    """Return the lines of a bulk request, without scripts. An update sets its fields and keeps all others.
 
-    A document is an update: its fields are set, all others are kept. A report is written if the document does not exist
-    yet, else the request changes nothing and returns the stored document, which the update API may return without the
-    privilege to read. Once it is known, the report completes it, or replaces what came from the event alone. The
-    version in the request makes it fail if another writer came first.
+    A report is written if the document does not exist yet, else the request only returns the stored document, without
+    the privilege to read. Then the report completes it, or replaces what came from the event alone; the version makes
+    that fail if another writer came first.
     """
     return [msgspec.json.encode(line).decode() for document in documents for line in _bulk_item(document)]
 
@@ -183,10 +179,9 @@ def bulk_results(response: object, count: int) -> list[ItemResult]:
 
 
 def rejection_message(engine: str, status: int | None, error: object) -> str:
-    """Return a sentence about a whole request that was refused.
+    """Return a sentence about a whole request that was refused, with the engine's error code.
 
-    It contains the engine's error code. Any other text may come from a proxy and may quote the request with its
-    credentials, so it is left out.
+    Any other text may come from a proxy and may quote the request with its credentials.
     """
     code = f": {error}" if isinstance(error, str) and _ERROR_CODE.fullmatch(error) else ""
     return f"{engine} answered HTTP {status}{code}."
