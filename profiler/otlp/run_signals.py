@@ -174,16 +174,11 @@ def span_id(task_id: str, span: str) -> str:
 def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
     """The parent in the first of the maps that has a valid ``TRACEPARENT``, in any letter case."""
     texts = (value for values in labels for name, value in (values or {}).items() if name.lower() == "traceparent")
-    return next(filter(None, map(parse_traceparent, texts)), None)
-
-
-def parse_traceparent(text: str) -> SpanParent | None:
-    """The parent in a ``traceparent``; None if it is not valid."""
-    match = _TRACEPARENT.fullmatch(text.strip())
-    if match is None:
-        return None
-    trace, span, flags = match.groups()
-    return SpanParent(trace_id=trace, span_id=span, flags=int(flags, 16))
+    for match in map(_TRACEPARENT.fullmatch, map(str.strip, texts)):
+        if match is not None:
+            trace, span, flags = match.groups()
+            return SpanParent(trace_id=trace, span_id=span, flags=int(flags, 16))
+    return None
 
 
 def _digest(purpose: str, task_id: str, length: int) -> str:

@@ -73,23 +73,8 @@ def choose_flavour(version: UiVersion, requested: Flavour | None) -> Flavour:
 
 def dashboard_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
     """The dashboards of this installation, with this index prefix."""
-    return parse_objects((setup_folder() / _DASHBOARD_FILES[flavour]).read_bytes(), prefix)
-
-
-def parse_objects(content: bytes, prefix: str) -> list[dict[str, Any]]:
-    """Parse the saved objects of a file, and put the prefix into their index patterns."""
-    parsed = [with_index_prefix(json.loads(line), prefix) for line in content.splitlines() if line.strip()]
-    return [_with_prefix_in_charts(saved_object, prefix) for saved_object in parsed]
-
-
-def _with_prefix_in_charts(saved_object: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """A TSVB chart contains its indices in a string of JSON."""
-    attributes = saved_object.get("attributes", {})
-    state = attributes.get("visState")
-    if not isinstance(state, str) or "index_pattern" not in state:
-        return saved_object
-    renamed = json.dumps(with_index_prefix(json.loads(state), prefix), separators=(",", ":"))
-    return {**saved_object, "attributes": {**attributes, "visState": renamed}}
+    lines = (setup_folder() / _DASHBOARD_FILES[flavour]).read_text(encoding="utf-8").splitlines()
+    return [with_index_prefix(line, prefix) for line in lines]
 
 
 def existing_objects(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, str]] | None:

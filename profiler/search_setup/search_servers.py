@@ -131,31 +131,12 @@ def _decoded(response: requests.Response) -> Any:  # noqa: ANN401  any JSON
         return None
 
 
-# The kind of error, a text in its message, and the sentence's end. The first match counts.
-_ERRORS: tuple[tuple[type[Exception], str, str], ...] = (
-    (
-        requests.exceptions.SSLError,
-        "CERTIFICATE_VERIFY_FAILED",
-        "has a certificate that is not trusted: set ELASTICSEARCH_CA_FILE to the file of your private CA.",
-    ),
-    (
-        requests.exceptions.SSLError,
-        "",
-        "does not speak TLS: check whether its address begins with http:// or https://.",
-    ),
-    (
-        requests.exceptions.ConnectionError,
-        "Connection refused",
-        "refused the connection: check the port, and whether the server runs.",
-    ),
-    (
-        Exception,
-        "",
-        "cannot be reached: check the address, and network, VPN, firewalls and proxy (HTTPS_PROXY, NO_PROXY).",
-    ),
-)
-
-
 def _describe(error: requests.RequestException) -> str:
-    text = str(error)
-    return next(sentence for kind, marker, sentence in _ERRORS if isinstance(error, kind) and marker in text)
+    is_tls = isinstance(error, requests.exceptions.SSLError)
+    if is_tls and "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "has a certificate that is not trusted: set ELASTICSEARCH_CA_FILE to the file of your private CA."
+    if is_tls:
+        return "does not speak TLS: check whether its address begins with http:// or https://."
+    if "Connection refused" in str(error):
+        return "refused the connection: check the port, and whether the server runs."
+    return "cannot be reached: check the address, and network, VPN, firewalls and proxy (HTTPS_PROXY, NO_PROXY)."

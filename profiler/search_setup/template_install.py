@@ -6,6 +6,7 @@ OpenSearch policy (ISM) contains its index patterns.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ Method = Literal["GET", "PUT", "POST"]
 Engine = Literal["elasticsearch", "opensearch"]
 
 _POLICY = "task-profiler"
+_PATTERN = re.compile(rf"\b{DEFAULT_PREFIX}-(\w+)-\*")
 _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
 # The indices behind the data views of the dashboards: as long as one does not exist, its panels are errors.
 _FIRST_INDICES: tuple[IndexKind, ...] = ("reports", "checkpoints", "notices")
@@ -96,12 +98,12 @@ def install_templates(
     engine = product.engine
     policy = _LifecyclePolicy(server, engine, prefixed_name(_POLICY, prefix))
     if policy.is_supported and not dry_run:
-        policy.put(with_index_prefix(files.policies[engine], prefix))
+        policy.put(with_index_prefix(json.dumps(files.policies[engine]), prefix))
     absence = "" if policy.is_supported else f": this server has no {policy.feature}"
     yield TemplateStep(what=f"lifecycle policy {policy.name}{absence}", done=policy.is_supported)
     for name, template in files.templates.items():
         full_name = prefixed_name(name, prefix)
-        body = with_index_prefix(template, prefix)
+        body = with_index_prefix(json.dumps(template), prefix)
         settings = body["template"]["settings"]["index"]
         if product.is_serverless:
             for setting in ("number_of_shards", "auto_expand_replicas"):  # it rejects them
@@ -165,18 +167,10 @@ class _LifecyclePolicy:
         _raise_unless_ok(self._server.request("PUT", path, body), f"lifecycle policy {self.name}")
 
 
-def with_index_prefix(body: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Copy the body, with the prefix in its index patterns."""
-
-    def copy(value: Any) -> Any:  # noqa: ANN401  any JSON
-        if isinstance(value, dict):
-            return {key: copy(child) for key, child in value.items()}
-        if isinstance(value, list | tuple):
-            return [copy(child) for child in value]
-        return prefixed_name(value, prefix) if isinstance(value, str) and value.endswith("-*") else value
-
-    copied: dict[str, Any] = copy(body)
-    return copied
+def with_index_prefix(text: str, prefix: str) -> dict[str, Any]:
+    """Parse an object of JSON, with the prefix in its index patterns, also in those within other texts."""
+    parsed: dict[str, Any] = json.loads(_PATTERN.sub(rf"{prefix}-\1-*", text))
+    return parsed
 
 
 def prefixed_name(text: str, prefix: str) -> str:

@@ -51,7 +51,7 @@ def test_an_export_names_the_setting_for_a_private_ca(server: tuple[str, Path]) 
     ):
         HttpTransport()(url, {}, b"x", 5)
     assert HttpTransport(str(certificate))(url, {}, b"x", 5).status == 200
-    with pytest.raises(TransportError, match=r"^the file of OTEL_EXPORTER_OTLP_CERTIFICATE has no certificates"):
+    with pytest.raises(TransportError, match=r"the file of OTEL_EXPORTER_OTLP_CERTIFICATE$"):
         HttpTransport("/dev/null", ca_setting="OTEL_EXPORTER_OTLP_CERTIFICATE")(url, {}, b"x", 5)
 
 

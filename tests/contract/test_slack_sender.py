@@ -129,19 +129,8 @@ def rejected(code: str) -> Answer:
     ("target", "answer", "words"),
     [
         (webhook, Answer(404, text="no_service"), "(HTTP 404 no_service): check that SLACK_SUCCESS_WEBHOOK_URL is the"),
-        (
-            webhook,
-            Answer(400, text="invalid_blocks"),
-            "the notification itself is invalid, not SLACK_SUCCESS_WEBHOOK_URL",
-        ),
         (webhook, Answer(404, text="<html>hunter2</html>"), "(HTTP 404): check that SLACK_SUCCESS_WEBHOOK_URL is the"),
         (webhook, Answer(200, text="<html>Sign in</html>"), "(HTTP 200): check that SLACK_SUCCESS_WEBHOOK_URL is the"),
-        (
-            bot,
-            rejected("channel_not_found"),
-            "set SLACK_FAILURE_CHANNEL to the id of a channel that the bot of SLACK_BOT",
-        ),
-        (bot, rejected("not_in_channel"), "invite the bot of SLACK_BOT_TOKEN to the channel of SLACK_FAILURE_CHANNEL"),
         (bot, rejected("something_new"), "(something_new): check SLACK_BOT_TOKEN, its scope chat:write"),
         (bot, rejected(f"xoxb-{SECRET}"), "(HTTP 200): check SLACK_BOT_TOKEN"),
     ],

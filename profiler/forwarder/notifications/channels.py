@@ -28,29 +28,18 @@ from profiler.forwarder.notifications.slack_messages import SlackMessage, messag
 
 SOURCE = "task-profiler"
 
-_TOKEN_SETTING = "SLACK_BOT_TOKEN"  # noqa: S105  the name of a setting
 _OK = 200
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = range(500, 600)
-_RETRYABLE_CODES = {
-    "ratelimited",
-    "rate_limited",
-    "internal_error",
-    "fatal_error",
-    "service_unavailable",
-    "request_timeout",
-}
+_RETRYABLE_CODES = frozenset(["ratelimited", "internal_error", "fatal_error", "service_unavailable", "request_timeout"])
 # Slack's error codes. Any other text is not shown, because it may quote the request.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
 
 _WEBHOOK_HINT = "check that {setting} is the address of an incoming webhook whose channel exists, or create a new one"
-_BOT_HINT = "check {token}, its scope chat:write, the channel of {setting} and SLACK_BASE_URL"
-_BOT_HINTS = {
-    "channel_not_found": "set {setting} to the id of a channel that the bot of {token} can see",
-    "not_in_channel": "invite the bot of {token} to the channel of {setting}",
-}
-_INVALID_MESSAGE_CODES = {"invalid_blocks", "invalid_blocks_format", "invalid_payload", "no_text", "msg_too_long"}
-_BUG_HINT = "the notification itself is invalid, not {setting}; please report this as a bug of task-profiler"
+_BOT_HINT = (
+    "check SLACK_BOT_TOKEN, its scope chat:write, SLACK_BASE_URL, and that {setting} is the id of a channel to which "
+    "the bot is invited"
+)
 
 
 class SlackTarget(Struct, frozen=True, kw_only=True):
@@ -209,13 +198,9 @@ def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:
 
 def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
     """Return a sentence that names the setting to check."""
-    code = failure.code or ""
-    if code in _INVALID_MESSAGE_CODES:
-        hint = _BUG_HINT
-    else:
-        hint = _WEBHOOK_HINT if target.channel is None else _BOT_HINTS.get(code, _BOT_HINT)
+    hint = _WEBHOOK_HINT if target.channel is None else _BOT_HINT
     cause = f" ({failure})" if failure.status else ""
-    return f"Slack rejected the notification{cause}: {hint.format(setting=target.setting, token=_TOKEN_SETTING)}."
+    return f"Slack rejected the notification{cause}: {hint.format(setting=target.setting)}."
 
 
 def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | None) -> NoticeChannel:

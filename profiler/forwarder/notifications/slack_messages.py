@@ -42,6 +42,7 @@ _LOG_TITLE, _CODE_FENCE = "*Last lines of the log*", "```"
 
 _NOT_MEASURED = Distribution()
 _SIGN = "⚠️ "
+_NO_REPORT = "There is no report: the numbers are from the last checkpoint, or from ECS alone."
 _MAX_MESSAGE_LENGTH = 1000
 
 
@@ -150,7 +151,7 @@ def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMes
         _command(notice),
         section(_advice(notice)),
         section(_why(notice)),
-        context(_note(notice)),
+        context("" if notice.is_complete else _NO_REPORT),
         buttons(notice.links(kibana_url)),
     )
     return SlackMessage(text=_fallback(notice), blocks=[block for block in blocks if block is not None])
@@ -308,20 +309,6 @@ def _why(notice: EndedTask) -> list[str]:
     idle = () if notice.record is None else map(as_sentence, gpu_idle_texts(notice.record))
     sentences = (comparison, value_formats.longest_wait(notice), *idle)
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences if sentence]
-
-
-def _note(notice: EndedTask) -> str:
-    is_measured = notice.record is not None and _is_measured(notice.record)
-    source = "the last checkpoint" if is_measured else "ECS alone"
-    return "" if notice.is_complete else f"There is no report: these numbers come from {source}."
-
-
-def _is_measured(record: Record) -> bool:
-    metrics = record.metrics
-    cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
-    memory = metrics.memory_utilization_percent or _NOT_MEASURED
-    values = (cpu.avg, cpu.max, memory.avg, memory.max, metrics.max_memory_used_mb)
-    return any(value is not None for value in values) or any(_accelerators(record))
 
 
 def run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMessage:

@@ -229,8 +229,8 @@ def test_a_redirect_is_an_answer_and_one_that_is_too_large_is_cut(server: Server
 @pytest.mark.parametrize(
     ("ca_file", "scheme", "reason"),
     [
-        (None, "https", "the TLS connection failed (WRONG_VERSION_NUMBER)"),
-        ("/dev/null", "https", "the file of SSL_CERT_FILE has no certificates in PEM format"),
+        (None, "https", "TLS failed (WRONG_VERSION_NUMBER): check the server and the file of SSL_CERT_FILE"),
+        ("/dev/null", "https", "TLS failed ("),
         (None, "gopher", "the server cannot be reached (URLSchemeUnknown)"),
     ],
 )

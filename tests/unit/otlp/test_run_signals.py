@@ -12,7 +12,6 @@ from profiler.otlp.run_signals import (
     ExportedRun,
     SpanParent,
     find_parent,
-    parse_traceparent,
     signals_of,
     span_id,
     trace_id,
@@ -211,7 +210,7 @@ def test_ids_are_those_of_all_releases() -> None:
     ],
 )
 def test_a_valid_parent_is_found_in_any_letter_case_and_an_invalid_one_is_none(text: str) -> None:
-    assert parse_traceparent(text) is None
+    assert find_parent({"traceparent": text}) is None
     for name in ("TRACEPARENT", "traceparent", "TraceParent"):
         found = find_parent(None, {"host": "x", "TRACEPARENT": text}, {name: f" 00-{TRACE}-{SPAN}-01 "})
         assert found == SpanParent(trace_id=TRACE, span_id=SPAN, flags=1)

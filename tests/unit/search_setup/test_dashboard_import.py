@@ -14,7 +14,6 @@ from profiler.search_setup.dashboard_import import (
     existing_objects,
     fit_objects,
     import_dashboards,
-    parse_objects,
     read_version,
 )
 from profiler.search_setup.search_servers import DashboardsServer
@@ -75,11 +74,10 @@ def test_objects_that_are_there_already() -> None:
 
 
 def test_a_prefix_renames_the_data_views_and_the_indices_of_a_ratio() -> None:
-    content = "\n".join(json.dumps(one) for one in OBJECTS).encode()
-    assert parse_objects(content, "team")[0]["attributes"]["title"] == "team-reports-*"
-    state = json.dumps({"params": {"index_pattern": "task-reports-*"}})
-    (found,) = parse_objects(json.dumps({"type": "visualization", "attributes": {"visState": state}}).encode(), "team")
-    assert json.loads(found["attributes"]["visState"]) == {"params": {"index_pattern": "team-reports-*"}}
+    text = "".join(json.dumps(one) for one in dashboard_objects("classic", "team"))
+    assert "team-checkpoints-*" in text
+    assert r"index_pattern\":\"team-reports-*" in text
+    assert "task-reports-*" not in text
 
 
 @pytest.mark.parametrize("version", ["", "x", "8", "8.x", "8.1x"])

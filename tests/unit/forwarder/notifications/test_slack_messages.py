@@ -129,7 +129,7 @@ def test_unknown_values_are_left_out() -> None:
     assert texts(sent.blocks) == [
         "❔ Ended, outcome unknown · f",
         "task 1",
-        "There is no report: these numbers come from ECS alone.",
+        "There is no report: the numbers are from the last checkpoint, or from ECS alone.",
     ]
 
 
