@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from profiler.core.json_fields import mapping
+
 Signal = Literal["traces", "logs", "metrics"]
 SIGNALS: tuple[Signal, ...] = ("traces", "logs", "metrics")
 Protocol = Literal["http/protobuf", "http/json"]
@@ -79,14 +81,8 @@ _SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "ArrayValue": {"values": (1, "AnyValue")},
 }
 _FIXED = {"fixed64": ("<Q", _FIXED64), "sfixed64": ("<q", _FIXED64), "fixed32": ("<I", _FIXED32)}
-# The start of a response: its field 1 is the partial success, which has the number of rejected items and a message.
-_NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
-_PARTIAL_SUCCESS = re.compile(
-    rb"\x0a" + _NUMBER + rb"(?:\x08(?P<rejected>(?!\x00)" + _NUMBER + rb"))?(?:\x12(?P<length>" + _NUMBER + rb"))?",
-    re.DOTALL,
-)
-# The start of a google.rpc.Status: its code and its message.
-_STATUS = re.compile(rb"(?:\x08" + _NUMBER + rb")?\x12(?P<length>" + _NUMBER + rb")", re.DOTALL)
+# The start of a response: its field 1 is the partial success, which begins with the number of rejected items.
+_REJECTION = re.compile(rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f]\x08(?!\x00)", re.DOTALL)
 
 
 def encode(signal: Signal, message: Message, protocol: Protocol) -> bytes:
@@ -128,39 +124,13 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def read_rejection(body: bytes, content_type: str) -> str | None:
-    """The message, perhaps empty, of a response of status 200 that rejects items; None if it accepts all."""
+def is_rejection(body: bytes, content_type: str) -> bool:
+    """Whether a response of status 200 rejects items (a partial success)."""
     if "protobuf" in content_type:
-        match = _PARTIAL_SUCCESS.match(body)
-        return _text(match) if match is not None and match["rejected"] else None
-    partial = _json_object(body, content_type).get("partialSuccess")
-    if not isinstance(partial, dict):
-        return None
-    counts = [str(value) for name, value in partial.items() if name.startswith("rejected")]
-    is_rejected = any(count.isdecimal() and int(count) for count in counts)
-    return str(partial.get("errorMessage") or "") if is_rejected else None
-
-
-def read_error(body: bytes, content_type: str) -> str:
-    """The message of a response that is an error: of a ``Status``, of JSON, or the text itself."""
-    if "protobuf" in content_type:
-        match = _STATUS.match(body)
-        return "" if match is None else _text(match)
-    if content_type.startswith("text/plain"):
-        return body.decode(errors="replace")
-    document = _json_object(body, content_type)
-    return str(document.get("message") or document.get("error") or "")
-
-
-def _json_object(body: bytes, content_type: str) -> Mapping[str, Any]:
+        return _REJECTION.match(body) is not None
     try:
-        document = msgspec.json.decode(body) if "json" in content_type else None
+        document = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _text(match: re.Match[bytes]) -> str:
-    """The text after the match, of the given length."""
-    length = sum((byte & 0x7F) << 7 * position for position, byte in enumerate(match["length"] or b""))
-    return match.string[match.end() : match.end() + length].decode(errors="replace")
+        return False
+    counts = mapping(document.get("partialSuccess")).items()
+    return any(name.startswith("rejected") and str(count).strip("0").isdecimal() for name, count in counts)

@@ -3,10 +3,9 @@
 import gzip
 import math
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import urllib3
 from msgspec import Struct
@@ -16,11 +15,11 @@ from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError, SSLEr
 from profiler.core.aws_signature import AwsSignature
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import listed, on_one_line
+from profiler.core.text import listed
 from profiler.core.threads import run_with_timeout
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
-from profiler.otlp.otlp_encoding import CONTENT_TYPES, Message, Signal, encode, read_error, read_rejection
+from profiler.otlp.otlp_encoding import CONTENT_TYPES, Message, Signal, encode, is_rejection
 from profiler.otlp.otlp_settings import AwsService, Target, Targets
 
 MAX_SECONDS = 5.0
@@ -35,10 +34,6 @@ _MIN_SECONDS = 0.2
 # The exporter ends this much earlier than its thread is abandoned, so that it can report its result.
 _MARGIN_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.25
-_MAX_MESSAGE_CHARS = 200
-_HIDDEN = "***"
-# Shorter texts are not secrets, and may be a part of other words.
-_MIN_SECRET_CHARS = 4
 
 
 class HttpAnswer(Struct, frozen=True, kw_only=True):
@@ -149,9 +144,9 @@ class OtlpExporter(Struct, eq=False):
         return (deadline_ns - self.clock.monotonic_ns()) / NS_PER_SECOND
 
     def _attempt(
-        self, target: Target, unsigned: Mapping[str, str], body: bytes, timeout_seconds: float
+        self, target: Target, headers: Mapping[str, str], body: bytes, timeout_seconds: float
     ) -> _Refused | None:
-        headers = unsigned
+        """Send a request. The server's words, which may repeat the request with its secrets, are not reported."""
         if target.aws is not None and self.sign is not None:
             headers = self.sign(target.aws, target.url, headers, body)
         try:
@@ -159,15 +154,14 @@ class OtlpExporter(Struct, eq=False):
         except TransportError as error:
             return _Refused(str(error))
         content_type = answer.headers.get("content-type", "").lower()
-        secrets = _secrets(target, (value for name, value in headers.items() if name not in unsigned))
         if answer.status in _OK and content_type.startswith("text/html"):
             return _Refused("the answer is a web page: check the address")
         if answer.status in _OK:
-            said = read_rejection(answer.body, content_type)
-            return None if said is None else _Refused(f"the server rejected a part of it{_quoted(said, secrets)}")
+            is_partial = is_rejection(answer.body, content_type)
+            return _Refused("the server rejected a part of it: see its log") if is_partial else None
         if answer.status in _REDIRECTS:
             return _Refused(f"the server answered {answer.status}, a redirect: set the final address")
-        reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), secrets)}"
+        reason = f"the server answered {answer.status}"
         if answer.status not in _RETRYABLE:
             return _Refused(reason, status=answer.status)
         return _Refused(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
@@ -192,22 +186,6 @@ def _sentences(targets: Targets, reasons: Mapping[Signal, str]) -> list[str]:
     return [
         f"The {listed(names)} were not exported: {reason} ({setting})." for (reason, setting), names in signals.items()
     ]
-
-
-def _secrets(target: Target, signature: Iterable[str]) -> list[str]:
-    """The texts that may be secrets: the values of the headers, the query of the address, the signature."""
-    query = urlsplit(target.url).query
-    values = [value for _, value in target.headers]
-    words = [word for value in values for word in value.split()]
-    return [query, *(value for _, value in parse_qsl(query)), *values, *words, *signature]
-
-
-def _quoted(message: str, secrets: Iterable[str]) -> str:
-    """The server's message on one line, without the secrets that it repeats."""
-    for secret in secrets:
-        message = message.replace(secret, _HIDDEN) if len(secret) >= _MIN_SECRET_CHARS else message
-    shown = on_one_line(message[:_MAX_MESSAGE_CHARS]).strip()
-    return f": {shown}" if shown else ""
 
 
 def _retry_after_seconds(text: str) -> float:

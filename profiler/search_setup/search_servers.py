@@ -88,11 +88,6 @@ def open_session(environment: Mapping[str, str], signature: AwsSignature | None 
         session.auth = _ApiKey(key)
     elif name:
         session.auth = (_as_latin_1(name), _as_latin_1(environment.get("ELASTICSEARCH_PASSWORD", "")))
-    elif environment.get("ELASTICSEARCH_SECRET_ID", "").strip():
-        raise UsageError(
-            "ELASTICSEARCH_SECRET_ID is for the forwarder's functions only: set ELASTICSEARCH_API_KEY, or "
-            "ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD, or ELASTICSEARCH_AWS_AUTH."
-        )
     return session
 
 

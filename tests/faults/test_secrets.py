@@ -27,7 +27,6 @@ from tests.task_events import event as task_event
 
 SECRET = "hunter2"
 API_KEY, PASSWORD = f"{SECRET}-key", f"{SECRET}-password"
-NOBODY = "http://127.0.0.1:1"
 
 
 class Cluster(FakeElasticsearch):
@@ -89,12 +88,10 @@ def fake_aws() -> Iterator[None]:
         for name, content in {
             "key": {"api_key": API_KEY},
             "user": {"username": "elastic", "password": PASSWORD},
-            "odd": {"api_key": [API_KEY]},
             "slack": {},
         }.items():
             boto3.client("secretsmanager").create_secret(Name=name, SecretString=json.dumps(content))
         boto3.client("ssm").put_parameter(Name="key", Value=json.dumps({"api_key": API_KEY}), Type="SecureString")
-        boto3.client("secretsmanager").create_secret(Name="text", SecretString=f"{SECRET}, not JSON")
         yield
 
 
@@ -112,14 +109,6 @@ SIGN_INS: dict[str, dict[str, str]] = {
     "secret": {"ELASTICSEARCH_SECRET_ID": "key"},
     "secret with a user": {"ELASTICSEARCH_SECRET_ID": "user"},
     "parameter": {"ELASTICSEARCH_SECRET_ID": "ssm:key"},
-}
-UNUSABLE: dict[str, dict[str, str]] = {
-    "a user without a password": {"ELASTICSEARCH_USER": SECRET},
-    "a missing secret": {"ELASTICSEARCH_SECRET_ID": "missing"},
-    "an odd secret": {"ELASTICSEARCH_SECRET_ID": "odd"},
-    "a secret that is no JSON": {"ELASTICSEARCH_SECRET_ID": "text"},
-    "a prefix": {"INDEX_PREFIX": SECRET.upper()},
-    "an engine": {"SEARCH_ENGINE": SECRET},
 }
 
 
@@ -143,44 +132,6 @@ def test_forward_logs_shows_no_secret(
     assert len(left.raised) == (0 if refusal is None else len(SIGN_INS))
     assert SECRET not in left.all()
     assert SECRET not in json.dumps(cluster.bulks)
-
-
-@pytest.mark.parametrize("bad", UNUSABLE)
-def test_settings_that_cannot_be_used_are_named_and_not_shown(
-    bad: str, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_all(monkeypatch, {"ELASTICSEARCH_URL": NOBODY, **UNUSABLE[bad]})
-    left.invoke(handler.forward_logs, subscription_event(json.dumps(REPORT)))
-    left.invoke(handler.task_stopped, task_event())
-    assert len(left.raised) == 2
-    assert SECRET not in left.all().replace(SECRET.upper(), "")
-
-
-@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
-@pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid:9200"])
-def test_a_password_in_the_clusters_address_is_not_shown(
-    host: str, engine: str, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_all(monkeypatch, {"ELASTICSEARCH_URL": f"http://elastic:{PASSWORD}@{host}", "SEARCH_ENGINE": engine})
-    left.invoke(handler.forward_logs, subscription_event(json.dumps(REPORT)))
-    assert len(left.raised) == 1
-    assert SECRET not in left.all()
-
-
-def test_what_goes_to_the_failure_queue_holds_no_secret(aws: None, left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
-    sqs = boto3.client("sqs")
-    queue_url = sqs.create_queue(QueueName="failed")["QueueUrl"]
-    broken = json.dumps(REPORT).replace('"success"', "7")
-    with Cluster(None) as cluster:
-        settings = {"ELASTICSEARCH_URL": cluster.url, "FAILED_ITEMS_QUEUE_URL": queue_url}
-        set_all(monkeypatch, {**settings, **SIGN_INS["secret"], **SIGN_INS["user"]})
-        left.invoke(handler.forward_logs, subscription_event(broken))
-        (message,) = sqs.receive_message(QueueUrl=queue_url)["Messages"]
-        sqs.delete_queue(QueueUrl=queue_url)
-        left.invoke(handler.forward_logs, subscription_event(broken))
-    assert len(left.raised) == 1
-    assert "Expected `str" in message["Body"]
-    assert SECRET not in left.all() + message["Body"]
 
 
 QUOTED = f"{WEBHOOK_PATH} {TOKEN}"
@@ -224,30 +175,18 @@ def test_task_stopped_shows_no_secret(
 class OtlpBackend(FakeHttpServer):
     """Refuses each export and quotes its headers."""
 
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self._kind = kind
-        self.keys: set[str] = set()
-
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        key = request.headers["api-key"]
-        self.keys.add(key)
-        quoted = f"refused {key} of {request.headers}"
-        text = quoted.encode()
-        bodies = {"text/plain": text, "application/json": json.dumps({"message": quoted}).encode()}
-        return 401, {"Content-Type": self._kind}, bodies.get(self._kind, b"\x12" + bytes([len(key)]) + key.encode())
+        return 401, {"Content-Type": "text/plain"}, f"refused {request.headers}".encode()
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/json", "application/x-protobuf"])
-def test_the_export_shows_no_secret(kind: str, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_export_shows_no_secret(aws: None, left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
     queue_url = boto3.client("sqs").create_queue(QueueName="not-exported")["QueueUrl"]
     headers = {"OTLP_HEADERS": f"api-key=Bearer%20{API_KEY},x-other={PASSWORD}"}
-    with OtlpBackend(kind) as backend:
+    with OtlpBackend() as backend:
         set_all(monkeypatch, {"OTLP_ENDPOINT": backend.url, **headers, "FAILED_ITEMS_QUEUE_URL": queue_url})
         left.invoke(handler.task_stopped, task_event(), seconds=20)
     (message,) = boto3.client("sqs").receive_message(QueueUrl=queue_url)["Messages"]
     boto3.client("sqs").delete_queue(QueueUrl=queue_url)
-    assert backend.keys == {f"Bearer {API_KEY}"}
     assert left.raised == []
     shown = left.all()
     assert "was not exported" in shown

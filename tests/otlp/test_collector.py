@@ -64,4 +64,4 @@ def test_what_the_backend_refuses_is_reported(collector: Collector) -> None:
     reason = export(collector, ETL)
     assert reason is not None
     for signal in SIGNALS:
-        assert f"The {signal} were not exported: the server answered 401: " in reason
+        assert f"The {signal} were not exported: the server answered 401 " in reason

@@ -207,7 +207,7 @@ def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
         cpu_curve and f"`{cpu_curve}`",
         f"*Memory*  {memory_used}" if memory_used else "",
         memory_curve and f"`{memory_curve}`",
-        *([] if record is None else [*_accelerators(record), _largest_processes(record)]),
+        *([] if record is None else _accelerators(record)),
     ]
 
 
@@ -218,16 +218,6 @@ def _accelerators(record: Record) -> Iterator[str]:
     if neuron is not None and neuron.cores:
         peak_mb = neuron.device_memory_used_mb.max
         yield value_formats.accelerators(neuron.cores, neuron.utilization_percent, peak_mb, "Neuron core")
-
-
-def _largest_processes(record: Record) -> str:
-    """Return the largest processes. A single process is the batch itself, whose memory is already shown."""
-    if len(record.processes) == 1 and record.processes[0].count in {None, 1}:
-        return ""
-    largest = sorted(record.processes, key=lambda process: -(process.max_memory_used_mb or 0))[:3]
-    shown = (value_formats.process(process, escape_text(process.name, MAX_NAME_LENGTH)) for process in largest)
-    text = ", ".join(process for process in shown if process)
-    return f"*Largest processes*  {text}" if text else ""
 
 
 def _command(notice: EndedTask) -> JsonObject | None:

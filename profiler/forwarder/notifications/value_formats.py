@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.record_model import Distribution, Metrics, Process, Recommendation, Record
+from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
 from profiler.record.run_outcome import EndStatus, describe_cause
 from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.task_end import Outcome
@@ -69,17 +69,6 @@ def series(values: Sequence[float | None], size: float | None, least: float) -> 
         return ""
     top, _ = curve_top(max(measured), size, least)
     return sparkline(values, width=40, top=top).replace(GAP, "\N{NO-BREAK SPACE}")
-
-
-def process(used: Process, name: str) -> str | None:
-    """Return the processes of a name with their memory peak; ``name`` is their escaped name. None without a peak."""
-    highest = known(format_memory, used.max_memory_used_mb)
-    if highest is None or not name:
-        return None
-    number = 1 if used.count is None else max(used.count, 1)
-    holders = used.max_memory_used_processes or 1
-    together = "" if number == holders else f" in {holders} of them"
-    return f"{name} ({'' if number == 1 else f'{number}×, '}peak {highest}{together})"
 
 
 def accelerators(count: int, utilization: Distribution, peak_mb: float | None, name: str) -> str:

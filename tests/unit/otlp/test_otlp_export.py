@@ -99,12 +99,12 @@ def test_a_busy_server_is_asked_again(status: int) -> None:
 PARTIAL = b'{"partialSuccess":{"rejectedSpans":"1","errorMessage":"too\\nold"}}'
 REFUSALS: list[tuple[HttpAnswer | TransportError, str]] = [
     *(
-        (answer(status, b'{"message":"no such key hunter2"}'), f"the server answered {status}: no such key ***")
+        (answer(status, b'{"message":"no such key hunter2"}'), f"the server answered {status}")
         for status in (400, 401, 500)
     ),
     (answer(200, b"<html>", content_type="Text/HTML; charset=utf-8"), "the answer is a web page: check the address"),
     (answer(307, location="http://elsewhere"), "the server answered 307, a redirect: set the final address"),
-    (answer(200, PARTIAL), "the server rejected a part of it: too old"),
+    (answer(200, PARTIAL), "the server rejected a part of it: see its log"),
     (TransportError("the server cannot be reached (X)"), "the server cannot be reached (X)"),
 ]
 
@@ -114,23 +114,6 @@ def test_other_answers_are_final(refusal: HttpAnswer | TransportError, reason: s
     backend = Backend({"traces": [refusal]})
     assert backend.export() == [f"The traces were not exported: {reason} (OTLP_ENDPOINT)."]
     assert backend.asked == ["traces", "logs", "metrics"]
-
-
-def test_what_a_server_repeats_of_the_address_and_the_signature_is_hidden() -> None:
-    said = b'{"message":"POST ?key=q%2Buery: q+uery, Signature=abcd, token"}'
-
-    def transport(url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
-        return answer(403, said, content_type="Application/JSON")
-
-    exporter = OtlpExporter(
-        transport,
-        FakeClock(),
-        jitter=lambda: 0.0,
-        sign=lambda _service, _url, headers, _body: {**headers, "Authorization": "Signature=abcd", "X": "token"},
-    )
-    address = {"OTLP_TRACES_ENDPOINT": "https://xray.eu-west-1.amazonaws.com/v1/traces?key=q%2Buery"}
-    (reason,) = exporter.export(read_targets(address, signs_for_aws=True), MESSAGES, 5 * NS_PER_SECOND)
-    assert "the server answered 403: POST ?***: ***, ***, *** (" in reason
 
 
 @pytest.mark.parametrize("text", ["60", "Wed, 21 Oct 2099 07:28:00 GMT"])

@@ -13,7 +13,6 @@ from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
 
 KEY = {"ELASTICSEARCH_API_KEY": "a2V5"}
 NAME = {"ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "pw"}
-OF_THE_FUNCTIONS = {"ELASTICSEARCH_SECRET_ID": "search"}
 
 
 def sent(session: requests.Session) -> str | None:
@@ -27,7 +26,6 @@ def sent(session: requests.Session) -> str | None:
         ({}, None),
         (KEY, "ApiKey a2V5"),
         (NAME, "Basic bWU6cHc="),
-        ({**OF_THE_FUNCTIONS, **KEY}, "ApiKey a2V5"),
         ({"ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "pä€"}, "Basic bWU6cMOk4oKs"),
     ],
 )
@@ -69,11 +67,6 @@ def test_a_collection_gets_the_hash_of_the_body_signed() -> None:
     headers = signature.sign("POST", "https://a1.eu-west-1.aoss.amazonaws.com/_search", "{}")
     assert headers["X-Amz-Content-SHA256"] == sha256(b"{}").hexdigest()
     assert "x-amz-content-sha256" in headers["Authorization"]
-
-
-def test_a_secret_that_only_the_functions_can_read_is_not_passed_over() -> None:
-    with pytest.raises(UsageError, match=r"for the forwarder's functions only: set ELASTICSEARCH_API_KEY"):
-        open_session({"ELASTICSEARCH_SECRET_ID": "search"})
 
 
 def test_an_address_with_credentials_is_refused_without_them() -> None:

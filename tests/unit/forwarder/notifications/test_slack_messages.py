@@ -168,13 +168,6 @@ SERIES = model.Series(
     vcpu_used=(0.0, None, 0.5, 0.25),
     memory_used_mb=(None, 512.0, 1024.0, 2048.0, None),
 )
-PROCESSES = (
-    model.Process(name="sh", max_memory_used_mb=2.0, count=1),
-    model.Process(name="gone", count=9),
-    model.Process(name="<python>", max_memory_used_mb=900.0, count=3, max_memory_used_processes=3),
-    model.Process(name="cat", max_memory_used_mb=1.0, count=1),
-    model.Process(name="gzip", max_memory_used_mb=12.0, count=40, max_memory_used_processes=2),
-)
 GPU_IDLE = model.GpuIdle(
     percent=63.0,
     gpu_hours=0.5,
@@ -224,10 +217,6 @@ SMALLER = [model.Recommendation(memory_mb=memory_mb, reasons=("Half of it was us
     [
         (recorded(NOTICE, series=SERIES), "of 0.5 vCPU\n`▁\u00a0█▅`\n*Memory*"),
         (recorded(NOTICE, series=SERIES), "of 1 GB\n`\u00a0▅██\u00a0`"),
-        (
-            recorded(NOTICE, processes=PROCESSES),
-            "Largest processes*  &lt;python&gt; (3×, peak 900 MB), gzip (40×, peak 12 MB in 2 of them), sh (peak 2 MB)",
-        ),
         (OOM, "❌ Failure · etl_daily:7"),
         (OOM, "*Exit code*\n137 (SIGKILL)"),
         (OOM, "Memory: measured peak ≥993 MB, limit 1 GB."),
@@ -275,7 +264,6 @@ def test_what_the_message_says(notice: EndedTask, words: str) -> None:
 @pytest.mark.parametrize(
     ("notice", "words"),
     [
-        (recorded(NOTICE, processes=PROCESSES[:1]), "Largest"),  # it is the batch itself
         *((recorded(OOM, recommendation=advice), "Recommended size") for advice in SMALLER),
         *((recorded(OOM, recommendation=advice), "Half") for advice in SMALLER),
         (recorded(FAILURE, recommendation=CHEAPER), "Recommended size"),
