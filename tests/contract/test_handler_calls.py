@@ -107,19 +107,6 @@ def test_no_log_is_read_if_the_report_is_indexed(cluster: FakeElasticsearch, cal
     assert "complete" not in written(cluster)["doc"]["task"]
 
 
-def test_the_log_is_read_if_the_report_is_not_indexed(
-    cluster: FakeElasticsearch, calls: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    context = Clock(60)
-    monkeypatch.setattr(time, "sleep", context.sleep)
-    put_lines(report())
-    assert handler.task_stopped(event(), context) == DONE
-    assert set(cluster.asked) == {f"{TASK_ID}/batch"}
-    assert len(cluster.asked) > 1
-    assert calls.count("GetLogEvents") == 1
-    assert written(cluster)["upsert"]["task"]["complete"] is True
-
-
 def test_a_throttled_read_of_a_log_is_one_call_of_botocore() -> None:
     """botocore would repeat it within a second or two, which keeps a burst of stopped tasks throttled."""
     assert handler._log_tail().client_for("eu-west-1").meta.config.retries["total_max_attempts"] == 1
@@ -261,14 +248,6 @@ def test_a_notice_is_indexed_and_the_retry_repeats_only_slack(
     assert len(boto3.client("dynamodb").scan(TableName="done")["Items"]) == 3
     written = {bulk[0]["update"]["_id"] for bulk in cluster.bulks}
     assert (written, len(cluster.bulks)) == ({f"{NOTICED_ID}/batch/stuck"}, 3)
-
-
-def test_the_record_of_a_stream_is_delivered_again(slack: FakeSlack) -> None:
-    slack.script = [rate_limited(3600)]
-    records = {"Records": [stream_record(7, subscription()["awslogs"]["data"])]}
-    assert handler.forward_logs(records, Clock(60)) == {"batchItemFailures": [{"itemIdentifier": "7"}]}
-    assert handler.forward_logs(records, Clock(60)) == {"batchItemFailures": []}
-    assert len(slack.messages) == 1
 
 
 def test_without_a_cluster_the_notice_is_sent(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,9 @@ from click.testing import CliRunner
 
 from profiler.cli.app import group
 from profiler.core.errors import TaskProfilerError
+from profiler.forwarder.function_settings import Credentials
+from profiler.forwarder.search_cluster.elasticsearch import ElasticsearchCluster
+from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
 from profiler.otlp.otlp_export import HttpTransport, TransportError
 from tests.command_line import run_here
 from tests.http_server import OneAnswer
@@ -42,6 +45,15 @@ def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> N
     done = history(url, ELASTICSEARCH_CA_FILE=str(certificate))
     assert (done.returncode, done.stdout) == (1, "")
     assert "No runs in the indices task-reports-*" in done.stderr
+
+
+def test_the_forwarder_trusts_a_private_ca(server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # requests prefers them; no function of Lambda has them
+        monkeypatch.delenv(name, raising=False)
+    url, file = server[0], str(server[1])
+    nobody = Credentials()
+    for cluster in (ElasticsearchCluster(url, nobody, file), OpenSearchCluster(url, nobody, "eu-west-1", file)):
+        assert cluster.search("task-reports-*", {}, 5) == {"hits": {"hits": []}}
 
 
 def test_an_export_names_the_setting_for_a_private_ca(server: tuple[str, Path]) -> None:

@@ -166,30 +166,7 @@ def test_a_stream_without_permission_is_named() -> None:
     assert "allow logs:GetLogEvents" in warning
 
 
-def no_secret(_name: str) -> str:
-    raise AssertionError("no secret is named")
-
-
 HOOK = "SLACK_FAILURE_WEBHOOK_URL"
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({HOOK: "https://hooks/1"}, {"failure": SlackTarget(secret="https://hooks/1", setting=HOOK)}),
-        (
-            {"SLACK_BOT_TOKEN": "xoxb", "SLACK_FAILURE_CHANNEL": "C1", "SLACK_BASE_URL": "http://x/api/"},
-            {
-                "failure": SlackTarget(
-                    secret="xoxb", channel="C1", setting="SLACK_FAILURE_CHANNEL", base_url="http://x/api/"
-                )
-            },
-        ),
-        ({"SLACK_BOT_TOKEN": "xoxb", HOOK: " "}, {}),
-    ],
-)
-def test_the_targets_of_slack(environment: dict[str, str], expected: dict[str, object]) -> None:
-    assert read_targets(environment, no_secret) == expected
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,9 @@ from tests.lambda_environment import forget_environment, moto_account
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import Context, Forward, call, event, report, search
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.values import present
 from tools.search_server import SearchServer
 
 pytestmark = pytest.mark.search
-
-SECRET = "hunter2-hunter2"
-TASK_ID = "158d1c8083dd49d6b527399fd6414f5c"
 
 
 def test_repeated_deliveries_of_a_report_give_one_document_with_the_templates_mapping(
@@ -102,40 +98,6 @@ def test_a_rejected_document_does_not_delay_the_others(
     assert [hit["_id"] for hit in search(search_server)["hits"]["hits"]] == ["2/batch"]
 
 
-def test_a_stream_gives_the_same_documents_as_a_subscription(
-    forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("INDEX_PERIOD", "day")
-    forget_environment()
-    payloads = [event("hello", report(f"{number}")) for number in range(300)]
-    assert forward(payloads[0], Context()) == {"indexed": 1, "skipped": 1, "failed": 0}
-    direct = {hit["_id"]: hit["_source"] for hit in search(search_server)["hits"]["hits"]}
-    records = [
-        {"kinesis": {"sequenceNumber": str(number), "data": payload["awslogs"]["data"]}}
-        for number, payload in enumerate(payloads)
-    ]
-    records.insert(7, {"kinesis": {"sequenceNumber": "bad", "data": "bm8gZ3ppcA=="}})
-    for _ in range(2):  # Lambda repeats the damaged record and all after it
-        answer = forward({"Records": records}, Context())
-        assert answer == {"batchItemFailures": [{"itemIdentifier": "bad"}]}
-    found = search(search_server, "task-reports-2026.03.01", size=1000)["hits"]["hits"]
-    assert sorted(hit["_id"] for hit in found) == sorted(f"{number}/batch" for number in range(300))
-    assert next(hit["_source"] for hit in found if hit["_id"] == "0/batch") == direct["0/batch"]
-
-
-def test_ordinary_lines_are_indexed_next_to_the_report(
-    forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORWARD_LOG_LINES", "true")
-    forget_environment()
-    for _ in range(2):
-        payload = event("starting", report(TASK_ID), "done", stream=f"ecs/batch/{TASK_ID}")
-        assert forward(payload, Context())["indexed"] == 3
-    hits = search(search_server, "task-logs-*", sort=["@timestamp"])["hits"]["hits"]
-    assert sorted((hit["_id"], hit["_source"]["message"]) for hit in hits) == [("e0", "starting"), ("e2", "done")]
-    assert {hit["_source"]["task"]["id"] for hit in hits} == {TASK_ID}
-
-
 def setting(name: str, value: object) -> list[tuple[str, str, Any]]:
     return [("PUT", "_cluster/settings", {"persistent": {name: one}}) for one in (value, None)]
 
@@ -176,27 +138,6 @@ def test_the_wrong_engine_is_named(opensearch: SearchServer, monkeypatch: pytest
     forget_environment()
     with pytest.raises(SearchClusterError, match="SEARCH_ENGINE=opensearch"):
         handler.forward_logs(event(report()), Context())
-    forget_environment()
-
-
-def test_a_secured_cluster(
-    secured_elasticsearch: SearchServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    name, password = present(secured_elasticsearch.admin)
-    monkeypatch.setenv("ELASTICSEARCH_URL", secured_elasticsearch.url)
-    monkeypatch.setenv("ELASTICSEARCH_USER", name)
-    monkeypatch.setenv("ELASTICSEARCH_PASSWORD", SECRET)
-    forget_environment()
-    with pytest.raises(SearchClusterError, match="HTTP 401") as refused:
-        handler.forward_logs(event(report()), Context())
-    assert not refused.value.is_retryable
-    assert SECRET not in str(refused.value)
-    monkeypatch.setenv("ELASTICSEARCH_PASSWORD", password)
-    forget_environment()
-    assert handler.forward_logs(event(report()), Context())["indexed"] == 1
-    output = "".join(capfd.readouterr())
-    assert SECRET not in output
-    assert password not in output
     forget_environment()
 
 

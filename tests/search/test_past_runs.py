@@ -8,8 +8,6 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -26,9 +24,6 @@ from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, decode, encode
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from tests.command_line import run_here
-from tests.http_server import FakeHttpServer
-from tests.lambda_environment import forget_environment
-from tests.private_ca import private_ca
 from tests.run_sources import IDS, RUNS, check_source
 from tests.runs import checkpoint, lines, report, slowdown
 from tests.search.conftest import TWO_SERVERS
@@ -159,40 +154,6 @@ def test_the_cluster_gives_the_same_recommendations_as_the_record_lines(
     assert any("GPUs were allocated but never used" in reason for reason in there["idle"]["reasons"])
 
 
-def test_the_cluster_gives_the_same_comparison_as_the_record_lines(
-    forward: Forward, search_server: SearchServer
-) -> None:
-    runs = [
-        replace(
-            one, record=replace(one.record, revision="2" if number % 2 else "1", labels={"branch": f"b={number % 5}"})
-        )
-        for number, one in enumerate(SIZED_RUNS)
-        if one.record.family in ("sixty", "mixed")
-    ]
-    indexed(forward, search_server, runs)
-
-    def compared(*words: str, given: bytes = b"") -> tuple[str, str]:
-        done = command("compare", "--json", "--last", "20", *words, given=given)
-        assert done.returncode == 0, done.stderr
-        return done.stdout, done.stderr
-
-    for names in (("sixty@1", "sixty@2"), ("mixed", "sixty-1,sixty-2"), ("sixty@branch=b=0", "sixty@2")):
-        there = compared(*names, "--from", search_server.url)
-        assert there == compared(*names, "--from", "-", given=lines(runs))
-        assert json.loads(there[0])["metrics"]["maxMemoryUsedMB"]["a"] is not None
-
-
-def test_families_are_selected_by_name_and_pattern(forward: Forward, search_server: SearchServer) -> None:
-    indexed(forward, search_server, SIZED_RUNS)
-    there = ("--from", search_server.url)
-    assert set(objects(*there, "ec2", "gr*")) == {"ec2", "grown"}
-    assert set(objects(*there, "[bi]*d*")) == {"beside", "bound", "idle"}
-    assert set(objects(*there, "?c2")) == {"ec2"}
-    none = command("recommend", *there, "weekly")
-    assert none.returncode == 1
-    assert "No run of weekly in the indices task-reports-*" in none.stderr
-
-
 def test_the_cluster_filters_as_a_file_does(forward: Forward, search_server: SearchServer) -> None:
     """Each run has its own peak, so that a run that should not count changes the evidence."""
     statuses = ("success", "failure", "stopped", "unknown")
@@ -310,45 +271,6 @@ def test_documents_without_the_templates_are_an_error(search_server: SearchServe
     assert done.returncode == 1
     assert "task-profiler kibana import" in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-class BehindTls(FakeHttpServer):
-    """A server that passes each request on to another one."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self._target = url
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        kept = ("Content-Type", "Content-Encoding", "Accept", "Authorization")
-        headers = {name: value for name in kept if (value := request.headers[name])}
-        found = requests.request(request.command, self._target + request.path, data=body, headers=headers, timeout=120)
-        sent = {name: value for name in ("Content-Type", "X-Elastic-Product") if (value := found.headers.get(name))}
-        return found.status_code, sent, found.content
-
-
-def test_a_private_ca_is_trusted_by_readers_and_forwarder_when_the_variable_names_it(
-    forward: Forward, search_server: SearchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    certificate, context = private_ca(tmp_path)
-    with BehindTls(search_server.url) as proxy:
-        proxy.use_tls(context)
-        url = proxy.url.replace("http:", "https:")
-        known = {**os.environ, "ELASTICSEARCH_CA_FILE": str(certificate), "NO_PROXY": "*"}
-        installed = run_here(known, "kibana", "import", "--elasticsearch", url, "--prefix", "task")
-        assert installed.returncode == 0, installed.stderr
-        monkeypatch.setenv("ELASTICSEARCH_CA_FILE", str(certificate))
-        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # requests prefers them; no function of Lambda has them
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("ELASTICSEARCH_URL", url)
-        forget_environment()
-        indexed(forward, search_server, RUNS[:2])
-        listed = run_here(known, "history", "--json", "--from", url)
-        assert (listed.returncode, len(listed.stdout.splitlines())) == (0, 2), listed.stderr
-        elsewhere = run_here(known, "history", "--from", f"{url}/team")
-        assert "No runs in the indices team-reports-*" in elsewhere.stderr
-        refused = run_here({"NO_PROXY": "*"}, "history", "--from", url)
-        assert "set ELASTICSEARCH_CA_FILE" in refused.stderr
 
 
 def source_of(server: SearchServer) -> RunSource:

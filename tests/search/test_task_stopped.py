@@ -13,14 +13,14 @@ from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.invocation import DeliveryError, InvocationTime
+from profiler.forwarder.invocation import InvocationTime
 from profiler.record.record_model import TaskSize
 from profiler.record.task_end import EventContainer, parse_stopped_task
-from tests.fake_slack import Answer, FakeSlack
+from tests.fake_slack import FakeSlack
 from tests.memory_retries import ended
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import Context, Forward, call, event, report, search
-from tests.search.stopping import FAMILY, STREAM, TASK_ID, LambdaContext, played_aws, put
+from tests.search.stopping import STREAM, TASK_ID, LambdaContext, played_aws, put
 from tests.task_events import event as task_event
 from tests.values import present
 from tools.search_server import SearchServer
@@ -67,23 +67,6 @@ def only_document(server: SearchServer) -> dict[str, Any]:
     assert (hit["_index"], hit["_id"]) == ("task-reports-2026.03", f"{TASK_ID}/batch")
     source: dict[str, Any] = hit["_source"]
     return source
-
-
-def test_a_failure_is_indexed_and_posted_once(aws: Any, slack: FakeSlack, search_server: SearchServer) -> None:
-    """While Slack is out, the invocation fails and the document is there; the retry posts."""
-    put(aws, run_report(status="failure", exitCode=1))
-    slack.script = [Answer(404, text="no_service")]
-    with pytest.raises(DeliveryError, match="SLACK_FAILURE_WEBHOOK_URL"):
-        handler.task_stopped(task_event(), LambdaContext())
-    assert only_document(search_server)["task"]["status"] == "failure"
-    answers = [handler.task_stopped(task_event(), LambdaContext()) for _ in range(3)]
-    assert answers == [{"status": "failure", "indexed": True, "notified": "failure"}] * 3
-    assert len(slack.messages) == 1
-    assert f"{FAMILY}:5" in slack.messages[0]["text"]
-    document = only_document(search_server)
-    assert (document["task"]["status"], document["task"]["stop_category"]) == ("failure", "exit")
-    assert document["task"]["complete"] is True
-    assert document["usage"]["duration_ms"] == 2000
 
 
 ENDS: dict[str, dict[str, Any]] = {
@@ -146,23 +129,6 @@ def test_the_duration_is_compared_with_recent_runs(
     assert "3.1× longer than the median of the last 8 successful runs. It ran on Xeon 8259CL, the last " in posted
     assert "success on 8375C." in posted
     assert "80 % of the time it waited for the network, 75 % for 10.0.3.9:5432." in posted
-
-
-def test_a_success_that_did_nothing_is_sent_as_a_failure(
-    aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Half a second is rounded up, as in all other values: 900.5 s of CPU time are 15m 01s."""
-    usual = {"durationMs": 1_200_000, "cpuSeconds": 900.5, "blockReadBytes": 2_254_857_830, "blockWriteBytes": 0}
-    forward(event(*(report(f"{number}", metrics=usual, **PLACE) for number in range(8))), Context())
-    search(search_server)
-    monkeypatch.setenv("NOTIFY_UNUSUAL", "true")
-    put(aws, run_report(metrics={**usual, "durationMs": 3000, "cpuSeconds": 0.2, "blockReadBytes": 0}))
-    result = handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), LambdaContext())
-    assert (result["status"], result["notified"]) == ("success", "failure")
-    assert (
-        "Success, but unlike its family: took 3.0 s (usually 20m 00s), used 200 ms of CPU time (usually 15m 01s), "
-        "read 0 MB (usually 2.1 GB)."
-    ) in json.dumps(slack.messages, ensure_ascii=False)
 
 
 def test_what_a_retry_needs_of_its_family_is_found(aws: Any, forward: Forward, search_server: SearchServer) -> None:

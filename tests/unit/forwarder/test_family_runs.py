@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.family_runs import MAX_RUNS, MIN_RUNS, FamilyMemory, Measures, find_unusual
+from profiler.forwarder.family_runs import _MEASURES, MAX_RUNS, MIN_RUNS, FamilyMemory, Measures, find_unusual
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.record.family_identity import UsualDuration
 from profiler.record.record_model import Container, Metrics, Processor, Record, Sampling
+from profiler.record.search_document_fields import FIELDS
 from tests.ended_runs import NOTICE, ended, in_task, report_line
 from tests.fake_search import AnsweringSearch
 from tests.values import present
@@ -24,6 +25,11 @@ NOTHING = {"duration_ms": 3000.0, "cpu_seconds": 0.2, "block_read_bytes": 0.0, "
 STEADY = [USUAL] * MIN_RUNS
 AMOUNTS = st.one_of(st.just(0.0), st.floats(0, 1e18))
 RUNS = st.fixed_dictionaries(dict.fromkeys(USUAL, st.one_of(st.none(), AMOUNTS)))
+
+
+def test_the_compared_fields_are_those_of_documents() -> None:
+    paths = {field.name: field.record_path for field in FIELDS}
+    assert all(paths[field] == f"metrics.{json_name}" for json_name, field, _ in _MEASURES.values())
 
 
 def times(factor: float, run: Mapping[str, float] = USUAL) -> dict[str, float]:
