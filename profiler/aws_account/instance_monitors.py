@@ -7,21 +7,19 @@ from profiler.aws_account.aws_errors import noted_errors
 from profiler.aws_account.registered_definitions import read_services
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import EC2, cluster_name
-from profiler.core.json_fields import text
 from profiler.record.family_identity import matches_any
 from profiler.record.task_end import StoppedTask
+from profiler.settings import SettingsReader
 from profiler.task_definitions.containers import DefinedContainer, monitor_of
 
-_SCOPE_VARIABLE, _INSTANCE = "TASK_PROFILER_SCOPE", "instance"
-_FAMILIES_VARIABLE = "TASK_PROFILER_FAMILIES"
 _PERMISSIONS = "ecs:ListServices, ecs:DescribeServices and ecs:DescribeTaskDefinition"
 
 
 def instance_monitor_of(definition: Mapping[str, object]) -> DefinedContainer | None:
     """The monitor of a definition, if it reports all tasks of its instance."""
     monitor = monitor_of(definition)
-    scope = None if monitor is None else monitor.environment.get(_SCOPE_VARIABLE)
-    return monitor if str(scope).strip().lower() == _INSTANCE else None
+    is_of_instance = monitor is not None and SettingsReader(monitor.variables).value("scope") == "instance"
+    return monitor if is_of_instance else None
 
 
 class InstanceMonitors:
@@ -65,7 +63,5 @@ class InstanceMonitors:
             return ()
         names = [one["taskDefinition"] for one in services if one["status"] == "ACTIVE"]
         definitions = (self._ecs.describe_task_definition(taskDefinition=name)["taskDefinition"] for name in names)
-        found = (monitor.environment for monitor in map(instance_monitor_of, definitions) if monitor is not None)
-        return tuple(
-            tuple(filter(None, map(str.strip, (text(one.get(_FAMILIES_VARIABLE)) or "").split(",")))) for one in found
-        )
+        monitors = filter(None, map(instance_monitor_of, definitions))
+        return tuple(SettingsReader(monitor.variables).value("families") for monitor in monitors)

@@ -46,6 +46,11 @@ class DefinedContainer(TaskContainer, frozen=True, kw_only=True):
     capabilities: frozenset[str] = frozenset()
 
     @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment variables whose values are texts."""
+        return {name: value for name, value in self.environment.items() if isinstance(value, str)}
+
+    @property
     def may_trace(self) -> bool:
         """Whether it may read other processes: an added capability has no effect for another user than root."""
         return self.user in ROOT_USERS and SYS_PTRACE in self.capabilities

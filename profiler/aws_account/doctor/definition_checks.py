@@ -97,8 +97,7 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
     yield from _form_findings(definition, monitor, add_command)
     for text in architecture_notes(definition, monitor.image or ""):
         yield note(_MONITOR, text)
-    given = {name: value for name, value in monitor.environment.items() if isinstance(value, str)}
-    settings = read_settings(given | _ENDPOINT)
+    settings = read_settings({**monitor.variables, **_ENDPOINT})
     yield from settings_findings(settings.problems)
     memory_mb = task_memory_mb(definition)
     task = TaskMetadata(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import GpuIdle, Report
 from tests.runs import lines, report, slowdown
 from tests.unit.cli.conftest import Cli
