@@ -1,7 +1,4 @@
-"""Clusters and log groups: those that match patterns of names, subscriptions, and clusters with Container Insights.
-
-With Container Insights, past runs have numbers before anything is deployed.
-"""
+"""Clusters and log groups: those that match patterns of names, subscriptions, and clusters with Container Insights."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

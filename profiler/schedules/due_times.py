@@ -1,9 +1,7 @@
 """When the runs of a schedule are due: ``cron(…)``, ``rate(…)`` and ``at(…)``, in the schedule's time zone.
 
-A local time that the clock skips is never due, and one that it repeats is due once, the first time. The functions do
-not look at whether a schedule is enabled. A flexible time window begins at each due time. The libraries on PyPI do not
-cover AWS's cron expressions (minutes, hours, day-of-month, month, day-of-week, year): they lack ``LW``, a step of
-years or a lone ``L`` among the days of the week, and none knows time zones.
+A local time that the clock skips is never due, and one that it repeats is due once, the first time. The libraries on
+PyPI lack ``LW``, a step of years or a lone ``L`` among the days of the week, and none knows time zones.
 https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html
 https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-scheduled-rule-pattern.html
 """

@@ -34,11 +34,9 @@ _EFFECTIVE_NS = 60 * NS_PER_SECOND
 class Schedule(Struct, frozen=True, kw_only=True):
     """A schedule of EventBridge Scheduler in its group, or a rule of EventBridge on its event bus.
 
-    ``expression`` is ``cron(…)``, ``rate(…)`` or ``at(…)``, ``time_zone`` an IANA name (UTC for rules).
-    ``window_minutes`` is the flexible time window, which begins at each due time. The other values are
-    known from ``modified_ns``, the last change, on. It and ``created_ns`` are None for a rule: AWS does not return
-    them. ``definition_arn`` is a family or a revision, ``task_count`` how many tasks each due time starts, and
-    ``dead_letter_arn`` the queue of the invocations that failed.
+    ``window_minutes`` is the flexible time window, which begins at each due time. The values are known since
+    ``modified_ns``, the last change. It and ``created_ns`` are None for a rule: AWS does not return them.
+    ``definition_arn`` is a family or a revision, ``dead_letter_arn`` the queue of the invocations that failed.
     """
 
     kind: ScheduleKind
@@ -158,8 +156,7 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
     """Give each task to the due time that started it. Each due time gets at most the tasks that it starts.
 
     A task created within a minute of a due time, or of its window, belongs to it. The others are late ones of the last
-    due time before them that lacks a task. The slots have the same ``startedBy``, as the tasks, and both are ascending.
-    A due time before ``known_since_ns`` may have had a task that is no longer known.
+    due time before them that lacks a task. Slots and tasks have the same ``startedBy``, and are ascending.
     """
     dues = [slot.due_ns for slot in slots]
     longest_ns = max((slot.window_end_ns - slot.due_ns for slot in slots), default=0) + _PROMPT_NS

@@ -1,7 +1,4 @@
-"""Diagnoses a task definition from outside, before the first run.
-
-The findings are the ones of :mod:`profiler.aws_account.doctor.task_checks` that a task definition can answer.
-"""
+"""Diagnoses a task definition before the first run: the findings of ``task_checks`` that it can answer."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -57,10 +54,7 @@ _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 def schedule_findings(
     revision: str, pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]], move_command: str
 ) -> Iterator[Finding]:
-    """Whether the schedules of a family start ``revision``, the ``family:revision`` that is checked.
-
-    ``pinned`` are the targets that are pinned to a revision of the family, each with that revision's definition.
-    """
+    """Whether the pinned schedules of a family, each with the definition that it starts, start ``revision``."""
     for target, pinned_definition in pinned:
         if target.pinned_revision == revision:
             yield ok(SCHEDULES, f"The {target.title} starts {revision}.")

@@ -1,7 +1,4 @@
-"""Diagnoses the task, the batch, the accelerators and the log stream from within a container.
-
-:func:`diagnose` runs all checks in their order. Each other function returns the findings of one check.
-"""
+"""Diagnoses the task, the batch, the accelerators and the log stream from within a container."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
@@ -353,11 +350,7 @@ def level_finding(*, sees_processes: bool, may_trace: bool) -> Finding:
 
 
 def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None) -> Finding:
-    """Whether the enabled call stacks can be read; the mode is not ``off``.
-
-    ``may_trace``: whether the monitor may read the batch's system calls, and so its call stacks. ``py_spy`` is py-spy's
-    version, empty if it is unknown; None if py-spy was not found.
-    """
+    """Whether the enabled call stacks can be read. ``py_spy`` is its version, empty if unknown; None: not found."""
     setting = f"TASK_PROFILER_STACKS is {mode}"
     if not may_trace:
         return problem(STACKS, f"{setting}, but the monitor may not read the batch's call stacks.", f"S{_ACCESS[1:]}")

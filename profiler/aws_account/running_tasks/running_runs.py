@@ -1,8 +1,6 @@
 """The running batches, from the lines of their monitors and from the tasks that ECS lists.
 
-The monitor writes a checkpoint a minute into its own log stream, notices too, and the report into the batch's stream.
-So a run is still running if its newest line is a recent checkpoint or notice, and no report came. ECS's own status
-takes precedence.
+A run goes on if its newest line is a recent checkpoint or notice, and no report came. ECS's own status precedes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -40,10 +38,9 @@ class SeenNotice(Struct, frozen=True, kw_only=True):
 
 
 class RunningRun(Struct, frozen=True, kw_only=True):
-    """A run that goes on, or that has just ended.
+    """A run that goes on, or that has just ended. ``report`` is the newest checkpoint, the report, or ECS's data.
 
-    ``report`` is the newest checkpoint, the report, or ECS's data; its status is the run's. ``notices`` are in the
-    order of time. ``silent_ms`` is the time since the newest line, if that is longer than usual.
+    ``silent_ms`` is the time since the newest line, if that is longer than usual.
     """
 
     report: Report
@@ -105,10 +102,7 @@ class RunningRuns(Struct):
                 self._newest[key] = report
 
     def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:
-        """The runs that go on, and those that have ended since the last refresh.
-
-        ``tasks`` is ECS's data: tasks with another status than running have ended. None: ECS was not asked.
-        """
+        """The runs that go on, and those that have ended since the last refresh. ``tasks`` None: ECS was not asked."""
         if tasks is None:
             found = [self._run(report, now_ns) for report in self._newest.values()]
             running = {_key(run.report): run for run in found if run.is_running and not is_silent(run.report, now_ns)}

@@ -59,10 +59,7 @@ class RunningTasks(Struct):
     problems: tuple[str, ...] = ()
 
     def read(self, now_ns: int) -> tuple[Report, ...]:
-        """The running tasks, and those that have ended since the last call. Raises TaskProfilerError.
-
-        Afterwards, ``groups`` are their log groups, and ``problems`` are sentences about unreadable parts.
-        """
+        """The running tasks, and those that have ended since the last call. Raises TaskProfilerError."""
         what = f"The tasks of the cluster {self.cluster!r} cannot be listed"
         with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
             found = read_tasks(self.open_client("ecs"), self.cluster, statuses=("RUNNING",), also=self._running)

@@ -72,19 +72,13 @@ class ImageRepository:
         return given["proxyEndpoint"].removeprefix("https://"), user, password
 
     def warnings(self, tag: str) -> Iterator[str]:
-        """Sentences about settings that would later remove the image, or keep tasks from pulling it."""
+        """Sentences about rules by which the image would later be removed."""
         try:
             yield from self._warnings(tag)
         except TaskProfilerError as error:
             yield f"It is unknown whether a rule of {self.name} expires the image. {error}"
 
     def _warnings(self, tag: str) -> Iterator[str]:
-        found = self._read("describe_repositories", "RepositoryNotFoundException", repositoryNames=[self.name])
-        if found is not None and found["repositories"][0].get("imageTagMutability") == "MUTABLE":
-            yield (
-                f"The tags of {self.name} are mutable, so a push can replace the image under running schedules: "
-                "aws ecr put-image-tag-mutability makes them immutable."
-            )
         lifecycle = self._read("get_lifecycle_policy", "LifecyclePolicyNotFoundException")
         for rule in mappings(_document(lifecycle, "lifecyclePolicyText").get("rules")):
             if _selects(mapping(rule.get("selection")), tag):
@@ -95,13 +89,9 @@ class ImageRepository:
                 )
         policy = self._read("get_repository_policy", "RepositoryPolicyNotFoundException")
         for statement in statements_of(_document(policy, "policyText")):
-            title = f"The statement {text(statement.get('Sid')) or 'without a Sid'} in the policy of {self.name}"
-            if statement.get("Effect") == "Deny" and concerns(
-                statement, "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"
-            ):
-                yield f"{title} denies the pull to some principals: tasks with such an execution role do not start."
             if statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchDeleteImage"):
-                yield f"{title} allows others to delete the image."
+                title = text(statement.get("Sid")) or "without a Sid"
+                yield f"The statement {title} in the policy of {self.name} allows others to delete the image."
 
     def _read(self, operation: str, missing: str, **arguments: object) -> Mapping[str, Any] | None:
         """Call an operation that reads; None if the answer is the error ``missing``."""
@@ -124,8 +114,7 @@ def check_default_image(
 ) -> None:
     """Look for the image that ``setup image`` pushes without options.
 
-    ``note`` gets a sentence if it is missing or if ECR cannot be read. Raises TaskProfilerError if it is missing and
-    must exist.
+    ``note`` gets a sentence if ECR lacks it or cannot be read. Raises TaskProfilerError if a missing one must exist.
     """
     image = f"{MONITOR_REPOSITORY}:{__version__}"
     try:
@@ -161,10 +150,9 @@ def _selects(selection: Mapping[str, object], tag: str) -> bool:
 
 
 class ImageBuild(Struct, frozen=True, kw_only=True):
-    """How the image is built.
+    """How the image is built: for ``platforms`` by buildx, else by ``docker build`` for Docker's own.
 
-    ``platforms`` are those that buildx builds for; empty: ``docker build`` builds for Docker's own. ``needs_builder``:
-    buildx needs another builder for several platforms, which is removed afterwards.
+    ``needs_builder``: buildx needs another builder for several platforms, which is removed afterwards.
     """
 
     platforms: tuple[str, ...] = ()
@@ -238,10 +226,7 @@ class Docker:
 
     @contextmanager
     def signed_in(self, registry: str, user: str, password: str) -> Iterator["Docker"]:
-        """Sign in to the registry with a temporary configuration, and yield the Docker that uses it.
-
-        The user's own configuration and credential store stay as they are. Raises TaskProfilerError.
-        """
+        """Sign in, and yield the Docker that uses a temporary configuration. Raises TaskProfilerError."""
         own = self._environment.get("DOCKER_CONFIG") or Path(self._environment.get("HOME", "/"), ".docker")
         previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by default, the password's file would stay
         try:
@@ -300,8 +285,7 @@ def _reason(done: "subprocess.CompletedProcess[str]") -> str:
 def _copy_configuration(own: Path, copy: Path, registry: str) -> None:
     """Link to everything in Docker's configuration except ``config.json``, of which the copy gets the password.
 
-    An empty credential helper makes Docker store the password of this registry in the file. The other registries,
-    which base images may come from, keep theirs.
+    An empty credential helper makes Docker store the password of this registry in the file.
     """
     with suppress(OSError):
         for path in own.iterdir():

@@ -33,10 +33,9 @@ class SetupStep(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SetupSteps(Struct):
-    """Looks at one account and Region. Nothing is changed. Without ``clusters``, all clusters of the Region count.
+    """Looks at one account and Region. Without ``clusters``, all clusters of the Region count.
 
-    ``aws_options`` are the command line's ``--region`` and ``--profile``, which the next commands need as well.
-    ``on_progress`` gets the number of families that were read, and of all.
+    ``aws_options`` are ``--region`` and ``--profile``. ``on_progress`` gets the number of families read, and of all.
     """
 
     open_client: OpenClient
