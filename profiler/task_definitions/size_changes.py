@@ -64,9 +64,9 @@ _NOTHING_SEEN = SeenMemory()
 def with_size(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory = _NOTHING_SEEN) -> ChangedDefinition:
     """Set the task's ``cpu`` and ``memory``; a part of ``size`` that is None does not change.
 
-    An equal size in another notation ("1 vCPU", "2 GB") does not change. Containers that do not fit are lowered, but
-    not the monitor, and no memory below its need. A limit at which a run was killed is raised. Other memory stays.
-    Raises TaskProfilerError if they do not fit then, or if the definition's size is not known here.
+    Nor does an equal size in another notation ("1 vCPU", "2 GB"). Containers that do not fit are lowered, but not the
+    monitor, and no memory below its need. A limit at which a run was killed is raised. Raises TaskProfilerError if
+    they do not fit then, or if only a deployment knows the definition's size.
     """
     wanted: dict[str, str] = {}
     units = None if size.vcpu is None else round(size.vcpu * _CPU_UNITS)
