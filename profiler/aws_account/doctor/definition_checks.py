@@ -1,6 +1,6 @@
 """Diagnoses a task definition before the first run: the findings of ``task_checks`` that it can answer."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.doctor.task_checks import (
@@ -22,7 +22,7 @@ from profiler.aws_account.instance_monitors import instance_monitor_of
 from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.container_roles import repository
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, FARGATE, MONITOR_REPOSITORY
+from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
@@ -118,26 +118,6 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
             "it.",
             "Push it with task-profiler setup image, and set the address that it prints.",
         )
-    compatibilities = definition.get("requiresCompatibilities")
-    if isinstance(compatibilities, list) and FARGATE in compatibilities:
-        yield from _fargate_findings(definition, [one for one in containers if one.log_driver == AWSLOGS])
-
-
-def _fargate_findings(definition: Mapping[str, object], logging: Sequence[DefinedContainer]) -> Iterator[Finding]:
-    """What Fargate needs for the log driver awslogs, which the monitor has at least."""
-    if logging and not definition.get("executionRoleArn"):
-        yield problem(
-            EXECUTION_ROLE,
-            "There is no execution role, which Fargate needs for the log driver awslogs and for images in Amazon ECR.",
-            "Set executionRoleArn to a role with the policy AmazonECSTaskExecutionRolePolicy.",
-        )
-    for container in logging:
-        if not container.log_options.get("awslogs-region"):
-            yield problem(
-                LOG,
-                f"The log configuration of {container.name} has no awslogs-region, which Fargate needs.",
-                "Set it, or ECS refuses the definition.",
-            )
 
 
 def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths) -> Finding | None:

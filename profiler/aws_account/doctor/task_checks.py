@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.aggregation.task_record import task_size_of, visible_of
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
@@ -85,9 +84,6 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
             "task-profiler run -- CMD profiles a command here; doctor with FILE, FAMILY or --cluster checks ECS tasks.",
         )
         yield kernel_finding(probes.kernel_view(None))
-        for finding in _devices(GpuSelection(), probes):
-            if finding.topic != _SCOPE and (finding.level != "note" or finding.advice is None):
-                yield replace(finding, advice=None)  # that advice is for a task definition
         return
     settings = context.settings
     yield from settings_findings(settings.problems)

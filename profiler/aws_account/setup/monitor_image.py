@@ -30,7 +30,6 @@ from profiler.task_definitions.permissions import concerns, listed, statements_o
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
 _BUILDER = "task-profiler"
-_ANSWER_SECONDS = 60.0  # for all commands but build and push, because a daemon that hangs never answers
 _CONFIG = "config.json"
 _CONTAINERD_STORE = "io.containerd.snapshotter"  # Docker's store that holds images of several platforms
 DOCKERFILE = Path("taskdef", "Dockerfile")
@@ -189,11 +188,10 @@ class Docker:
             )
         done = self._ask("version", "--format", "{{.Server.Version}}")
         if done.returncode:
-            reason = _reason(done)
-            advice = "start it."
-            if "permission denied" in reason.lower():
-                advice = "let this user use it (https://docs.docker.com/engine/install/linux-postinstall/)."
-            raise TaskProfilerError(f"The Docker daemon does not answer ({reason}): {advice}")
+            raise TaskProfilerError(
+                f"The Docker daemon does not answer ({_reason(done)}): start it, or let this user use it "
+                "(https://docs.docker.com/engine/install/linux-postinstall/)."
+            )
 
     def plan(self, platforms: Sequence[str], options: tuple[str, ...]) -> ImageBuild:
         """Plan the build for these platforms; empty: for both where buildx is installed, else for Docker's own.
@@ -258,20 +256,10 @@ class Docker:
                 self._ask("buildx", "rm", _BUILDER)
 
     def _ask(self, *words: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-        try:
-            return subprocess.run(  # noqa: S603  see _command
-                self._command(words),
-                env=self._environment,
-                input=text,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_ANSWER_SECONDS,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise TaskProfilerError(
-                f"docker {words[0]} has not ended after {_ANSWER_SECONDS:.0f} s: restart Docker, and try again."
-            ) from error
+        words = self._command(words)
+        return subprocess.run(  # noqa: S603  see _command
+            words, env=self._environment, input=text, capture_output=True, text=True, check=False
+        )
 
     def _command(self, words: tuple[str, ...]) -> tuple[str, ...]:
         """A list, which no shell reads. ``check()`` has found the program."""

@@ -127,8 +127,6 @@ def test_limits_that_programs_do_not_see_are_named_with_the_remedy(
 
 def test_outside_of_ecs_nothing_is_said_about_a_task_definition() -> None:
     assert list(found(None)) == ["task metadata", "kernel"]
-    (gpus,) = found(None, replace(HEALTHY, read_gpus=lambda: Unavailable("no GPU")))["GPUs"]
-    assert (gpus.level, gpus.advice) == ("problem", None)
 
 
 def task_with(batch: ContainerMetadata, **fields: object) -> DoctorContext:
