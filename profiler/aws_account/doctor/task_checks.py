@@ -1,6 +1,6 @@
 """Diagnoses the task, the batch, the accelerators and the log stream from within a container."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -23,7 +23,7 @@ from profiler.sinks import DeliveryFailure, LogTarget
 # The topics of the findings.
 _TASK, BATCH, MEMORY, _OWN, PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
 GPUS, _SCOPE, NEURON = "GPUs", "batch's GPUs", "Neuron"
-_STATS, LOG, _TAGS, _VISIBLE = "stats", "log stream", "tags", "visible size"
+_STATS, LOG, _VISIBLE = "stats", "log stream", "visible size"
 GPU_ADVICE = (
     "If the task has a GPU, set NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in the "
     "environment of the monitor's container definition, without a GPU requirement."
@@ -31,10 +31,6 @@ GPU_ADVICE = (
 NEURON_ADVICE = (
     "If the task has Neuron devices, list them in linuxParameters.devices of the monitor, add IPC_LOCK, run it as "
     "root, and use an image with neuron-monitor in /opt/aws/neuron/bin."
-)
-_TAGS_ADVICE = (
-    "The ECS agent needs ecs:ListTagsForResource on the task, on EC2 in the role of the container instance; "
-    "or leave TASK_PROFILER_TAGS out."
 )
 _SET_MEMORY = 'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in the batch.'
 _OWN_LIMIT = '"memory": 128, "memoryReservation": 32'
@@ -62,7 +58,6 @@ class Probes(Struct, frozen=True, kw_only=True):
     find_neuron_monitor: Callable[[], str | None]
     neuron_devices: Callable[[], Collection[str]]
     may_put: Callable[[LogTarget], DeliveryFailure | None]
-    read_tags: Callable[[], Mapping[str, str] | Unavailable] = dict
     read_host: Callable[[], Host] = Host
 
 
@@ -103,8 +98,6 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
         yield from unseen_limits_findings(batch, task, host)
         yield from _activity(batch, settings, probes)
     yield from _devices(_gpu_selection(batches, settings, probes), probes)
-    if settings.tags:
-        yield tags_finding(probes.read_tags())
     for batch in batches:
         yield log_finding(batch, task, settings, own, probes.may_put)
         if batch.docker_id is not None:
@@ -229,17 +222,6 @@ def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[F
         )
     else:
         yield note(NEURON, "There is neither a Neuron device nor neuron-monitor.", NEURON_ADVICE)
-
-
-def tags_finding(tags: Mapping[str, str] | Unavailable) -> Finding:
-    """Whether the endpoint returns the tags of the task."""
-    if isinstance(tags, Unavailable):
-        return problem(_TAGS, f"The tags of the task cannot be read: {tags.reason}.", _TAGS_ADVICE)
-    if not tags:
-        return note(
-            _TAGS, "The endpoint returns no tags: the task has none, or the agent may not read them.", _TAGS_ADVICE
-        )
-    return ok(_TAGS, f"The tags of the task can be read: {', '.join(tags)}.")
 
 
 def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:

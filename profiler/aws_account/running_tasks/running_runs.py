@@ -25,12 +25,10 @@ RunKey = tuple[str, str]
 # Lines arrive seconds after they were written, and their times come from other clocks. A repeated line does no harm.
 _OVERLAP_MS = 120_000
 PATTERN = "{ " + " || ".join(f'$.type = "{name}"' for name in LINE_TYPES) + " }"
-_NOTICES = '{ $.type = "task.notice" }'
-_AROUND_NOTICE_MS = 60_000
 
 
 class SeenNotice(Struct, frozen=True, kw_only=True):
-    """A notice of the monitor; the message is None if only the checkpoint contains it."""
+    """A notice of the monitor; the message is None if its line is older than the first read."""
 
     kind: str
     at: str | None = None
@@ -169,7 +167,6 @@ class FollowedLogs(Struct):
     read_pages: ReadPages
     clock: Clock
     _read_until_ms: dict[str, int] = {}
-    _sought: set[tuple[str, int]] = set()
 
     def read(self, groups: Iterable[str], add: Callable[[str], None]) -> tuple[str, ...]:
         """Read the new lines of the groups. Returns a sentence for each group that could not be read."""
@@ -191,20 +188,3 @@ class FollowedLogs(Struct):
             # This clock may also be ahead of AWS's.
             self._read_until_ms[group] = min(now_ms, max(newest_ms, self._read_until_ms.get(group, 0)) or now_ms)
         return tuple(problems)
-
-    def read_notice(self, groups: Iterable[str], at_ns: int, add: Callable[[str], None]) -> None:
-        """Look once for a notice from before the first read. If it is not found, it stays without its text."""
-        at_ms = at_ns // NS_PER_MS
-        for group in groups:
-            if (group, at_ms) in self._sought:
-                continue
-            self._sought.add((group, at_ms))
-            start_ms, end_ms = at_ms - _AROUND_NOTICE_MS, at_ms + _AROUND_NOTICE_MS
-            try:
-                for page in self.read_pages(
-                    logGroupName=group, startTime=start_ms, endTime=end_ms, filterPattern=_NOTICES
-                ):
-                    for event in page["events"]:
-                        add(event["message"])
-            except TaskProfilerError:
-                continue

@@ -215,7 +215,6 @@ def doctor() -> None:
 @option("--function function_name", "NAME", "Name or ARN of the forwarder function.", required=True)
 @option("--since", "TIME", "Start: 30m, 12h or 7d ago, or an ISO time.", default="7d")
 @option("--until", "TIME", "End, like --since (default: now).", default="0m", show_default=False)
-@option("--concurrency", "N", "Number of concurrent invocations.", type=WholeNumber(1, 32), default=4)
 @aws_options
 @yes_option
 @flag("--restart", "Ignore the progress of an interrupted replay of this log group.")

@@ -10,7 +10,7 @@ from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagn
 from profiler.cli.options import SourceOptions, gathered, is_file_name
 from profiler.cli.printing import terminal_columns, write_json_lines
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines
-from profiler.cli.wiring.build_collectors import metadata_source, tag_lookup
+from profiler.cli.wiring.build_collectors import metadata_source
 from profiler.cli.wiring.open_past_runs import names_of, open_search
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
@@ -114,10 +114,6 @@ def _probes(environment: Mapping[str, str], clock: Clock, region: str | None, pr
         reason = f"CloudWatch Logs did not answer within {_NETWORK_SECONDS:.0f} s: the task needs a route to it."
         return DeliveryFailure(reason)
 
-    def read_tags() -> Mapping[str, str] | Unavailable:
-        settings = read_settings(environment)
-        return tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)()
-
     return Probes(
         read_gpus=read_gpus,
         visible_devices=visible_devices,
@@ -128,7 +124,6 @@ def _probes(environment: Mapping[str, str], clock: Clock, region: str | None, pr
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
         neuron_devices=neuron_devices,
         may_put=may_put,
-        read_tags=read_tags,
         read_host=read_host,
     )
 
