@@ -45,10 +45,7 @@ class FamilyMonitor(Struct, frozen=True, kw_only=True):
 def plan_monitors(
     open_client: OpenClient, clusters: tuple[str, ...] = (), *, scheduled: bool, on_problem: Callable[[str], object]
 ) -> Rollout:
-    """The rollout to the families of clusters (names or ARNs; none: all clusters), which is only planned.
-
-    ``scheduled``: only families count that a schedule or a rule starts.
-    """
+    """The rollout to the families of clusters (names or ARNs; none: all clusters), which is only planned."""
     return Rollout(
         open_client=open_client,
         request=RolloutRequest(clusters=clusters, scheduled=scheduled),

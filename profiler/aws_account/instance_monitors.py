@@ -23,10 +23,7 @@ def instance_monitor_of(definition: Mapping[str, object]) -> DefinedContainer | 
 
 
 class InstanceMonitors:
-    """Reads the instance monitors of clusters (names or ARNs of one account and Region), each cluster once.
-
-    ``on_problem`` gets a sentence if ECS does not return them. The cluster then counts as one without a monitor.
-    """
+    """Reads the instance monitors of clusters of one account and Region, each once. An unreadable one is none."""
 
     def __init__(self, ecs: AwsClient, on_problem: Callable[[str], object]) -> None:
         self._ecs, self._on_problem = ecs, on_problem
@@ -39,10 +36,7 @@ class InstanceMonitors:
         return self._reports(task.family, task.cluster)
 
     def reports_family(self, family: str, definition: Mapping[str, object], clusters: Iterable[str]) -> bool:
-        """Whether all of its tasks are reported if they run in these clusters only.
-
-        A definition that Fargate could run does not count: not all of its tasks need to be on an instance.
-        """
+        """Whether all of its tasks are reported if they run in these clusters only, and cannot be on Fargate."""
         required = definition.get("requiresCompatibilities")
         is_for_ec2 = required == [EC2] or (not required and definition.get("networkMode") != "awsvpc")
         found = [self._reports(family, cluster) for cluster in clusters] if is_for_ec2 else ()

@@ -43,10 +43,7 @@ class _DeadLetter(Struct, frozen=True, kw_only=True):
 
 
 class MissedReasons(Struct):
-    """Finds the reasons; for one look at the schedules, since it asks for nothing twice.
-
-    ``pause`` waits for seconds between requests to CloudTrail. ``warn`` gets a sentence about an unreadable part.
-    """
+    """Finds the reasons; for one look at the schedules, since it asks for nothing twice. ``pause`` takes seconds."""
 
     open_client: OpenClient
     pause: Callable[[float], None]

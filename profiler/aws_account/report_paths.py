@@ -97,10 +97,7 @@ class ReportPaths:
         self.problems: set[str] = set()
 
     def permission(self, role: str | None, streams: frozenset[str]) -> Permission | None:
-        """Whether the policies of a role allow the report; None: no stream is written to.
-
-        Boundaries, and policies of the organization, do not count.
-        """
+        """Whether the policies of a role, without boundaries, allow the report; None: no stream is written to."""
         if not streams or role is None:
             return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):

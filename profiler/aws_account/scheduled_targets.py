@@ -151,10 +151,7 @@ class Schedules:
                 return None
 
     def timed(self, may_continue: Callable[[], bool] = lambda: True) -> FoundSchedules:
-        """The schedules and timed rules. An unreadable part is a problem, and does not hide the others.
-
-        ``may_continue``: whether there is time for another schedule, which takes a call if it is new or was changed.
-        """
+        """The schedules and timed rules. ``may_continue``: whether there is time to read another changed schedule."""
         problems: list[str] = []
         unread: list[str] = []
         targets = (*self._of_rules(problems), *self._of_schedules(problems, unread, may_continue))

@@ -242,10 +242,7 @@ def _read_zone(name: str) -> tzinfo:
 
 
 def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: float) -> str | None:
-    """A clause such as ``takes 1h 10m, due every 1h 00m``; None if the next runs will probably not overlap.
-
-    The durations are the median and the 95th percentile of past successes. Raises ScheduleExpressionError.
-    """
+    """A clause such as ``takes 1h 10m, due every 1h 00m``; None if the next runs will probably not overlap."""
     dues = islice(due_times(schedule, now_ns, now_ns + _AHEAD_NS), _MAX_DUE_TIMES)
     gaps_ms = [(later_ns - due_ns) / NS_PER_MS for due_ns, later_ns in pairwise(dues)]
     if not gaps_ms or p95_ms <= min(gaps_ms):

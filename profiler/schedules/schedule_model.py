@@ -80,11 +80,7 @@ class StartedTask(Struct, frozen=True, kw_only=True):
 
 
 class ClusterTasks(Struct, frozen=True, kw_only=True):
-    """The tasks of a cluster.
-
-    ``tasks`` None: they could not be read, and ``problem`` is why. Every task that stopped after ``known_since_ns``, or
-    still runs, is among them.
-    """
+    """The tasks of a cluster: all that stopped after ``known_since_ns`` or run. ``tasks`` None: ``problem`` is why."""
 
     tasks: tuple[StartedTask, ...] | None = None
     read_ns: int = 0
@@ -102,10 +98,7 @@ class DueTime(Struct, frozen=True, kw_only=True):
 
 
 class TaskSlot(Struct, kw_only=True):
-    """A due time of a schedule, and the tasks that it started, by creation; at most the number that it starts.
-
-    ``next_ns`` is the schedule's next due time, if it is known.
-    """
+    """A due time of a schedule, the next one if it is known, and the tasks that it started, by creation."""
 
     schedule: Schedule
     due_ns: int
@@ -138,10 +131,7 @@ def cut_started_by(starter: str | None) -> str:
 
 
 def did_start(schedule: Schedule, task: StartedTask) -> bool:
-    """Whether the task can be one of the schedule, by its family and its ``startedBy``.
-
-    Schedules whose names agree in the first characters, or in different groups, cannot be distinguished.
-    """
+    """Whether the task can be the schedule's, by its family and ``startedBy``, which similar names may share."""
     is_its = may_be_starter(schedule.kind, schedule.name, task.started_by or "")
     return is_its and task.family == schedule.family
 

@@ -23,10 +23,7 @@ MINUTE_MARGIN_PERCENT = 50
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """The limits of a recommended size. With ``faster``, a saturated task gets the next larger vCPU size.
-
-    ``least_memory_mb`` holds what a task definition reserves.
-    """
+    """The limits of a size. ``faster``: a saturated task gets more vCPUs. A definition reserves ``least_memory_mb``."""
 
     memory_margin_percent: float = 20
     max_slowdown_percent: float = 25
@@ -141,10 +138,7 @@ def _decide(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides,
 
 
 def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
-    """Add the margin. The current size, without a margin, replaces an unknown requirement.
-
-    It is not reduced if all runs failed or were too short, or a usage reached the limit unseen.
-    """
+    """Add the margin. The size stays if all runs failed or were too short, or a usage reached the limit unseen."""
     current, memory_mb = evidence.size, evidence.required_memory_mb
     needed_mb = current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100)
     keeps_size = evidence.is_too_short or not evidence.has_success

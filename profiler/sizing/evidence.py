@@ -54,10 +54,7 @@ SAME_DURATION = SlowdownBounds(min=1, max=1)
 
 
 def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Mapping[float, SlowdownBounds] | None:
-    """The factors of the vCPU sizes at which a run would be slower than at the current size, else than it was.
-
-    None if no run has bounds of its slowdown.
-    """
+    """The factors of the vCPU sizes at which a run would be slower than now; None if no run has a slowdown."""
     slowdowns = [run.slowdown for run in runs if run.slowdown is not None]
     if not slowdowns:
         return None
@@ -125,10 +122,7 @@ def _billed_tasks(records: Iterable[Record]) -> BilledTasks:
 
 @lru_cache(maxsize=64)
 def mean_billed_ms(tasks: BilledTasks, factor: float) -> float | None:
-    """The mean over the tasks if each run took ``factor`` times as long; None if no billed time is known.
-
-    Fargate bills a task until its last run has ended. Cached, because many sizes have the same factor.
-    """
+    """The mean over the tasks if each run took ``factor`` times as long; None if no billed time is known."""
 
     def time_ms(run: _Run) -> float:
         until_ns = round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)

@@ -30,10 +30,7 @@ _MIN_PERCENT = 0.5
 
 
 def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) -> tuple[str, ...]:
-    """Return the sentences, the most important first. The first one contains the runs and the source of their peaks.
-
-    ``brief`` leaves out the sizes that were not chosen and the options that would choose them.
-    """
+    """Return the sentences, the most important first. ``brief`` leaves out the sizes that were not chosen."""
     return (
         _basis(evidence),
         *_memory(evidence, choice),

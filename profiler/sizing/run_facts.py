@@ -183,10 +183,7 @@ def record_on_fargate(record: Record, region: str) -> Record:
 
 
 def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOverrides) -> Cost | None:
-    """The run's own cost. With a Region, a run outside Fargate has its hypothetical cost in this Region.
-
-    A size that Fargate does not have has no price.
-    """
+    """The run's own cost; with a Region, what a run elsewhere would cost there, if Fargate has its size."""
     if region is None or record.launch_type == FARGATE:
         return record.cost
     moved = record_on_fargate(record, region)

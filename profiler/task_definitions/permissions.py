@@ -54,10 +54,7 @@ def policy(streams: Iterable[str]) -> Mapping[str, object]:
 
 
 class RolePolicy(Struct, frozen=True, kw_only=True):
-    """The planned inline policy ``task-profiler`` of a role. ``document`` None: the role allows all streams already.
-
-    ``prefixes`` are the resources that replace log streams, and ``exact_characters`` is the length without them.
-    """
+    """The planned inline policy of a role; ``document`` None: it suffices. ``prefixes`` replace log streams."""
 
     role: str
     document: Mapping[str, object] | None = None
@@ -81,10 +78,7 @@ class RolePolicy(Struct, frozen=True, kw_only=True):
 def planned_policy(
     role: str, streams: frozenset[str], existing: Mapping[str, object] | None = None, *, other_characters: int = 0
 ) -> RolePolicy:
-    """The existing policy of the role with these log streams added. Raises TaskProfilerError if not even prefixes fit.
-
-    ``other_characters`` is the length of the role's other inline policies.
-    """
+    """The existing policy of the role with these log streams. Raises TaskProfilerError if not even prefixes fit."""
     statements = statements_of(existing)
     own = next((one for one in statements if one.get("Sid") == _SID), None)
     allowed = frozenset[str]() if own is None else frozenset(map(str, listed(own.get("Resource"))))

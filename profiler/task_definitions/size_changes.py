@@ -175,10 +175,7 @@ def with_size_of(definition: Mapping[str, object], old: Mapping[str, object]) ->
 
 
 def with_size_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[str, object]:
-    """Remember the size before in a tag, in place of an earlier one. Raises TaskProfilerError if there are too many.
-
-    A size that has failed is remembered also after a later change.
-    """
+    """Remember the size before in a tag, beside one that has failed. Raises TaskProfilerError for too many tags."""
     tags = [tag for tag in mappings(definition.get("tags")) if tag.get("key") not in (RESIZED_FROM, key)]
     if len(tags) >= _MAX_TAGS:
         raise TaskProfilerError(f"It has {_MAX_TAGS} tags, so the tag {key} cannot be added: remove a tag.")

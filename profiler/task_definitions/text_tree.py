@@ -17,10 +17,7 @@ _YAML_TAG = "tag:yaml.org,2002:"
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """A value and its place. The children of a mapping have keys. ``is_flow``: in brackets, as everything in JSON.
-
-    ``tag`` is a tag of the user's own, such as ``!Sub``.
-    """
+    """A value and its place. ``is_flow``: in brackets, as all of JSON. ``tag`` is the user's own, such as ``!Sub``."""
 
     start: int
     end: int

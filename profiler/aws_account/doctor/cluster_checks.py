@@ -100,10 +100,7 @@ def _writer(monitor: FamilyMonitor) -> DefinedContainer:
 
 
 class ClusterChecks(Struct):
-    """Judges the families of the cluster. ``add_command`` is for the advice.
-
-    ``is_indexed``: reports are indexed, so a log group without a subscription is wrong.
-    """
+    """Judges the families of the cluster. ``is_indexed``: a log group without a subscription is wrong."""
 
     add_command: str
     schedules: Sequence[Schedule]

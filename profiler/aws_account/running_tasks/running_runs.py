@@ -36,10 +36,7 @@ class SeenNotice(Struct, frozen=True, kw_only=True):
 
 
 class RunningRun(Struct, frozen=True, kw_only=True):
-    """A run that goes on, or that has just ended. ``report`` is the newest checkpoint, the report, or ECS's data.
-
-    ``silent_ms`` is the time since the newest line, if that is longer than usual.
-    """
+    """A run that goes on, or that has just ended. ``silent_ms`` is longer than usual, or None."""
 
     report: Report
     notices: tuple[SeenNotice, ...] = ()

@@ -51,10 +51,7 @@ def count_events(sqs: AwsClient, queue_url: str) -> int:
 
 
 def _event_in(body: str) -> object:
-    """The event of a message; None: records of a data stream. Raises ValueError or TypeError if it is none.
-
-    Lambda wraps the event in a record with the error. EventBridge sends the event itself.
-    """
+    """The event of a message, which Lambda wraps; None: records of a data stream. Raises ValueError or TypeError."""
     document: Any = json.loads(body)
     if not isinstance(document, Mapping):
         raise TypeError(body)

@@ -111,10 +111,7 @@ class ImageRepository:
 def check_default_image(
     open_client: OpenClient, remedy: str, note: Callable[[str], object], *, must_exist: bool
 ) -> None:
-    """Look for the image that ``setup image`` pushes without options.
-
-    ``note`` gets a sentence if ECR lacks it or cannot be read. Raises TaskProfilerError if a missing one must exist.
-    """
+    """Look for the default image. ``note`` gets a sentence. Raises TaskProfilerError if a missing one must exist."""
     image = f"{MONITOR_REPOSITORY}:{__version__}"
     try:
         repository = ImageRepository(open_client("ecr"), MONITOR_REPOSITORY)
@@ -134,10 +131,7 @@ def _document(answer: Mapping[str, Any] | None, field: str) -> Mapping[str, obje
 
 
 def _selects(selection: Mapping[str, object], tag: str) -> bool:
-    """Whether a lifecycle rule selects an image that has this tag alone. It must match all prefixes or patterns.
-
-    A rule for untagged images never selects the images of an index that has a tag.
-    """
+    """Whether a lifecycle rule selects an image with this tag alone: by all prefixes or patterns, or as any image."""
     if selection.get("tagStatus") == "any":
         return True
     prefixes, patterns = (
@@ -149,10 +143,7 @@ def _selects(selection: Mapping[str, object], tag: str) -> bool:
 
 
 class ImageBuild(Struct, frozen=True, kw_only=True):
-    """How the image is built: for ``platforms`` by buildx, else by ``docker build`` for Docker's own.
-
-    ``needs_builder``: buildx needs another builder for several platforms, which is removed afterwards.
-    """
+    """How the image is built: for ``platforms`` by buildx, perhaps with another builder, else by ``docker build``."""
 
     platforms: tuple[str, ...] = ()
     needs_builder: bool = False
@@ -194,10 +185,7 @@ class Docker:
             )
 
     def plan(self, platforms: Sequence[str], options: tuple[str, ...]) -> ImageBuild:
-        """Plan the build for these platforms; empty: for both where buildx is installed, else for Docker's own.
-
-        Raises TaskProfilerError if this Docker cannot build for one of them.
-        """
+        """Plan the build; without ``platforms``, for both where buildx is installed. Raises TaskProfilerError."""
         if self._ask("buildx", "version").returncode:
             if platforms:
                 raise TaskProfilerError(

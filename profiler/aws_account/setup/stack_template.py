@@ -102,10 +102,7 @@ def changed_parameters(
 
 
 def find_gap(values: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    """Why a stack with these parameters does nothing for its owner, and what ``setup stack`` then needs.
-
-    The reason is the end of a sentence. Without a gap, both are empty.
-    """
+    """Why a stack with these parameters does nothing, as the end of a sentence, and the options it needs; or empty."""
     if not any(values.get(name) for name in ("ElasticsearchUrl", "OtlpEndpoint", *_CHANNELS)):
         options = "--slack-failure-webhook", "@webhook.txt"
         return "has neither a search cluster nor a channel for notifications", options
@@ -143,10 +140,7 @@ def check_account(open_client: OpenClient, note: Callable[[str], object]) -> Non
 
 
 def check_instance_monitor(open_client: OpenClient, cluster: str, note: Callable[[str], object]) -> None:
-    """Refuse a cluster that does not exist, and a monitor without an image, for which CloudFormation waits hours.
-
-    ``note`` gets a sentence about what cannot be read.
-    """
+    """Refuse a missing cluster, or a monitor without an image, for which CloudFormation would wait hours."""
     found: list[Any] = []
     with noted_errors(note, f"It is unknown whether the cluster {cluster} exists", "ecs:DescribeClusters"):
         found.append([one["status"] for one in open_client("ecs").describe_clusters(clusters=[cluster])["clusters"]])
@@ -156,10 +150,7 @@ def check_instance_monitor(open_client: OpenClient, cluster: str, note: Callable
 
 
 def check_groups(stack: str, names: Sequence[str], open_client: OpenClient, note: Callable[[str], object]) -> None:
-    """Refuse new groups that cannot be subscribed: missing, of another class than Standard, or without a free filter.
-
-    ``note`` gets a sentence about what cannot be read, because only this check needs the permissions.
-    """
+    """Refuse new groups that are missing, not of the class Standard, or without a free filter. ``note``: unreadable."""
     classes: dict[str, str | None] = {}
     filters: dict[str, list[str]] = {}
     permissions = "logs:DescribeLogGroups and DescribeSubscriptionFilters"
