@@ -27,8 +27,8 @@ OpenClient = Callable[[str], AwsClient]
 def aws_errors(what: str, permission: str | None = None, *, not_found: str | None = None) -> Iterator[None]:
     """Turn an error of AWS into a sentence that begins with ``what``, the failure in words.
 
-    ``permission``: the necessary permissions, by their names in IAM; None: only AWS's own sentence contains one.
-    ``not_found``: the sentence if AWS does not find the resource; None: AWS's own message with advice.
+    ``permission`` has the names in IAM; None: only AWS's own sentence has one. ``not_found`` is the sentence for a
+    missing resource.
     """
     from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # see the module's docstring
     from botocore.parsers import ResponseParserError

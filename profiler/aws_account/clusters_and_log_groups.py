@@ -1,7 +1,4 @@
-"""Clusters and log groups: those that match patterns of names, subscriptions, and clusters with Container Insights.
-
-With Container Insights, past runs have numbers before anything is deployed.
-"""
+"""Clusters and log groups: those that match patterns of names, subscriptions, and clusters with Container Insights."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,10 +21,7 @@ _PRICE = (
 
 
 def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
-    """The clusters that match the name. AWS is asked only for a name with a wildcard.
-
-    Raises TaskProfilerError if no cluster is found.
-    """
+    """The clusters that match the name; without a wildcard, the name itself. Raises TaskProfilerError for none."""
     if glob_prefix(name) == name:
         return (name,)
     listed = sorted(arn.rpartition("/")[2] for arn in TaskDefinitions(open_client("ecs")).clusters())
@@ -38,10 +32,7 @@ def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
 
 
 def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:
-    """The log groups that match the names, which may have the wildcards ``*``, ``?`` and ``[]``.
-
-    AWS is asked only for names with a wildcard. Raises TaskProfilerError if one of them matches no group.
-    """
+    """The log groups that match the names, with wildcards ``*?[]``. Raises TaskProfilerError if one matches none."""
     found: dict[str, None] = {}
     for name in names:
         prefix = glob_prefix(name)

@@ -1,7 +1,4 @@
-"""Which families have a current monitor: the plan of ``taskdef add-monitor``, which is not carried out.
-
-A monitor is current if ``add-monitor`` without further options would change nothing.
-"""
+"""Which families have a current monitor: one that ``taskdef add-monitor`` would not change."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -30,8 +27,7 @@ class FamilyMonitor(Struct, frozen=True, kw_only=True):
     """A family, the plan of add-monitor for it, and the schedules and rules that start it.
 
     State ``wrapper``: the batch starts with ``task-profiler run``. ``instance``: the monitor of its instances reports
-    its tasks. ``service``: a service runs the family. ``impossible``: add-monitor refuses, and there are no
-    ``targets``. ``unknown``: ECS did not return the definition.
+    its tasks. ``impossible``: add-monitor refuses. ``unknown``: ECS did not return the definition.
     """
 
     state: MonitorState
@@ -49,11 +45,7 @@ class FamilyMonitor(Struct, frozen=True, kw_only=True):
 def plan_monitors(
     open_client: OpenClient, clusters: tuple[str, ...] = (), *, scheduled: bool, on_problem: Callable[[str], object]
 ) -> Rollout:
-    """The rollout to the families of clusters (names or ARNs; none: all clusters), which is only planned.
-
-    ``scheduled``: only families count that a schedule or a rule starts. ``on_problem`` gets a sentence about an
-    unreadable part.
-    """
+    """The rollout to the families of clusters (names or ARNs; none: all clusters), which is only planned."""
     return Rollout(
         open_client=open_client,
         request=RolloutRequest(clusters=clusters, scheduled=scheduled),

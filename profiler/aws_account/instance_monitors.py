@@ -7,28 +7,23 @@ from profiler.aws_account.aws_errors import noted_errors
 from profiler.aws_account.registered_definitions import read_services
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import EC2, cluster_name
-from profiler.core.json_fields import text
 from profiler.record.family_identity import matches_any
 from profiler.record.task_end import StoppedTask
+from profiler.settings import SettingsReader
 from profiler.task_definitions.containers import DefinedContainer, monitor_of
 
-_SCOPE_VARIABLE, _INSTANCE = "TASK_PROFILER_SCOPE", "instance"
-_FAMILIES_VARIABLE = "TASK_PROFILER_FAMILIES"
 _PERMISSIONS = "ecs:ListServices, ecs:DescribeServices and ecs:DescribeTaskDefinition"
 
 
 def instance_monitor_of(definition: Mapping[str, object]) -> DefinedContainer | None:
     """The monitor of a definition, if it reports all tasks of its instance."""
     monitor = monitor_of(definition)
-    scope = None if monitor is None else monitor.environment.get(_SCOPE_VARIABLE)
-    return monitor if str(scope).strip().lower() == _INSTANCE else None
+    is_of_instance = monitor is not None and SettingsReader(monitor.variables).value("scope") == "instance"
+    return monitor if is_of_instance else None
 
 
 class InstanceMonitors:
-    """Reads the instance monitors of clusters (names or ARNs of one account and Region), each cluster once.
-
-    ``on_problem`` gets a sentence if ECS does not return them. The cluster then counts as one without a monitor.
-    """
+    """Reads the instance monitors of clusters of one account and Region, each once. An unreadable one is none."""
 
     def __init__(self, ecs: AwsClient, on_problem: Callable[[str], object]) -> None:
         self._ecs, self._on_problem = ecs, on_problem
@@ -41,10 +36,7 @@ class InstanceMonitors:
         return self._reports(task.family, task.cluster)
 
     def reports_family(self, family: str, definition: Mapping[str, object], clusters: Iterable[str]) -> bool:
-        """Whether all of its tasks are reported if they run in these clusters only.
-
-        A definition that Fargate could run does not count: not all of its tasks need to be on an instance.
-        """
+        """Whether all of its tasks are reported if they run in these clusters only, and cannot be on Fargate."""
         required = definition.get("requiresCompatibilities")
         is_for_ec2 = required == [EC2] or (not required and definition.get("networkMode") != "awsvpc")
         found = [self._reports(family, cluster) for cluster in clusters] if is_for_ec2 else ()
@@ -65,7 +57,5 @@ class InstanceMonitors:
             return ()
         names = [one["taskDefinition"] for one in services if one["status"] == "ACTIVE"]
         definitions = (self._ecs.describe_task_definition(taskDefinition=name)["taskDefinition"] for name in names)
-        found = (monitor.environment for monitor in map(instance_monitor_of, definitions) if monitor is not None)
-        return tuple(
-            tuple(filter(None, map(str.strip, (text(one.get(_FAMILIES_VARIABLE)) or "").split(",")))) for one in found
-        )
+        monitors = filter(None, map(instance_monitor_of, definitions))
+        return tuple(SettingsReader(monitor.variables).value("families") for monitor in monitors)

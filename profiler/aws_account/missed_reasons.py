@@ -43,11 +43,7 @@ class _DeadLetter(Struct, frozen=True, kw_only=True):
 
 
 class MissedReasons(Struct):
-    """Finds the reasons; for one look at the schedules, since it asks for nothing twice.
-
-    ``pause`` waits for seconds, between two requests to CloudTrail. ``warn`` takes a sentence about a part that cannot
-    be read.
-    """
+    """Finds the reasons; for one look at the schedules, since it asks for nothing twice. ``pause`` takes seconds."""
 
     open_client: OpenClient
     pause: Callable[[float], None]
@@ -70,10 +66,7 @@ class MissedReasons(Struct):
         return next(filter(None, chain(of_calls, of_letters)), None)
 
     def was_changed(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool | None:
-        """Whether a rule was made, changed or enabled in this period; None if CloudTrail cannot be read.
-
-        AWS returns the time of a schedule's change directly.
-        """
+        """Whether a rule was made, changed or enabled in this period; None if CloudTrail cannot be read."""
         if schedule.kind != "rule":
             return False
         begin_ns = min(since_ns, until_ns - _HOUR_NS)  # the same period for the due times of many rules
@@ -124,10 +117,7 @@ class MissedReasons(Struct):
         return self._letters[arn]
 
     def _read_queue(self, arn: str) -> Iterator[_DeadLetter]:
-        """Read all messages, which are hidden until they are read.
-
-        A queue with a redrive policy is not read: SQS moves a message that was read too often.
-        """
+        """Read all messages; of a queue with a redrive policy, none: SQS moves a message that was read too often."""
         *_, account, name = arn.split(":")
         actions = "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and sqs:ChangeMessageVisibility"
         with noted_errors(self.warn, f"The dead-letter queue {name} cannot be read", actions):
@@ -178,10 +168,7 @@ def _changes(event: _Event, schedule: Schedule) -> bool:
 
 
 def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
-    """Read a message of EventBridge Scheduler or of a rule; None for any other one.
-
-    A schedule's message contains the time; a rule's message body is the event.
-    """
+    """Read a message of EventBridge Scheduler, which contains the time, or of a rule, whose body is the event."""
     attributes = {
         name: str(mapping(value).get("StringValue")) for name, value in message.get("MessageAttributes", {}).items()
     }

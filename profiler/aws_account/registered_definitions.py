@@ -19,10 +19,7 @@ def glob_prefix(glob: str) -> str:
 
 
 class LastBody:
-    """The unparsed body of the last response of an operation.
-
-    boto3's parsed response lacks fields that are newer than boto3. Writing it back would lose them.
-    """
+    """The unparsed body of the last response of an operation: boto3's parsed one lacks fields that it does not know."""
 
     def __init__(self, client: AwsClient, operation: str) -> None:
         self.content = b""
@@ -35,10 +32,7 @@ class LastBody:
 
 
 def read_services(client: AwsClient, cluster: str, **selection: str) -> Iterator[Mapping[str, Any]]:
-    """The services of a cluster, as DescribeServices returns them. Raises boto3's errors.
-
-    ``selection`` is ListServices' own, such as ``schedulingStrategy``.
-    """
+    """The services of a cluster, of a ``selection`` of ListServices, by DescribeServices. Raises boto3's errors."""
     pages = client.get_paginator("list_services").paginate(cluster=cluster, **selection)
     arns = [arn for page in pages for arn in page["serviceArns"]]
     for start in range(0, len(arns), _SERVICES_PER_CALL):

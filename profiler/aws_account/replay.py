@@ -1,7 +1,4 @@
-"""Sends the reports of a log group through the forwarder function again, in windows of time.
-
-The progress is stored after each window, so that an interrupted replay can continue.
-"""
+"""Sends the reports of a log group through the forwarder function again, in windows of time."""
 
 import base64
 import gzip
@@ -24,6 +21,7 @@ WINDOW_MS = 6 * 60 * 60 * 1000
 # Well below the limit of a Lambda call, even if the payload does not compress.
 MAX_PAYLOAD_BYTES = 1024 * 1024
 _EVENT_OVERHEAD_BYTES = 200
+_CONCURRENT_CALLS = 4
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"', '"task.notice"')
 
 # An event of FilterLogEvents.
@@ -36,7 +34,7 @@ class _SavedProgress(Struct, frozen=True):
 
 
 class ReplayProgressFile(Struct, frozen=True):
-    """The stored progress of a replay that begins at ``start_ms``. A later replay of another time replaces it."""
+    """The progress of a replay, stored after each window. A later replay of another time replaces it."""
 
     path: Path
     start_ms: int
@@ -93,16 +91,14 @@ def replay(
     *,
     start_ms: int,
     end_ms: int,
-    concurrency: int,
 ) -> ReplayCounts:
     """Forward the reports of a log group of the account ``owner`` from ``start_ms`` to before ``end_ms`` (since 1970).
 
-    ``forward`` sends one event to the function; None: the reports are only counted. ``on_window`` is called after each
-    window with its end in milliseconds, and with the counts since the start. Raises TaskProfilerError at the first
-    window that cannot be forwarded.
+    ``forward`` None: the reports are only counted. ``on_window`` gets the end of each window in milliseconds, and the
+    counts since the start. Raises TaskProfilerError at the first window that cannot be forwarded.
     """
     total = ReplayCounts()
-    with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="replay") as pool:
+    with ThreadPoolExecutor(max_workers=_CONCURRENT_CALLS, thread_name_prefix="replay") as pool:
         for window_start_ms in range(start_ms, end_ms, WINDOW_MS):
             window_end_ms = min(window_start_ms + WINDOW_MS, end_ms)
             reports = list(read_reports(client, group, window_start_ms, window_end_ms))

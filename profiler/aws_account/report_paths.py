@@ -84,10 +84,7 @@ class LogGroupState(Struct, frozen=True, kw_only=True):
 
 
 class ReportPaths:
-    """Reads roles, log groups and subscriptions, each once. An unreadable part is unknown, with one sentence.
-
-    ``log_group`` returns the state of the log group with a name: two calls.
-    """
+    """Reads roles, log groups and subscriptions, each once. An unreadable part is unknown, with one sentence."""
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open = open_client
@@ -100,10 +97,7 @@ class ReportPaths:
         self.problems: set[str] = set()
 
     def permission(self, role: str | None, streams: frozenset[str]) -> Permission | None:
-        """Whether the policies of a role allow the report. Boundaries, and policies of the organization, do not count.
-
-        None: no stream is written to. One call for a role with the policy of add-monitor; several for another.
-        """
+        """Whether the policies of a role, without boundaries, allow the report; None: no stream is written to."""
         if not streams or role is None:
             return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
@@ -117,10 +111,7 @@ class ReportPaths:
         return "unknown"
 
     def may_pull(self, role_arn: str, image: str) -> Permission | None:
-        """Whether the policies of an execution role allow the pull of an image; None: it is not in Amazon ECR.
-
-        A policy of the repository can allow it, too, and does not count.
-        """
+        """Whether the policies of an execution role allow the pull of an image; None: it is not in Amazon ECR."""
         found = _ECR_IMAGE.match(image)
         if found is None:
             return None

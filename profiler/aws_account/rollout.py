@@ -45,15 +45,12 @@ Action = Literal[
 
 
 class PlannedFamily(Struct, frozen=True, kw_only=True):
-    """One family of the plan.
+    """One family of the plan, from ``document`` (None if it cannot be read) to ``definition``.
 
-    ``notes`` contain the reason if nothing can be done. ``document`` is the revision that the plan starts from, None if
-    it cannot be read, with the monitor ``old_monitor``. ``definition`` is what the plan ends with, with its
-    ``containers`` and the ``problems`` that ``doctor`` would find in it.
-    ``started_by`` is empty if no task was seen, and no schedule. ``streams`` are the ARNs of the log streams that the
-    task role must allow. ``log_group`` is the one of the monitor's own stream; None: it uses the batch's. ``pinned``
+    ``notes`` contain the reason if nothing can be done. ``containers`` are those afterwards, and ``problems`` what
+    ``doctor`` would find then. ``started_by`` is empty if no task was seen, and no schedule. ``streams`` are the ARNs
+    of the log streams that the task role must allow. ``log_group`` is the one of the monitor's own stream. ``pinned``
     targets start another revision than the plan's last, and ``unmonitored`` are those of them without a monitor.
-    ``resize`` is the decision on the size, if the plan is about it.
     """
 
     family: str
@@ -156,8 +153,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     ``part`` is what ``plan_change`` changes, and what pinned targets may differ by to be moved. ``adds``: it adds
     monitors, which the families of a cluster with an instance monitor do not need. ``image`` is the monitor's, if its
     repository has a name of the user's own. ``names_starters``: whether to find out who starts the families.
-    ``on_step`` and ``on_problem`` get a sentence about each step that was carried out or
-    failed. ``counts`` are the numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
+    ``counts`` are the numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
     """
 
     open_client: OpenClient
@@ -315,10 +311,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         return replace(unchanged, action="on instance", notes=(note,), definition=definition, batch=planned.batch)
 
     def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
-        """How the revision of a pinned target differs from the one that the plan ends with.
-
-        The revision that the plan starts from differs by the changed part alone. Raises TaskProfilerError.
-        """
+        """How a pinned target's revision differs from the one that the plan ends with. Raises TaskProfilerError."""
         if target.pinned_revision == planned.revision:
             return self.part if planned.is_new_revision else "none"
         return difference(self._pinned_definition(target), planned.definition, self.image, part=self.part)

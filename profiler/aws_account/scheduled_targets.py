@@ -1,8 +1,7 @@
 """Schedules that start tasks: targets of EventBridge rules, and EventBridge Scheduler's schedules.
 
-A target with a revision is pinned: it starts this revision also after a new one is registered. The watching function
-reads all of them every five minutes. ListSchedules returns no expression, so GetSchedule is called again only for a
-schedule that was changed.
+A target with a revision is pinned: it starts this revision also after a new one is registered. ListSchedules returns no
+expression, so GetSchedule is called again only for a schedule that was changed.
 """
 
 import json
@@ -31,10 +30,10 @@ _READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
 
 
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
-    """A target that starts a task: a rule's, with its event bus, or a schedule's, with its group.
+    """A target that starts a task: a rule's, with its event bus as the group, or a schedule's.
 
-    ``content`` is the target of the rule, or the whole schedule, as the API returns it, with fields that boto3 does not
-    know. ``rule`` is the rule as ListRules returns it.
+    ``content`` is the target of the rule, or the whole schedule, with fields that boto3 does not know; ``rule`` is as
+    ListRules returns it.
     """
 
     kind: ScheduleKind
@@ -65,10 +64,7 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 
 
 class FoundSchedules(Struct, frozen=True, kw_only=True):
-    """The schedules and rules, and sentences about unreadable parts.
-
-    ``unread`` is the number of schedules for which the time did not suffice: the next call continues with them.
-    """
+    """The schedules, sentences about unreadable parts, and the number of those for which the time did not suffice."""
 
     schedules: tuple[Schedule, ...]
     problems: tuple[str, ...] = ()
@@ -155,10 +151,7 @@ class Schedules:
                 return None
 
     def timed(self, may_continue: Callable[[], bool] = lambda: True) -> FoundSchedules:
-        """The schedules and timed rules. An unreadable part is a problem, and does not hide the others.
-
-        ``may_continue``: whether there is time for another schedule, which takes a call if it is new or was changed.
-        """
+        """The schedules and timed rules. ``may_continue``: whether there is time to read another changed schedule."""
         problems: list[str] = []
         unread: list[str] = []
         targets = (*self._of_rules(problems), *self._of_schedules(problems, unread, may_continue))

@@ -25,11 +25,9 @@ _ABSENT = frozenset({_EMPTY, "DELETE_COMPLETE"})
 
 
 class StackState(Struct, frozen=True, kw_only=True):
-    """A stack, or its absence.
+    """A stack, or its absence: ``status`` is CloudFormation's, or None.
 
-    ``status`` is CloudFormation's, such as ``CREATE_COMPLETE``; None if CloudFormation knows no stack. ``stack_id`` is
-    the ARN; None if there is nothing to delete. ``version`` is the deployed code's; None if it was not uploaded by
-    ``setup stack``.
+    ``stack_id`` None: there is nothing to delete. ``version`` None: ``setup stack`` has not uploaded the code.
     """
 
     name: str

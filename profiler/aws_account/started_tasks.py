@@ -49,10 +49,7 @@ def read_tasks(
     also: Iterable[str] = (),
     with_tags: bool = False,
 ) -> Iterator[Mapping[str, Any]]:
-    """The tasks that ECS lists for a cluster, as DescribeTasks returns them. Raises the errors of boto3.
-
-    Those of ``also`` (ARNs) are described, too; one that ECS has forgotten is left out.
-    """
+    """The tasks that ECS lists for a cluster, and those of ``also`` (ARNs) that it knows. Raises boto3's errors."""
     include = {"include": ["TAGS"]} if with_tags else {}
     arns: dict[str, None] = {}
     for status in statuses:
@@ -110,10 +107,7 @@ def starter(task: Mapping[str, Any]) -> str:
 
 
 def starter_notes(starters: Iterable[str], *, is_printed: bool) -> Iterator[str]:
-    """Notes on the monitor's effects on the orchestrators among the starters.
-
-    ``is_printed``: whether the report goes to the monitor's own stream.
-    """
+    """Notes for the orchestrators among the starters. ``is_printed``: the report goes to the monitor's own stream."""
     for name in starters:
         if name == AIRFLOW:
             stream = "the report goes to the monitor's own stream (--report-stream monitor)"

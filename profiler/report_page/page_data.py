@@ -16,7 +16,6 @@ from profiler.core.ecs_terms import cluster_name
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import TaskSize
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.worth_a_word import NEAR_LIMIT_SHARE
 from profiler.report_page.page_activity import StacksOf, activity_texts
@@ -25,12 +24,12 @@ from profiler.report_page.run_fields import run_details, run_fields
 from profiler.runs.past_runs.families import evidence_of_past_runs
 from profiler.runs.past_runs.moments import MIN_SAMPLES
 from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
-from profiler.sizing.advice import advise
+from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import cost_on_fargate
-from profiler.sizing.what_if import SizeOption, runs_per_month
+from profiler.sizing.what_if import runs_per_month
 
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
 MAX_BYTES = 6_200_000
@@ -130,51 +129,27 @@ def _notice_fields(line: ScheduleNoticeLine, family: str) -> dict[str, Any]:
 def size_rows(
     evidences: Iterable[Evidence | None], labels: Mapping[FamilyKey, str], price_overrides: PriceOverrides
 ) -> Iterator[dict[str, Any]]:
-    """Recommend a size for each family, those with the most runs first."""
+    """The object of ``recommend --json`` for each family, and what the page says of it; the most runs first."""
     measured = (evidence for evidence in evidences if evidence is not None)
     for evidence in sorted(measured, key=lambda evidence: (-evidence.runs, evidence.family.order)):
         advice = advise(evidence, Policy(), price_overrides)
-        choice = advice.choice
+        choice, advised = advice.choice, as_json(advice)
+        sizes = zip(advised["sizes"], choice.options, strict=True)
+        resize = evidence.family.name if choice.changes and choice.is_fargate and not evidence.is_moved else None
         yield without_none(
             {
+                **{name: advised[name] for name in ("current", "savingPercent", "savingUsdPerMonth", "reasons")},
+                "recommended": advised["recommended"] or {},
                 "family": labels[evidence.family],
-                "current": _size(choice.current) or None,
-                "size": _size(choice.size),
                 "changes": choice.changes,
                 "fits": choice.is_right and advice.risk is None,
                 "onlyFailures": not evidence.has_success or None,
-                "saving": choice.saving_percent,
-                "savingUsd": finite_number(advice.saving_usd_per_month),
-                "resize": evidence.family.name
-                if choice.changes and choice.is_fargate and not evidence.is_moved
-                else None,
+                "resize": resize,
                 "risk": advice.risk,
                 "runsPerMonth": finite_number(runs_per_month(evidence)),
-                "maxSlowdown": finite_number(choice.policy.max_slowdown_percent),
-                "options": [_option(option) for option in choice.options] or None,
-                "reasons": list(advice.reasons),
+                "sizes": [size | {"holdsMemory": option.holds_memory} for size, option in sizes],
             }
         )
-
-
-def _size(size: TaskSize) -> dict[str, Any]:
-    return without_none({"vcpu": size.vcpu, "mb": size.memory_mb})
-
-
-def _option(option: SizeOption) -> dict[str, Any]:
-    factor = option.factor
-    return without_none(
-        {
-            "vcpu": finite_number(option.size.vcpu),
-            "mb": finite_number(option.size.memory_mb),
-            "min": None if factor is None else finite_number(factor.min),
-            "max": None if factor is None else finite_number(factor.max),
-            "usd": finite_number(option.usd_per_run),
-            "saving": option.saving_percent,
-            "holdsMemory": option.holds_memory,
-            "acceptable": option.acceptable,
-        }
-    )
 
 
 def first_that_fit(

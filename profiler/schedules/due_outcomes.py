@@ -1,8 +1,7 @@
 """What became of the due times of schedules, judged by the tasks that ECS shows.
 
-The creation of a task counts as its start: a task that waits for capacity exists. A task that never started because ECS
-found no capacity or no image is ``refused``. Nothing is ``missed`` by guess: a due time is ``unknown`` if a task that
-it started could have stopped before the tasks are known, or if the schedule was changed since.
+The creation of a task counts as its start. Nothing is ``missed`` by guess: a due time is ``unknown`` if a task that it
+started could have stopped before the tasks are known, or if the schedule was changed since.
 """
 
 from collections import defaultdict
@@ -64,9 +63,8 @@ def judge_schedules(
 ) -> list[JudgedSchedule]:
     """Judge the due times from ``since_ns`` to ``now_ns``; without ``since_ns``, the last due time of each schedule.
 
-    A task can start up to a day late, so ``late`` may follow ``missed``, for due times since ``since_ns``.
-    ``schedules`` are all of them, so that tasks of schedules with similar names are distinguished; ``clusters`` the
-    tasks by the ARN of the cluster. A task that starts ``grace_ns`` after its due time, or after its window, is late.
+    A task can start up to a day late, so ``late`` may follow ``missed``. ``schedules`` are all of them, so that tasks
+    of schedules with similar names are distinguished; ``clusters`` the tasks by the ARN of the cluster.
     """
     judge = _Judge(now_ns=now_ns, since_ns=since_ns, grace_ns=grace_ns)
     groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
@@ -155,10 +153,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
         return last_due(schedule, oldest_ns) or oldest_ns
 
     def _inferred(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> list[int]:
-        """The due times of a rule's rate: when it started tasks, and the ends of the periods without a task since.
-
-        A task that was itself late makes the next due time later than it is, so none is missed too early.
-        """
+        """The due times of a rule's rate: when it started tasks, and the ends of the periods without a task since."""
         starts_ns = [
             task.created_ns
             for place, task in enumerate(tasks)

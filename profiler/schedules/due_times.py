@@ -1,9 +1,7 @@
 """When the runs of a schedule are due: ``cron(…)``, ``rate(…)`` and ``at(…)``, in the schedule's time zone.
 
-A local time that the clock skips is never due, and one that it repeats is due once, the first time. The functions do
-not look at whether a schedule is enabled. A flexible time window begins at each due time. The libraries on PyPI do not
-cover AWS's cron expressions (minutes, hours, day-of-month, month, day-of-week, year): they lack ``LW``, a step of
-years or a lone ``L`` among the days of the week, and none knows time zones.
+A local time that the clock skips is never due, and one that it repeats is due once, the first time. The libraries on
+PyPI lack ``LW``, a step of years or a lone ``L`` among the days of the week, and none knows time zones.
 https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html
 https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-scheduled-rule-pattern.html
 """
@@ -244,10 +242,7 @@ def _read_zone(name: str) -> tzinfo:
 
 
 def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: float) -> str | None:
-    """A clause such as ``takes 1h 10m, due every 1h 00m``; None if the next runs will probably not overlap.
-
-    The durations are the median and the 95th percentile of past successes. Raises ScheduleExpressionError.
-    """
+    """A clause such as ``takes 1h 10m, due every 1h 00m``; None if the next runs will probably not overlap."""
     dues = islice(due_times(schedule, now_ns, now_ns + _AHEAD_NS), _MAX_DUE_TIMES)
     gaps_ms = [(later_ns - due_ns) / NS_PER_MS for due_ns, later_ns in pairwise(dues)]
     if not gaps_ms or p95_ms <= min(gaps_ms):

@@ -34,11 +34,9 @@ _EFFECTIVE_NS = 60 * NS_PER_SECOND
 class Schedule(Struct, frozen=True, kw_only=True):
     """A schedule of EventBridge Scheduler in its group, or a rule of EventBridge on its event bus.
 
-    ``expression`` is ``cron(…)``, ``rate(…)`` or ``at(…)``, ``time_zone`` an IANA name (UTC for rules).
-    ``window_minutes`` is the flexible time window, which begins at each due time. The other values are
-    known from ``modified_ns``, the last change, on. It and ``created_ns`` are None for a rule: AWS does not return
-    them. ``definition_arn`` is a family or a revision, ``task_count`` how many tasks each due time starts, and
-    ``dead_letter_arn`` the queue of the invocations that failed.
+    ``window_minutes`` is the flexible time window, which begins at each due time. The values are known since
+    ``modified_ns``, the last change. It and ``created_ns`` are None for a rule: AWS does not return them.
+    ``definition_arn`` is a family or a revision, ``dead_letter_arn`` the queue of the invocations that failed.
     """
 
     kind: ScheduleKind
@@ -82,11 +80,7 @@ class StartedTask(Struct, frozen=True, kw_only=True):
 
 
 class ClusterTasks(Struct, frozen=True, kw_only=True):
-    """The tasks of a cluster.
-
-    ``tasks`` None: they could not be read, and ``problem`` is why. Every task that stopped after ``known_since_ns``, or
-    still runs, is among them.
-    """
+    """The tasks of a cluster: all that stopped after ``known_since_ns`` or run. ``tasks`` None: ``problem`` is why."""
 
     tasks: tuple[StartedTask, ...] | None = None
     read_ns: int = 0
@@ -104,10 +98,7 @@ class DueTime(Struct, frozen=True, kw_only=True):
 
 
 class TaskSlot(Struct, kw_only=True):
-    """A due time of a schedule, and the tasks that it started, by creation; at most the number that it starts.
-
-    ``next_ns`` is the schedule's next due time, if it is known.
-    """
+    """A due time of a schedule, the next one if it is known, and the tasks that it started, by creation."""
 
     schedule: Schedule
     due_ns: int
@@ -140,10 +131,7 @@ def cut_started_by(starter: str | None) -> str:
 
 
 def did_start(schedule: Schedule, task: StartedTask) -> bool:
-    """Whether the task can be one of the schedule, by its family and its ``startedBy``.
-
-    Schedules whose names agree in the first characters, or in different groups, cannot be distinguished.
-    """
+    """Whether the task can be the schedule's, by its family and ``startedBy``, which similar names may share."""
     is_its = may_be_starter(schedule.kind, schedule.name, task.started_by or "")
     return is_its and task.family == schedule.family
 
@@ -158,8 +146,7 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
     """Give each task to the due time that started it. Each due time gets at most the tasks that it starts.
 
     A task created within a minute of a due time, or of its window, belongs to it. The others are late ones of the last
-    due time before them that lacks a task. The slots have the same ``startedBy``, as the tasks, and both are ascending.
-    A due time before ``known_since_ns`` may have had a task that is no longer known.
+    due time before them that lacks a task. Slots and tasks have the same ``startedBy``, and are ascending.
     """
     dues = [slot.due_ns for slot in slots]
     longest_ns = max((slot.window_end_ns - slot.due_ns for slot in slots), default=0) + _PROMPT_NS

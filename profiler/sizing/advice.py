@@ -1,7 +1,7 @@
 """Recommendations: size, saving and reasons, for a family of runs and for the record of a single run."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -87,7 +87,7 @@ def advise(
     return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice, brief=brief))
 
 
-def as_json(advice: Advice) -> Mapping[str, object]:
+def as_json(advice: Advice) -> Mapping[str, Any]:
     """Build the object that ``recommend --json`` prints; unknown values are null."""
     evidence, choice, saturated_percent = advice.evidence, advice.choice, advice.evidence.saturated_percent
     return {

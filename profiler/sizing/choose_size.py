@@ -1,10 +1,4 @@
-"""Chooses the size of a task from what each size would take and cost.
-
-Memory: at least the largest requirement plus a margin; after an out-of-memory kill, more than the size at which it
-happened; if the peak grows, enough for the next 30 runs. Duration: the upper bound is at most the limit. On Fargate the
-result is the cheapest legal size that satisfies all of them, elsewhere the requirement is rounded up.
-docs/right-size.md explains the policy.
-"""
+"""Chooses the size of a task from what each size would take and cost. docs/right-size.md explains the policy."""
 
 import math
 
@@ -29,11 +23,7 @@ MINUTE_MARGIN_PERCENT = 50
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """The limits of a recommended size. With ``faster``, a saturated task gets the next larger vCPU size.
-
-    The margin is above the largest memory requirement, the slowdown is compared with the current size. A smaller memory
-    than ``least_memory_mb`` does not hold what a task definition reserves.
-    """
+    """The limits of a size. ``faster``: a saturated task gets more vCPUs. A definition reserves ``least_memory_mb``."""
 
     memory_margin_percent: float = 20
     max_slowdown_percent: float = 25
@@ -44,12 +34,8 @@ class Policy(Struct, frozen=True, kw_only=True):
 class SizeDecision(Struct, frozen=True, kw_only=True):
     """The recommended size, and the ``current`` one of the latest run's task, of which a part can be unknown.
 
-    Attributes:
-        needs_more_vcpu: The runs need more than Fargate has; ``needs_more_memory`` alike.
-        growth: The growth of the required memory; None if it does not grow.
-        outgrown: The size that would be enough without the growth; None if the growth does not change the size.
-        chosen: The recommended size with the duration and the cost of its runs; None outside Fargate.
-        options: The table of sizes, by vCPU; empty outside Fargate.
+    ``needs_more_vcpu``, ``needs_more_memory``: than Fargate has. ``outgrown`` would be enough without the growth; None
+    if that does not change the size. ``chosen`` and the table of ``options``, by vCPU, exist on Fargate only.
     """
 
     current: TaskSize
@@ -152,11 +138,7 @@ def _decide(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides,
 
 
 def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
-    """Add the margin. An unknown requirement is replaced by the current size, without a margin.
-
-    A size whose limit the usage reached unseen is not reduced. Neither is the size of runs too short for means of
-    minutes, or of failures alone.
-    """
+    """Add the margin. The size stays if all runs failed or were too short, or a usage reached the limit unseen."""
     current, memory_mb = evidence.size, evidence.required_memory_mb
     needed_mb = current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100)
     keeps_size = evidence.is_too_short or not evidence.has_success

@@ -1,14 +1,10 @@
-"""Aggregates the runs of each family: the evidence for a recommendation.
+"""Aggregates the last runs of each family: the evidence for a recommendation.
 
-The last N runs by start time count, each of them once, even if its line occurs repeatedly. A run without
-measurements counts only if it ran out of memory: its size was too small. Other runs without measurements are
-ignored and counted as such.
+A run without measurements counts only if it ran out of memory: its size was too small.
 
-The evidence includes how many times as long the runs would take with fewer vCPUs than the task has now, as two bounds.
-Each report has the bounds of its own run: slowdown(c) for each size c, compared with how the run went. Compared with
-the current size, the run would take slowdown(c) ÷ slowdown(current) times as long. Both are known as bounds only, so
-the smallest quotient is min(c) ÷ max(current) and the largest max(c) ÷ min(current). A task with half the vCPUs takes
-at most twice as long, so no quotient is more than current ÷ c. For a family, the largest bounds of any run count.
+With c vCPUs, a run would take slowdown(c) ÷ slowdown(current) times as long as with the current ones. Both are known as
+bounds only: the quotient is from min(c) ÷ max(current) to max(c) ÷ min(current), and at most current ÷ c, because half
+the vCPUs take at most twice as long. For a family, the largest bounds of any run count.
 """
 
 import math
@@ -52,21 +48,13 @@ FACTOR_DIGITS = 3
 # From here on, a run counts as slower.
 MIN_SLOWER_FACTOR = 1.05
 LAST_RUNS = 50
-MAX_FINE_PERIOD_MS = 2000
-"""With a longer period of the statistics, sampled peaks can miss a short spike."""
-MIN_MINUTES = 10
-"""A run of fewer minutes is too short for the means of minutes to show its memory peak."""
-
-
-# How many times as long a run would take: at least ``min``, at most ``max``.
+MAX_FINE_PERIOD_MS = 2000  # of the statistics: with a longer one, sampled peaks can miss a short spike
+MIN_MINUTES = 10  # a shorter run is too short for the means of minutes to show its memory peak
 SAME_DURATION = SlowdownBounds(min=1, max=1)
 
 
 def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Mapping[float, SlowdownBounds] | None:
-    """Return the factors of the vCPU sizes at which a run would be slower than at the current size.
-
-    None if no run has bounds of its slowdown. Without a current size, the factors compare with how the runs went.
-    """
+    """The factors of the vCPU sizes at which a run would be slower than now; None if no run has a slowdown."""
     slowdowns = [run.slowdown for run in runs if run.slowdown is not None]
     if not slowdowns:
         return None
@@ -134,11 +122,7 @@ def _billed_tasks(records: Iterable[Record]) -> BilledTasks:
 
 @lru_cache(maxsize=64)
 def mean_billed_ms(tasks: BilledTasks, factor: float) -> float | None:
-    """The mean over the tasks if each run took ``factor`` times as long; None if no billed time is known.
-
-    Fargate bills a task from the start of the image pull until its last run has ended, rounds up to a second, and bills
-    at least a minute. Cached: each size of the table needs the mean, and many sizes have the same factor.
-    """
+    """The mean over the tasks if each run took ``factor`` times as long; None if no billed time is known."""
 
     def time_ms(run: _Run) -> float:
         until_ns = round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)
@@ -152,30 +136,18 @@ def mean_billed_ms(tasks: BilledTasks, factor: float) -> float | None:
 class Evidence(Struct, frozen=True, kw_only=True):
     """Aggregates of a family's measured runs, and of its runs that ran out of memory.
 
-    Attributes:
-        runs: Number of measured runs. ``failed`` and ``stopped`` count some of them, ``has_success``: some succeeded.
-        out_of_memory: Number of all runs that ran out of memory; ``out_of_memory_unmeasured`` are not in ``runs``.
-        ignored: Number of the remaining runs, without measurements.
-        required_memory_mb: The largest requirement of any run, other containers included; ``required_vcpu`` alike.
-        batch_peak_mb: The batch's part of it. ``batch_p99_mb``: the 99th percentile of its memory in the same run.
-        slowdowns: The bounds of the duration at each vCPU size at which a run would be slower than at the size of
-            ``latest``; None if no run has such bounds.
-        vcpu_without_slowdown: The largest vCPU requirement of the runs that have no such bounds (schema 1.0).
-        saturated_percent: Of the runs at the current vCPU size; ``cpu_wait_percent`` alike,
-            and whether it is a lower bound.
-        processors: The number of runs on each processor, by its short name, the most frequent first.
-        oom_size_mb: The largest memory size at which a run ran out of memory.
-        reached_size_mb: The largest at which the usage reached the limit unseen, where a child may have been killed.
-        peak_source: The least exact source of any peak. ``stats_period_ms``: the longest period.
-        window_ns: Time between the starts of the first and the last run of the window, measured or not.
-        window_tasks: The number of tasks in the window, measured or not. Each container of a task may have a report.
-        latest: The record of the latest measured run, with the size of the latest run, measured or not. The containers
-            ``unknown_memory`` of the measured run have neither a measurement nor a limit of their memory.
-        billed: The billed time of the tasks at the current vCPU size; of all tasks if none of them had this size.
-        peaks_mb: The batch's peaks in the order of time. ``needs_mb``: the memory that the task required.
-        idle_gpu_hours: The mean of the runs that have it; of the instances' GPUs if ``has_gpus_of_others`` is True.
-        is_by_minute: Whether some runs were measured by the means of minutes. ``is_too_short``: all, and too short.
-        on_fargate: The Region in which runs outside Fargate count as if they had run there. ``is_moved``: some do.
+    ``runs`` are measured; ``out_of_memory_unmeasured`` and ``ignored`` are not among them.
+    ``latest`` is the latest measured record, with the size of the latest run, measured or not.
+    ``required_memory_mb`` includes the other containers; ``batch_peak_mb`` and ``batch_p99_mb`` are the batch's in the
+    run with the largest need. ``slowdowns`` are the bounds at each vCPU size at which a run would be slower than now,
+    None if no run has any; ``vcpu_without_slowdown`` is the largest need of the runs without them (schema 1.0).
+    Saturation and CPU wait are of the runs at the current vCPU size; ``billed`` too, unless none had it.
+    ``reached_size_mb`` is the largest size at whose limit a child may have been killed.
+    ``peak_source`` is the least exact one, ``stats_period_ms`` the longest.
+    The window's time and tasks include unmeasured runs. ``peaks_mb`` and ``needs_mb`` are in the order of time.
+    ``unknown_memory``: containers with neither a measurement nor a limit of memory. ``is_by_minute``: some runs were
+    measured by the means of minutes; ``is_too_short``: all, and too short. ``on_fargate`` is a Region in which runs
+    outside Fargate count as if they had run there; ``is_moved``: some do.
     """
 
     family: FamilyKey
@@ -239,11 +211,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 class Families:
-    """Collects the last runs of each family. Memory is bounded: older runs are dropped on the way.
-
-    The ``last`` runs of a family count. With ``on_fargate``, a Region, runs outside Fargate count as if they had run on
-    Fargate there.
-    """
+    """Collects the ``last`` runs of each family. Memory is bounded: older runs are dropped on the way."""
 
     def __init__(self, last: int = LAST_RUNS, on_fargate: str | None = None) -> None:
         self._last = last

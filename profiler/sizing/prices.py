@@ -68,23 +68,6 @@ PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] 
     ("us-west-2", "ARM64"): (0.03238, 0.00356, 0.000111),
 }
 
-# Fargate's other Regions, of whose prices no published copy was found. Those of China are not in USD.
-UNPRICED_REGIONS: Final = (
-    "ap-east-2",
-    "ap-southeast-3",
-    "ap-southeast-4",
-    "ap-southeast-5",
-    "ap-southeast-6",
-    "ap-southeast-7",
-    "ca-west-1",
-    "cn-north-1",
-    "cn-northwest-1",
-    "eu-central-2",
-    "eu-south-2",
-    "me-central-1",
-    "mx-central-1",
-)
-
 
 class PriceOverrides(Struct, frozen=True, kw_only=True):
     """Prices in USD per hour: on Fargate of a vCPU, a GiB of memory and a GiB of storage; on EC2 of a task."""

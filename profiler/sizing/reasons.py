@@ -26,19 +26,14 @@ from profiler.sizing.trend import MIN_RUNS, Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month, usd_per_month
 
 _MAX_RUNS_AHEAD = 1000
-_LOW_USE_SHARE = 0.5
 _MIN_PERCENT = 0.5
 
 
 def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) -> tuple[str, ...]:
-    """Return the sentences, the most important first. The first one contains the runs and the source of their peaks.
-
-    ``brief`` leaves out the sizes that were not chosen and the options that would choose them.
-    """
+    """Return the sentences, the most important first. ``brief`` leaves out the sizes that were not chosen."""
     return (
         _basis(evidence),
         *_memory(evidence, choice),
-        *_cpu(evidence, choice),
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
         *_limits(evidence, choice),
@@ -89,10 +84,8 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
     elif size_mb and size_mb >= 1 and required_mb is not None and is_near_limit(required_mb, size_mb):
-        share = _share(required_mb, size_mb)
+        share = format_percent(100 * required_mb / size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
-    elif evidence.has_success and size_mb and required_mb is not None and required_mb < _LOW_USE_SHARE * size_mb:
-        yield f"Only {_share(required_mb, size_mb)} of the task's {format_memory(size_mb)} was ever used."
     own_mb, container = evidence.latest.metrics.memory_size_mb, evidence.latest.container.name
     if own_mb is None or size_mb is None or own_mb >= size_mb or own_mb == choice.size.memory_mb:
         return
@@ -101,12 +94,6 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: check that it fits the "
             "new size."
         )
-
-
-def _cpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    size, required_vcpu = choice.current.vcpu, evidence.required_vcpu
-    if evidence.has_success and size and required_vcpu is not None and required_vcpu < _LOW_USE_SHARE * size:
-        yield f"For 95 % of the time, at most {_share(required_vcpu, size)} of the task's {format_vcpu(size)} was used."
 
 
 def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
@@ -355,7 +342,3 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
         why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""
         yield f"This is the requirement rounded up: outside Fargate, a size has no price{why}."
-
-
-def _share(part: float, whole: float) -> str:
-    return format_percent(100 * part / whole)

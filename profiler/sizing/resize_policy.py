@@ -1,8 +1,4 @@
-"""Whether the size of a task definition should change, and what became of its last change.
-
-A smaller size has to save something, a larger one needs a risk. The revision with a new size remembers the old one, and
-its runs are judged: the size is kept, or the old one comes back. After that, the failed size is not tried again.
-"""
+"""Whether the size of a task definition should change, and what became of its last change."""
 
 import math
 from collections.abc import Sequence

@@ -1,11 +1,4 @@
-"""The facts of a run that size recommendations use: what its task needed, and how the run went.
-
-A run needs the most that the batch used plus the most that each other container of the task used in the same run. For
-a container without measurements, its own limit counts.
-
-A run outside Fargate can count as if it had run there. The whole machine is then its current size, unless the task has
-a size. A run that used GPUs or Neuron devices, which Fargate does not have, stays unchanged.
-"""
+"""The facts of a run that size recommendations use: what its task needed, and how the run went."""
 
 import math
 from collections.abc import Mapping
@@ -40,11 +33,10 @@ from profiler.sizing.prices import PriceOverrides, cost_of
 class RunFacts(Struct, frozen=True, kw_only=True):
     """What the task of one run needed, and its record without the large parts.
 
-    ``began`` is when its line was written if the record has no start. ``needed_memory_mb`` is the need of all
-    containers of the task together, None if the batch was not measured; ``needed_vcpu`` alike, as the sum of 95th
-    percentiles, at most the size. ``slowdown`` has the bounds for each vCPU size at which the run would have been
-    slower; None for records of schema 1.0 and without CPU measurements. ``is_moved``: the run counts as if it had run
-    on Fargate, although it ran elsewhere.
+    ``began`` is when its line was written if the record has no start. ``needed_memory_mb`` is the sum of the peaks of
+    all containers, None if the batch was not measured; ``needed_vcpu`` alike, of 95th percentiles, at most the size.
+    ``slowdown`` has the bounds for each vCPU size at which the run would have been slower; None for records of schema
+    1.0 and without CPU measurements. ``is_moved``: it counts as if it had run on Fargate, although it ran elsewhere.
     """
 
     record: Record
@@ -165,7 +157,10 @@ def oom_size_mb(record: Record) -> float | None:
 
 
 def record_on_fargate(record: Record, region: str) -> Record:
-    """The record, as if its run had been on Fargate. Its duration in whole seconds, at least 60, is billed."""
+    """The record, as if its run had been on Fargate. Its duration in whole seconds, at least 60, is billed.
+
+    The machine counts as the size of a task without one. A run that used devices stays: Fargate has none.
+    """
     # A GPU that may be another task's does not count.
     uses_gpus = record.gpu_scope != WHOLE_INSTANCE and any(not is_idle(gpu) for gpu in record.gpus)
     if record.launch_type == FARGATE or uses_gpus or (record.neuron is not None and record.neuron.cores):
@@ -188,10 +183,7 @@ def record_on_fargate(record: Record, region: str) -> Record:
 
 
 def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOverrides) -> Cost | None:
-    """The run's own cost. With a Region, a run outside Fargate has its hypothetical cost in this Region.
-
-    A size that Fargate does not have has no price.
-    """
+    """The run's own cost; with a Region, what a run elsewhere would cost there, if Fargate has its size."""
     if region is None or record.launch_type == FARGATE:
         return record.cost
     moved = record_on_fargate(record, region)

@@ -131,11 +131,10 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         return None if size.vcpu is None or size.memory_mb is None else Size(size.vcpu, size.memory_mb)
 
     def factor(self, vcpu: float) -> SlowdownBounds | None:
-        """Return the bounds of the duration with this vCPU size; None if nothing is known about it.
+        """The bounds of the duration with this vCPU size; None if nothing is known about it.
 
-        A larger size than the runs' own shortens the time in which they used all of their vCPUs, in proportion to the
-        sizes: all of this time, or none of it. Runs whose reports have no slowdown (schema 1.0) are known not to be
-        slower with at least the vCPUs that they used for 95 % of the time, and nothing else.
+        A larger size shortens the saturated time in proportion to the sizes: all of it, or none. Runs without a
+        slowdown (schema 1.0) are not slower with the vCPUs that they used for 95 % of the time; more is not known.
         """
         evidence, current_vcpu = self.evidence, self.evidence.size.vcpu
         seen_vcpu = vcpu_limit(evidence.latest)

@@ -19,10 +19,7 @@ FREE_KEYS = frozenset({"options", "dockerLabels"})
 
 
 class ContainerRequest(Struct, frozen=True, kw_only=True):
-    """The choices of ``taskdef container`` for the monitor's container.
-
-    ``region`` None: the Region of the deployment. ``stacks`` needs ``pidMode: task`` in the task definition, too.
-    """
+    """The choices of ``taskdef container``. ``region`` None: the Region of the deployment."""
 
     image: str
     container: str = DEFAULT_CONTAINER

@@ -46,6 +46,11 @@ class DefinedContainer(TaskContainer, frozen=True, kw_only=True):
     capabilities: frozenset[str] = frozenset()
 
     @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment variables whose values are texts."""
+        return {name: value for name, value in self.environment.items() if isinstance(value, str)}
+
+    @property
     def may_trace(self) -> bool:
         """Whether it may read other processes: an added capability has no effect for another user than root."""
         return self.user in ROOT_USERS and SYS_PTRACE in self.capabilities
@@ -71,10 +76,7 @@ def read_containers(definition: Mapping[str, object]) -> tuple[DefinedContainer,
 
 
 def find_monitor(containers: Sequence[DefinedContainer], image: str | None = None) -> DefinedContainer | None:
-    """The monitor of the definition, None if it has none; ``image`` if its repository has a name of the user's own.
-
-    Raises TaskProfilerError if a container of another program has the monitor's name.
-    """
+    """The monitor of the definition, None if it has none. Raises TaskProfilerError if another program has its name."""
     name = roles_of(containers, image).monitor
     monitor = next((container for container in containers if container.name == name), None)
     if monitor is None:
@@ -143,10 +145,7 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
 
 
 def find_batch(containers: Sequence[DefinedContainer], requested: str | None) -> DefinedContainer:
-    """The requested container, else the only essential one that AWS has not injected.
-
-    Raises TaskProfilerError if there is none, with the names to choose from.
-    """
+    """The requested container, else the only essential one that AWS has not injected. Raises TaskProfilerError."""
     if requested is not None:
         others = {container.name: container for container in containers if container.name != MONITOR_NAME}
         if requested not in others:

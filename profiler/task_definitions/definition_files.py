@@ -18,10 +18,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def write_definition(path: Path, content: bytes, *, remedy: str) -> None:
-    """Replace the file. An existing file keeps its permissions, and a link stays a link.
-
-    Raises TaskProfilerError with the remedy if it cannot be written.
-    """
+    """Replace the file, with its permissions, also behind a link. Raises TaskProfilerError with the remedy."""
     try:
         target = path.resolve()
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644

@@ -28,11 +28,10 @@ _STACK_TAG = "aws:cloudformation:stack-name"
 
 
 class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
-    """A definition that RegisterTaskDefinition accepts, and its origin.
+    """A definition that RegisterTaskDefinition accepts.
 
-    ``is_from_ecs`` is True if it was read from a response of ECS, whose text differs from the definition.
-    ``arn`` and ``registered_ns`` are then the revision's ARN and time, if the response contains them, and ``stack`` the
-    stack of CloudFormation that owns it.
+    ``is_from_ecs``: it was read from a response of ECS, which can have the revision's ARN and time, and the ``stack``
+    of CloudFormation that owns it.
     """
 
     definition: Mapping[str, object]
@@ -47,11 +46,9 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
 
 
 class ChangedDefinition(Struct, frozen=True, kw_only=True):
-    """A definition after a change, and notes for the user.
+    """A definition after a change, and notes for the user, of which ``changes`` name changes of an existing monitor.
 
-    ``changes`` are the notes that name a change of an existing monitor. ``batch`` is the container's name, empty if
-    unknown. ``containers`` are those after the change, if it concerns the monitor, which was ``old_monitor`` and
-    becomes ``monitor``.
+    ``batch`` is the container's name, empty if unknown. ``containers`` are those after a change of the monitor.
     """
 
     definition: Mapping[str, object]
@@ -64,10 +61,7 @@ class ChangedDefinition(Struct, frozen=True, kw_only=True):
 
 
 def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
-    """Read a definition as JSON, a response of DescribeTaskDefinition, or the taskDefinition of a response.
-
-    Raises TaskProfilerError, which begins with ``source_name``, if ``data`` is none of them.
-    """
+    """Read a definition as JSON, or a response of DescribeTaskDefinition. Raises TaskProfilerError."""
     outer = mapping(read_json(data, source_name))
     described = outer.get("taskDefinition")
     definition: dict[str, object] = described if isinstance(described, dict) else dict(outer)

@@ -84,10 +84,9 @@ def read_definitions(data: bytes, source_name: str) -> tuple[tuple[Mapping[str, 
 
 
 def change_text(data: bytes, source_name: str, change: ChangeDefinition, *, keeps_form: bool = False) -> ChangedText:
-    """Change the definition in a text, or each one in a template, which ``source_name`` names in errors.
+    """Change the definition in a text, or each one in a template. Raises TaskProfilerError, with ``source_name``.
 
-    A response of ECS becomes the definition in it, unless ``keeps_form``. Raises TaskProfilerError if the text cannot
-    be read, or a definition cannot be changed.
+    A response of ECS becomes the definition in it, unless ``keeps_form``.
     """
     document = None if keeps_form else _response(data, source_name)
     if document is not None:
@@ -126,8 +125,8 @@ def _check(source: _Source, wanted: list[object], after: bytes, source_name: str
     found = None if changed is None else [_comparable(place.definition) for place in changed.places]
     if changed is None or found != list(map(_comparable, wanted)) or changed.rest != source.rest:
         raise TaskProfilerError(
-            f"{source_name} was not changed, because its form (such as an anchor that is used elsewhere, too) does not "
-            "allow to change the definition alone: change it by hand."
+            f"{source_name} was not changed, because its form does not allow to change the definition alone: change it "
+            "by hand."
         )
 
 
@@ -236,8 +235,7 @@ def _view(node: Node, text: str, *, is_template: bool) -> object:
         elif node.kind == "scalar":
             name = f"{node.tag} {node.scalar}"
         value, flow = _view(node, text, is_template=False), _flow(node)
-        is_on_one_line = "\n" not in written and not node.is_alias
-        return Function.of(name, value, written=written if is_on_one_line else flow, flow=flow)
+        return Function.of(name, value, written=flow if "\n" in written else written, flow=flow)
     if node.kind == "mapping":
         return {name: _view(item, text, is_template=is_template) for name, item in node.members.items()}
     if node.kind == "sequence":

@@ -1,7 +1,4 @@
-"""Adds the monitor to a task definition, or removes it.
-
-The other containers and the task's CPU and memory never change. Fields that are unknown here are kept.
-"""
+"""Adds the monitor to a task definition, or removes it. The other containers and the task's size never change."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -41,11 +38,9 @@ _MAX_CONTAINERS = 10
 class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     """The options of ``taskdef add-monitor``.
 
-    ``container`` None: the only one that can be the batch. ``image`` None: the default for a new monitor, and no change
-    of an existing one. ``shared_pids`` sets ``pidMode: task``. ``stacks`` grants SYS_PTRACE, and sets it too.
-    ``log_group`` is the monitor's, into whose own stream the report is written; None: the batch's. ``report_stream``
-    None: unchanged, else ``default_report_stream``. ``region`` is the log group's, if the definition does not contain
-    it; in a template, a reference. ``settings`` override an existing monitor's variables.
+    ``container`` None: the only one that can be the batch. ``image`` None: the default for a new monitor. ``stacks``
+    sets ``pidMode: task``, as ``shared_pids``, and grants SYS_PTRACE. ``log_group`` None: the batch's.
+    ``report_stream`` None: unchanged, else the default. ``region`` is the log group's, if the definition has none.
     """
 
     container: str | None = None
@@ -68,9 +63,8 @@ def add_monitor(
 ) -> ChangedDefinition:
     """Add the monitor to a definition, or upgrade an existing one. A definition that is as requested does not change.
 
-    The revision's Region precedes the options', and ``stack_region``, a template's reference, is used last.
-    ``revision_arn`` also determines the default image. Raises TaskProfilerError if the monitor cannot work there or
-    would use memory that belongs to the batch, or if another program's container has its name.
+    The revision's Region precedes the options', and ``stack_region``, a template's reference, is used last. Raises
+    TaskProfilerError if the monitor cannot work there, or would use memory that belongs to the batch.
     """
     check_platform(definition)
     containers = read_containers(definition)
@@ -252,10 +246,7 @@ def check_platform(definition: Mapping[str, object]) -> None:
 
 
 def unreachable_notes(definition: Mapping[str, object], environment: Mapping[str, object]) -> Iterator[str]:
-    """Why the report of the monitor with these environment variables does not arrive in its log stream.
-
-    Without a task role, the monitor can write only into its own log stream, by its log driver.
-    """
+    """Why the report of the monitor with these environment variables does not arrive in its log stream."""
     if needs_put(environment) and not definition.get("taskRoleArn"):
         yield (
             "The task definition has no taskRoleArn, so the monitor has no permission to write the report to the "
@@ -315,11 +306,7 @@ def _log_notes(batch: DefinedContainer, monitor: MonitorContainer) -> Iterator[s
 
 
 def remove_monitor(definition: Mapping[str, object], image: str | None = None) -> ChangedDefinition:
-    """Remove the monitor, what depends on it, and the pidMode that was added together with it.
-
-    ``image`` is the monitor's, if its repository has a name of the user's own. Raises TaskProfilerError if another
-    program's container has the monitor's name.
-    """
+    """Remove the monitor, what depends on it, and the pidMode that was added with it. Raises as ``find_monitor``."""
     containers = read_containers(definition)
     monitor = find_monitor(containers, image)
     if monitor is None:

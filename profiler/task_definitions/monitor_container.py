@@ -1,8 +1,6 @@
 """The monitor's container in a task definition: a new one, and the upgrade of an existing one.
 
-The upgrade keeps what the owner added. A field that is missing is added. A limit below a new monitor's is raised, and a
-higher one is kept. ``user`` and ``readonlyRootFilesystem`` are kept, because the documentation names reasons to change
-them, unless the monitor must be root.
+The upgrade keeps what the owner added: also ``user`` and ``readonlyRootFilesystem``, unless the monitor must be root.
 """
 
 import re
@@ -47,10 +45,7 @@ _REVISION_ARN = re.compile(r"arn:(aws[a-z-]*):ecs:([a-z0-9-]+):(\d{12}):task-def
 
 
 class OwnLog(Struct, frozen=True, kw_only=True):
-    """The log group of the monitor's own log stream, into which the report is written.
-
-    ``region`` None: not known. ``is_requested`` is False for a default.
-    """
+    """The log group of the monitor's own log stream, into which the report is written."""
 
     group: str
     region: str | None = None
@@ -64,9 +59,8 @@ class OwnLog(Struct, frozen=True, kw_only=True):
 
 
 class MonitorContainer(Struct, frozen=True, kw_only=True):
-    """The monitor's container for a batch.
+    """The monitor's container for a batch, which TASK_PROFILER_CONTAINER always names.
 
-    TASK_PROFILER_CONTAINER is always the batch: at run time nothing else distinguishes it from other containers.
     Without ``own_log``, the report is written into the batch's log stream. Without ``stacks``, the monitor has no
     privileges. ``settings`` are further environment variables.
     """
@@ -133,10 +127,10 @@ def default_image(revision_arn: str | None, version: str = __version__) -> str:
 def refresh(
     container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool
 ) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    """Upgrade the container of a monitor to ``present``, which would be added today.
+    """Upgrade the container of a monitor to ``present``, which would be added today. Returns a note for each change.
 
     Without ``has_image``, its image stays. If the batch depends on the monitor (``is_stricter``), ``essential`` and
-    ``dependsOn`` stay. Returns the container, and a note about each change; without notes, nothing changed.
+    ``dependsOn`` stay.
     """
     kept = {*(() if has_image else ("image",)), *(("essential", "dependsOn") if is_stricter else ())}
     wanted = {name: value for name, value in present.definition().items() if name not in kept}

@@ -1,7 +1,7 @@
 """The IAM policy that lets the monitor write the report, and its union with an existing policy.
 
 IAM limits the inline policies of a role to 10,240 characters together, without whitespace: about a hundred log groups.
-Where a role is shared by more families, the most similar log streams are joined to a prefix, until the policy fits.
+The most similar log streams are joined to a prefix, until the policy fits.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
 """
 
@@ -32,10 +32,7 @@ _SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-
 def report_streams(
     containers: Iterable[DefinedContainer], batch: str, monitor: DefinedContainer | None, revision_arn: str
 ) -> frozenset[str]:
-    """The ARNs of the log streams to which the monitor writes the report. The revision is any of the family.
-
-    None are needed if the report goes to the monitor's own stream, into which its log driver writes.
-    """
+    """The ARNs of the log streams to which the monitor writes the report; none if its log driver does. Any revision."""
     container = next((container for container in containers if container.name == batch), None)
     if container is None or container.log_driver != AWSLOGS or (monitor and not needs_put(monitor.environment)):
         return frozenset()
@@ -57,11 +54,7 @@ def policy(streams: Iterable[str]) -> Mapping[str, object]:
 
 
 class RolePolicy(Struct, frozen=True, kw_only=True):
-    """The planned inline policy ``task-profiler`` of a role.
-
-    ``document`` None: the role allows all streams already. ``prefixes`` are the resources that replace log streams, and
-    ``exact_characters`` is the length without them.
-    """
+    """The planned inline policy of a role; ``document`` None: it suffices. ``prefixes`` replace log streams."""
 
     role: str
     document: Mapping[str, object] | None = None
@@ -85,11 +78,7 @@ class RolePolicy(Struct, frozen=True, kw_only=True):
 def planned_policy(
     role: str, streams: frozenset[str], existing: Mapping[str, object] | None = None, *, other_characters: int = 0
 ) -> RolePolicy:
-    """The existing policy ``task-profiler`` of the role with these log streams added; other statements are kept.
-
-    ``other_characters`` is the length of the role's other inline policies. Raises TaskProfilerError if not even
-    prefixes fit.
-    """
+    """The existing policy of the role with these log streams. Raises TaskProfilerError if not even prefixes fit."""
     statements = statements_of(existing)
     own = next((one for one in statements if one.get("Sid") == _SID), None)
     allowed = frozenset[str]() if own is None else frozenset(map(str, listed(own.get("Resource"))))

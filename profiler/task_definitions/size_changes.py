@@ -64,9 +64,9 @@ _NOTHING_SEEN = SeenMemory()
 def with_size(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory = _NOTHING_SEEN) -> ChangedDefinition:
     """Set the task's ``cpu`` and ``memory``; a part of ``size`` that is None does not change.
 
-    An equal size in another notation ("1 vCPU", "2 GB") does not change. Containers that do not fit are lowered, but
-    not the monitor, and no memory below its need. A limit at which a run was killed is raised. Other memory stays.
-    Raises TaskProfilerError if they do not fit then, or if the definition's size is not known here.
+    Nor does an equal size in another notation ("1 vCPU", "2 GB"). Containers that do not fit are lowered, but not the
+    monitor, and no memory below its need. A limit at which a run was killed is raised. Raises TaskProfilerError if
+    they do not fit then, or if only a deployment knows the definition's size.
     """
     wanted: dict[str, str] = {}
     units = None if size.vcpu is None else round(size.vcpu * _CPU_UNITS)
@@ -175,10 +175,7 @@ def with_size_of(definition: Mapping[str, object], old: Mapping[str, object]) ->
 
 
 def with_size_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[str, object]:
-    """Remember the size before in a tag, in place of an earlier one. Raises TaskProfilerError if there are too many.
-
-    A size that has failed is remembered also after a later change.
-    """
+    """Remember the size before in a tag, beside one that has failed. Raises TaskProfilerError for too many tags."""
     tags = [tag for tag in mappings(definition.get("tags")) if tag.get("key") not in (RESIZED_FROM, key)]
     if len(tags) >= _MAX_TAGS:
         raise TaskProfilerError(f"It has {_MAX_TAGS} tags, so the tag {key} cannot be added: remove a tag.")

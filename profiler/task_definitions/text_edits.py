@@ -1,7 +1,4 @@
-"""Changes values in a JSON or YAML text: what does not change keeps its place and its form.
-
-A value is compared before and after the change. Only differences are written, in the style of the text.
-"""
+"""Changes values in a JSON or YAML text: only differences are written, in the style of the text."""
 
 import json
 import re
@@ -27,10 +24,7 @@ class Edit(NamedTuple):
 
 
 class Names(NamedTuple):
-    """How a text names the members of a definition: ``read`` returns the definition's name, ``write`` the text's.
-
-    ``free`` are the definition's names of mappings whose own members keep their names.
-    """
+    """How a text names the members of a definition. Members of ``free`` mappings keep their names."""
 
     read: Callable[[str], str] = str
     write: Callable[[object], object] = lambda value: value
@@ -63,7 +57,7 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         if before == after:
             return []
         found = None
-        if node.children and not node.is_alias:
+        if node.children:
             if isinstance(before, dict) and isinstance(after, dict):
                 found = self._in_mapping(node, before, after, names)
             elif isinstance(before, list) and isinstance(after, list):
@@ -73,7 +67,7 @@ class TextEditor(Struct, frozen=True, kw_only=True):
     def _in_mapping(
         self, node: Node, before: Mapping[str, object], after: Mapping[str, object], names: Names
     ) -> list[Edit] | None:
-        """The edits, None if nothing of the mapping is kept. A member that is merged is overridden."""
+        """The edits, None if nothing of the mapping is kept."""
         children = [(names.read(child.key), child) for child in node.children]
         kept = [child for name, child in children if name in after or name not in before]
         if not kept:
@@ -206,7 +200,7 @@ class TextEditor(Struct, frozen=True, kw_only=True):
             value = int(value)
         if isinstance(value, str) and self.style.is_yaml and old[:1] in ("'", '"') and value.isdecimal():
             written = f"{old[0]}{value}{old[0]}"
-        elif self.style.is_yaml and node.children and not (node.is_flow or node.is_alias):
+        elif self.style.is_yaml and node.children and not node.is_flow:
             # A list may start in the column of its key, and nothing else.
             shift = "" if node.kind == "sequence" and isinstance(value, list) and value else "  "
             written = shift + self.style.lines(value, shift + " " * column(self.text, node.start))

@@ -15,10 +15,7 @@ _WORDS_WITH_A_MEANING = frozenset({"true", "false", "yes", "no", "on", "off", "y
 
 
 class Function(str):
-    """The text that counts as the value of an intrinsic function, which a changed definition has unchanged.
-
-    ``value`` is the function as JSON, ``written`` and ``flow`` as it is written in YAML, and in brackets.
-    """
+    """The text that stands for an intrinsic function: ``value`` as JSON, ``written`` and ``flow`` in YAML."""
 
     __slots__ = ("flow", "value", "written")
     value: object
@@ -126,14 +123,14 @@ def style_of(text: str, root: Node, *, is_yaml: bool) -> TextStyle:
 
 
 def column(text: str, at: int) -> int:
-    """The column of a place, from 0. A byte order mark is no column."""
-    return len(text[text.rfind("\n", 0, at) + 1 : at].lstrip("\ufeff"))
+    """The column of a place, from 0."""
+    return at - text.rfind("\n", 0, at) - 1
 
 
 def _block_indents(text: str, node: Node) -> Iterator[tuple[str, int]]:
     """The kinds and the indents of the blocks that belong to a key."""
-    for child in node.children if not (node.is_flow or node.is_alias) else ():
+    for child in node.children if not node.is_flow else ():
         inner = child.node
-        if child.key and inner.children and not (inner.is_flow or inner.is_alias):
+        if child.key and inner.children and not inner.is_flow:
             yield inner.kind, column(text, inner.start) - column(text, child.start)
         yield from _block_indents(text, inner)

@@ -1,9 +1,5 @@
-"""The values of a JSON or YAML text, and where each of them is written.
+"""The values of a JSON or YAML text, and where each of them is written."""
 
-A text is decoded without loss: the byte order mark and the ends of lines are kept.
-"""
-
-import codecs
 import json
 import re
 from collections.abc import Mapping
@@ -16,17 +12,12 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.text import install_hint
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_MARK = "\ufeff"
 _ERRORS = "surrogatepass"  # as json reads bytes
-_MERGE = "<<"
 _YAML_TAG = "tag:yaml.org,2002:"
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """A value and its place. The children of a mapping have keys. ``is_flow``: in brackets, as everything in JSON.
-
-    ``tag`` is a tag of the user's own, such as ``!Sub``. ``is_alias``: its text is only the name of an anchor.
-    """
+    """A value and its place. ``is_flow``: in brackets, as all of JSON. ``tag`` is the user's own, such as ``!Sub``."""
 
     start: int
     end: int
@@ -35,18 +26,10 @@ class Node(Struct, frozen=True, kw_only=True):
     children: "tuple[Child, ...]" = ()
     is_flow: bool = True
     tag: str | None = None
-    is_alias: bool = False
 
     @property
     def members(self) -> Mapping[str, "Node"]:
-        """The members of a mapping, with those of the mappings that it merges (``<<``)."""
-        merged: dict[str, Node] = {}
-        for child in self.children:
-            if child.key == _MERGE:
-                sources = child.node.children if child.node.kind == "sequence" else (Child(node=child.node),)
-                for source in reversed(sources):
-                    merged |= source.node.members
-        return merged | {child.key: child.node for child in self.children if child.key != _MERGE}
+        return {child.key: child.node for child in self.children}
 
 
 class Child(Struct, frozen=True, kw_only=True):
@@ -61,25 +44,17 @@ class Child(Struct, frozen=True, kw_only=True):
         return self.node.end
 
 
-def encoding_of(data: bytes) -> str:
-    """The encoding of a text, under which a byte order mark is its first character."""
-    encoding = json.detect_encoding(data).removesuffix("-sig")
-    if encoding in ("utf-16", "utf-32"):
-        encoding += "-be" if data.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)) else "-le"
-    return encoding
-
-
 def decoded(data: bytes, source_name: str) -> str:
     """The text. Raises TaskProfilerError if it has no encoding of Unicode."""
     try:
-        return data.decode(encoding_of(data), _ERRORS)
+        return data.decode(json.detect_encoding(data), _ERRORS)
     except ValueError as error:
         raise TaskProfilerError(f"{source_name} is not a text in UTF-8: save it with this encoding.") from error
 
 
 def encoded(text: str, like: bytes) -> bytes:
-    """The text in the encoding of ``like``."""
-    return text.encode(encoding_of(like), _ERRORS)
+    """The text in the encoding of ``like``, with its byte order mark."""
+    return text.encode(json.detect_encoding(like), _ERRORS)
 
 
 def read_json(data: bytes, source_name: str) -> Any:  # noqa: ANN401  any JSON
@@ -93,7 +68,7 @@ def read_json(data: bytes, source_name: str) -> Any:  # noqa: ANN401  any JSON
 
 def json_tree(text: str) -> Node:
     """The tree of a text that is valid JSON."""
-    return _json_node(text, _after_space(text, len(_MARK) if text.startswith(_MARK) else 0))
+    return _json_node(text, _after_space(text, 0))
 
 
 def _json_node(text: str, start: int) -> Node:
@@ -128,7 +103,7 @@ def yaml_tree(text: str, source_name: str) -> Node:
         raise TaskProfilerError(f"Task definitions in YAML need ruamel.yaml: {install_hint('ruamel.yaml')}.") from error
     yaml = YAML(typ="safe", pure=True)
     try:
-        return _YamlReader(text, yaml).document()
+        return _YamlReader(text, yaml, source_name).document()
     except (YAMLError, ValueError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" in line {line + 1}"
@@ -136,13 +111,12 @@ def yaml_tree(text: str, source_name: str) -> Node:
 
 
 class _YamlReader:
-    """Builds the tree from the parser's events, because the nodes of the library lack the places of aliases."""
+    """Builds the tree from the parser's events. An alias is refused, as by CloudFormation: it has several places."""
 
-    def __init__(self, text: str, yaml: Any) -> None:  # noqa: ANN401  a class of an optional library
-        self._text = text
+    def __init__(self, text: str, yaml: Any, source_name: str) -> None:  # noqa: ANN401  a class of an optional library
+        self._text, self._source_name = text, source_name
         self._resolver = yaml.resolver
         self._events = iter(yaml.parse(text))
-        self._anchors: dict[str, Node] = {}
 
     def document(self) -> Node:
         """The only document of the text."""
@@ -160,21 +134,13 @@ class _YamlReader:
         start, end = event.start_mark.index, event.end_mark.index
         kind = type(event).__name__
         if kind == "AliasEvent":
-            anchored = self._anchors.get(event.anchor)
-            if anchored is None:
-                raise ValueError
-            return replace(anchored, start=start, end=end, is_alias=True)
+            where = f"{self._source_name} has an alias in line {event.start_mark.line + 1}"
+            raise TaskProfilerError(f"{where}: write the value in place of *{event.anchor}.")
         tag = None if event.tag is None or event.tag.startswith(_YAML_TAG) else str(event.tag)
         if kind == "ScalarEvent":
             written = self._text[start:end].rstrip()
-            node = Node(start=start, end=start + len(written), kind="scalar", scalar=self._scalar(event), tag=tag)
-        elif kind == "SequenceStartEvent":
-            node = self._collection(event, "sequence", tag)
-        else:
-            node = self._collection(event, "mapping", tag)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = node
-        return node
+            return Node(start=start, end=start + len(written), kind="scalar", scalar=self._scalar(event), tag=tag)
+        return self._collection(event, "sequence" if kind == "SequenceStartEvent" else "mapping", tag)
 
     def _collection(self, start: Any, kind: Literal["mapping", "sequence"], tag: str | None) -> Node:  # noqa: ANN401
         children: list[Child] = []

@@ -58,7 +58,7 @@ def test_the_page_has_the_formats_of_the_terminal(
 
 def test_the_page_has_the_task_sizes_of_the_terminal(browser: Browser) -> None:
     sizes = [(1, 2048), (0.25, 512), (None, 1024), (4, None)]
-    texts = evaluated(browser, "asTaskSize(value)", [{"vcpu": vcpu, "mb": mb} for vcpu, mb in sizes])
+    texts = evaluated(browser, "asTaskSize(value)", [{"vcpu": vcpu, "memoryMB": mb} for vcpu, mb in sizes])
     assert texts == [format_task_size(*size) for size in sizes]
 
 

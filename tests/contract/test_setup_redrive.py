@@ -1,6 +1,5 @@
 """``task-profiler setup redrive``: events in the dead-letter queues are sent again, with moto."""
 
-import base64
 import json
 import math
 from collections.abc import Iterator
@@ -48,31 +47,12 @@ class Functions:
     def __init__(self, takes: int = 1000) -> None:
         self.calls: list[dict[str, Any]] = []
         self._takes = takes
-        self.fails_with: str | None = None
 
     def invoke(self, **arguments: Any) -> dict[str, Any]:
-        kind, size = arguments["InvocationType"], len(arguments["Payload"])
-        limit = {"Event": 2**20, "RequestResponse": 6 * 2**20}[kind]
-        if size > limit:
-            message = f"{size} byte payload is too large for the {kind} invocation type (limit {limit} bytes)"
-            raise refusal("RequestEntityTooLargeException", 413, message)
         if len(self.calls) == self._takes:
             raise refusal("TooManyRequestsException", 429, "Rate Exceeded.")
         self.calls.append(arguments)
-        return {"StatusCode": 202} if kind == "Event" or self.fails_with is None else {"FunctionError": self.fails_with}
-
-
-class TrimmedStream:
-    """Has only these records, wherever reading is to begin."""
-
-    def __init__(self, *numbers: str) -> None:
-        self._numbers = numbers
-
-    def get_shard_iterator(self, **_: Any) -> dict[str, Any]:
-        return {"ShardIterator": "i"}
-
-    def get_records(self, **_: Any) -> dict[str, Any]:
-        return {"Records": [{"SequenceNumber": number, "Data": b"x"} for number in self._numbers]}
+        return {"StatusCode": 202}
 
 
 def put(queue: str, *messages: object) -> None:
@@ -88,26 +68,9 @@ def waiting(queue: str) -> int:
     return sum(int(attributes[name]) for name in names)
 
 
-def again(
-    functions: Functions, queue: str, function: str = "f", *, kinesis: Any = None, now_ms: float = math.inf
-) -> tuple[int, list[str]]:
-    clients = {"sqs": boto3.client("sqs"), "lambda": functions, "kinesis": kinesis or boto3.client("kinesis")}
+def again(functions: Functions, queue: str, function: str = "f", *, now_ms: float = math.inf) -> tuple[int, list[str]]:
+    clients: dict[str, Any] = {"sqs": boto3.client("sqs"), "lambda": functions}
     return redrive(clients.__getitem__, queue, function, now_ms=now_ms)
-
-
-def stream_with(*payloads: bytes, first: int = -2, last: int = -1) -> dict[str, Any]:
-    """The message of Lambda about a batch that holds these records of a new stream, else the last two."""
-    kinesis = boto3.client("kinesis")
-    kinesis.create_stream(StreamName="reports", ShardCount=1)
-    arn = kinesis.describe_stream(StreamName="reports")["StreamDescription"]["StreamARN"]
-    records = [kinesis.put_record(StreamName="reports", PartitionKey="x", Data=data) for data in payloads]
-    batch = {
-        "shardId": records[first]["ShardId"],
-        "startSequenceNumber": records[first]["SequenceNumber"],
-        "endSequenceNumber": records[last]["SequenceNumber"],
-        "streamArn": arn,
-    }
-    return {"requestContext": {"condition": "RecordAgeExceeded"}, "version": "1.0", "KinesisBatchInfo": batch}
 
 
 def test_events_of_both_senders_are_sent_as_they_came(queue: str) -> None:
@@ -119,32 +82,6 @@ def test_events_of_both_senders_are_sent_as_they_came(queue: str) -> None:
     assert waiting(queue) == 0
 
 
-def test_records_of_a_stream_are_read_at_their_position_and_sent_as_events(queue: str) -> None:
-    functions = Functions()
-    payloads = [subscription_event(f"line {number}") for number in range(4)]
-    message = stream_with(*(base64.b64decode(one["awslogs"]["data"]) for one in payloads), first=1, last=2)
-    put(queue, message)
-    assert again(functions, queue) == (2, [])
-    assert [json.loads(call["Payload"]) for call in functions.calls] == payloads[1:3]
-    assert waiting(queue) == 0
-
-
-@pytest.mark.parametrize("error", [None, "Unhandled"])
-def test_a_record_above_the_limit_of_asynchronous_invocations_is_sent_synchronously(
-    queue: str, error: str | None
-) -> None:
-    """Whatever becomes of it, the others are sent, of which one answer of the queue has ten at most."""
-    functions = Functions()
-    functions.fails_with = error
-    put(queue, stream_with(b"x" * (2**20 - 100), b"small"), *({"number": number} for number in range(11)))
-    sent, refused = again(functions, queue)
-    assert [call["InvocationType"] for call in functions.calls].count("RequestResponse") == 1
-    assert (sent, len(refused), waiting(queue)) == ((13, 0, 0) if error is None else (12, 1, 1))
-    for record in refused:
-        assert record.startswith("Record ")
-        assert "stream/reports, shard shardId-000000000000, was not sent: the function failed" in record
-
-
 def test_what_the_function_does_not_take_stays_in_the_queue(queue: str) -> None:
     put(queue, *({"number": number} for number in range(3)))
     with pytest.raises(ClientError):
@@ -154,31 +91,23 @@ def test_what_the_function_does_not_take_stays_in_the_queue(queue: str) -> None:
     assert waiting(queue) == 2
 
 
-@pytest.mark.parametrize("body", ['{"KinesisBatchInfo": {}}', "[" * 100_000])
-def test_one_message_that_cannot_be_read_does_not_keep_back_the_others(queue: str, body: str) -> None:
+STREAM = '{"version": "1.0", "KinesisBatchInfo": {"startSequenceNumber": "1"}}'
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (STREAM, "about records of a data stream: run task-profiler replay on their log groups."),
+        ("[" * 100_000, "not an event of Lambda."),
+        ("[]", "not an event of Lambda."),
+    ],
+)
+def test_one_message_without_an_event_does_not_keep_back_the_others(queue: str, body: str, said: str) -> None:
     functions = Functions()
     put(queue, body, "{}")
     sent, (reason,) = again(functions, queue)
     assert (sent, waiting(queue)) == (1, 1)
-    assert reason.endswith(" is not an event of Lambda.")
-
-
-def test_records_that_the_stream_no_longer_has_are_named_and_only_their_message_stays(queue: str) -> None:
-    """Kinesis begins with its oldest record if it has no longer the first one. In the end, the stream is deleted."""
-    functions = Functions()
-    message = stream_with(b"a", b"b")
-    later = boto3.client("kinesis").put_record(StreamName="reports", PartitionKey="x", Data=b"c")
-    last = message["KinesisBatchInfo"]["endSequenceNumber"]
-    put(queue, message)
-    for trimmed in (TrimmedStream(last, later["SequenceNumber"]), TrimmedStream(later["SequenceNumber"])):
-        sent, (reason,) = again(functions, queue, kinesis=trimmed)
-        assert (sent, waiting(queue)) == (0, 1)
-        assert "are not all in the stream any more" in reason
-    boto3.client("kinesis").delete_stream(StreamName="reports")
-    put(queue, "{}")
-    sent, (reason,) = again(functions, queue)
-    assert (sent, waiting(queue)) == (1, 1)
-    assert "are not all in the stream any more" in reason
+    assert reason.endswith(f" is {said}")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, refusal("AccessDeniedException", 403)])
@@ -210,7 +139,7 @@ def test_the_command_finds_the_queues_of_the_stack(
     listed = [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()]
     cloudformation = FakeCloudFormation(stack={"StackStatus": "CREATE_COMPLETE", "Outputs": listed})
     clients = {"cloudformation": cloudformation, "lambda": Functions(takes=1)}
-    clients |= {service: boto3.client(service) for service in ("sqs", "kinesis")}
+    clients["sqs"] = boto3.client("sqs")
     monkeypatch.setattr("profiler.cli.setup.setup_commands.open_clients", lambda *_: clients.__getitem__)
     put(queue, "{}")
     assert redrive_command.main([], standalone_mode=False) == 0

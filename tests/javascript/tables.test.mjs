@@ -80,15 +80,15 @@ test("addresses of the console are those of the partition, and none without a kn
 });
 
 const ADVICE = {
-  current: { vcpu: 1, mb: 2048 },
-  size: { vcpu: 0.5, mb: 1024 },
+  current: { vcpu: 1, memoryMB: 2048 },
+  recommended: { vcpu: 0.5, memoryMB: 1024 },
   changes: true,
-  saving: 50,
-  savingUsd: 10,
+  savingPercent: 50,
+  savingUsdPerMonth: 10,
   runsPerMonth: 100,
-  options: [
-    { vcpu: 1, mb: 2048, usd: 0.2 },
-    { vcpu: 0.5, mb: 1024, usd: 0.1 },
+  sizes: [
+    { vcpu: 1, memoryMB: 2048, usdPerRun: 0.2 },
+    { vcpu: 0.5, memoryMB: 1024, usdPerRun: 0.1 },
   ],
 };
 
@@ -113,19 +113,19 @@ test("a size fits where a run has succeeded and none was killed for memory", () 
 
 test("a killed run names the memory that was too little and the one that is recommended", () => {
   const killed = runAt(0, { outcome: "out of memory", taskSize: [1, 4096] });
-  const size = { vcpu: 1, mb: 5120 };
-  assert.equal(runAdviceText(killed, { ...ADVICE, size }), "Ran out of memory with 4 GB; 5 GB recommended.");
+  const recommended = { vcpu: 1, memoryMB: 5120 };
+  assert.equal(runAdviceText(killed, { ...ADVICE, recommended }), "Ran out of memory with 4 GB; 5 GB recommended.");
   assert.equal(
-    runAdviceText(killed, { ...ADVICE, size: { vcpu: 2, mb: 5120 } }),
+    runAdviceText(killed, { ...ADVICE, recommended: { vcpu: 2, memoryMB: 5120 } }),
     "Ran out of memory with 1 vCPU, 4 GB; 2 vCPU, 5 GB recommended.",
   );
   assert.equal(
-    runAdviceText({ ...killed, taskSize: undefined, size: 4096 }, { ...ADVICE, size }),
+    runAdviceText({ ...killed, taskSize: undefined, size: 4096 }, { ...ADVICE, recommended }),
     "Ran out of memory with 4 GB; 5 GB recommended.",
   );
   const success = runAt(0, { outcome: "success", taskSize: [1, 2048] });
   assert.equal(runAdviceText(success, ADVICE), "0.5 vCPU, 1 GB recommended: saves 50 %, $10.00 a month.");
-  assert.equal(runAdviceText(success, { size: { vcpu: 1, mb: 832 } }), "1 vCPU, 832 MB recommended.");
+  assert.equal(runAdviceText(success, { recommended: { vcpu: 1, memoryMB: 832 } }), "1 vCPU, 832 MB recommended.");
   assert.equal(runAdviceText(success, { ...ADVICE, changes: false, fits: true }), "1 vCPU, 2 GB fits.");
   assert.equal(
     runAdviceText({ ...success, outcome: "failure" }, { ...ADVICE, fits: true }),
@@ -135,21 +135,33 @@ test("a killed run names the memory that was too little and the one that is reco
 
 test("no smaller size is advised from failures alone", () => {
   const failed = runAt(0, { outcome: "failure", taskSize: [1, 2048] });
-  const advice = { ...ADVICE, size: ADVICE.current, changes: false, fits: true, onlyFailures: true };
+  const advice = { ...ADVICE, recommended: ADVICE.current, changes: false, fits: true, onlyFailures: true };
   const sentence = "No run of the family has succeeded, so no smaller size is recommended.";
   assert.equal(runAdviceText(failed, advice), sentence);
-  assert.equal(runAdviceText(failed, { size: {}, onlyFailures: true }), sentence);
+  assert.equal(runAdviceText(failed, { recommended: {}, onlyFailures: true }), sentence);
   assert.equal(adviceText(advice, [failed]), "no run has succeeded at this size");
 });
 
 test("the largest saving comes first, also where the runs per month are unknown", () => {
-  const inPercent = (family, saving, fields) => ({ family, advice: { changes: true, saving }, ...fields });
+  const inPercent = (family, savingPercent, fields) => ({
+    family,
+    advice: { changes: true, savingPercent },
+    ...fields,
+  });
   const rows = [
-    { family: "fits", advice: { fits: true, saving: 90 }, memoryShare: 80 },
+    { family: "fits", advice: { fits: true, savingPercent: 90 }, memoryShare: 80 },
     inPercent("costs more", -20, { memoryShare: 99 }),
     inPercent("72", 72, { memoryShare: 1 }),
-    { family: "no price", advice: { ...ADVICE, saving: undefined, savingUsd: undefined }, memoryShare: 2 },
-    { family: "larger", advice: { ...ADVICE, size: { vcpu: 1, mb: 4096 }, saving: undefined }, memoryShare: 98 },
+    {
+      family: "no price",
+      advice: { ...ADVICE, savingPercent: undefined, savingUsdPerMonth: undefined },
+      memoryShare: 2,
+    },
+    {
+      family: "larger",
+      advice: { ...ADVICE, recommended: { vcpu: 1, memoryMB: 4096 }, savingPercent: undefined },
+      memoryShare: 98,
+    },
     inPercent("9", 9, { memoryShare: 70 }),
     { family: "too small", advice: { risk: "killed" } },
     inPercent("$1", 20, { saving: 1 }),
@@ -166,5 +178,5 @@ test("the possible saving is for the runs that the cost is for", () => {
     { id: "b", usd: 4, taskSize: [1, 1024] },
   ];
   assert.equal(possibleSaving(runs, ADVICE), 0.5);
-  assert.equal(possibleSaving(runs, { ...ADVICE, saving: -3 }), undefined);
+  assert.equal(possibleSaving(runs, { ...ADVICE, savingPercent: -3 }), undefined);
 });

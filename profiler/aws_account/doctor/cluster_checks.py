@@ -20,14 +20,9 @@ from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
 from profiler.schedules.schedule_model import Schedule
-from profiler.task_definitions.containers import (
-    DefinedContainer,
-    needs_put,
-    prints_report,
-)
+from profiler.task_definitions.containers import DefinedContainer, needs_put, prints_report
 
-_MONITOR, _LOG = "monitor", "log group"
-_SUBSCRIPTION, _REPORT = "subscription", "report"
+_MONITOR, _LOG, _SUBSCRIPTION, _REPORT = "monitor", "log group", "subscription", "report"
 _REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper", "instance"})
 DAYS = 8  # a weekly run, and a day
 # The pages of each log group, for each of the three stretches of time that the source reads.
@@ -35,10 +30,7 @@ _MAX_PAGES = 5
 
 
 class LastReports(Struct, frozen=True, kw_only=True):
-    """The times of the newest reports, in nanoseconds since 1970, by family.
-
-    ``unread``: log groups that were not read to the end. ``is_known`` False: nothing could be read.
-    """
+    """The newest reports by family. ``unread`` groups were not read to the end. Not ``is_known``: nothing was read."""
 
     newest_ns: Mapping[str, int] = {}
     unread: frozenset[str] = frozenset()
@@ -46,12 +38,7 @@ class LastReports(Struct, frozen=True, kw_only=True):
 
 
 class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A family of the cluster, as ``doctor --cluster --json`` prints it.
-
-    ``role`` is the name of the task role. ``permission``: whether it may write the report; None: this is not necessary.
-    ``log_group_exists`` None: unknown. ``forwarded_to`` are the functions and streams that get its reports.
-    ``last_report`` None: no report was found.
-    """
+    """A family of the cluster, as ``doctor --cluster --json`` prints it. ``permission`` None: it needs none."""
 
     family: str
     monitor: MonitorState
@@ -113,10 +100,7 @@ def _writer(monitor: FamilyMonitor) -> DefinedContainer:
 
 
 class ClusterChecks(Struct):
-    """Judges the families of the cluster. ``add_command`` adds the monitor to them, for the advice.
-
-    ``is_indexed``: reports are indexed, so a log group without a subscription is wrong.
-    """
+    """Judges the families of the cluster. ``is_indexed``: a log group without a subscription is wrong."""
 
     add_command: str
     schedules: Sequence[Schedule]
@@ -234,10 +218,7 @@ class LimitedPages(Struct):
 
 
 def newest_reports(source: RunSource, families: frozenset[str], arn: str, now_ns: int) -> Mapping[str, int]:
-    """The start of the newest run of each family, in the account and Region of the ARN. Raises TaskProfilerError.
-
-    The source is read until each family has a run.
-    """
+    """The start of the newest run of each family, in the account and Region of the ARN. Raises TaskProfilerError."""
     newest: dict[str, int] = {}
     since_ns = max(now_ns - DAYS * NS_PER_DAY, 0)
     for run in source.last_runs(RunFilter(since_ns=since_ns), 1):

@@ -1,9 +1,6 @@
-"""Diagnoses a task definition from outside, before the first run.
+"""Diagnoses a task definition before the first run: the findings of ``task_checks`` that it can answer."""
 
-The findings are the ones of :mod:`profiler.aws_account.doctor.task_checks` that a task definition can answer.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.doctor.task_checks import (
@@ -25,7 +22,7 @@ from profiler.aws_account.instance_monitors import instance_monitor_of
 from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.container_roles import repository
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, FARGATE, MONITOR_REPOSITORY
+from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
@@ -57,10 +54,7 @@ _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 def schedule_findings(
     revision: str, pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]], move_command: str
 ) -> Iterator[Finding]:
-    """Whether the schedules of a family start ``revision``, the ``family:revision`` that is checked.
-
-    ``pinned`` are the targets that are pinned to a revision of the family, each with that revision's definition.
-    """
+    """Whether the pinned schedules of a family, each with the definition that it starts, start ``revision``."""
     for target, pinned_definition in pinned:
         if target.pinned_revision == revision:
             yield ok(SCHEDULES, f"The {target.title} starts {revision}.")
@@ -97,8 +91,7 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
     yield from _form_findings(definition, monitor, add_command)
     for text in architecture_notes(definition, monitor.image or ""):
         yield note(_MONITOR, text)
-    given = {name: value for name, value in monitor.environment.items() if isinstance(value, str)}
-    settings = read_settings(given | _ENDPOINT)
+    settings = read_settings({**monitor.variables, **_ENDPOINT})
     yield from settings_findings(settings.problems)
     memory_mb = task_memory_mb(definition)
     task = TaskMetadata(
@@ -125,26 +118,6 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
             "it.",
             "Push it with task-profiler setup image, and set the address that it prints.",
         )
-    compatibilities = definition.get("requiresCompatibilities")
-    if isinstance(compatibilities, list) and FARGATE in compatibilities:
-        yield from _fargate_findings(definition, [one for one in containers if one.log_driver == AWSLOGS])
-
-
-def _fargate_findings(definition: Mapping[str, object], logging: Sequence[DefinedContainer]) -> Iterator[Finding]:
-    """What Fargate needs for the log driver awslogs, which the monitor has at least."""
-    if logging and not definition.get("executionRoleArn"):
-        yield problem(
-            EXECUTION_ROLE,
-            "There is no execution role, which Fargate needs for the log driver awslogs and for images in Amazon ECR.",
-            "Set executionRoleArn to a role with the policy AmazonECSTaskExecutionRolePolicy.",
-        )
-    for container in logging:
-        if not container.log_options.get("awslogs-region"):
-            yield problem(
-                LOG,
-                f"The log configuration of {container.name} has no awslogs-region, which Fargate needs.",
-                "Set it, or ECS refuses the definition.",
-            )
 
 
 def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths) -> Finding | None:

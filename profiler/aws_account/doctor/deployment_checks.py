@@ -1,7 +1,7 @@
-"""Diagnoses a deployment: the CloudFormation stack, its functions, their input, what failed, and the search cluster."""
+"""Diagnoses a deployment: the stack, its functions, their input, what failed, and the index templates."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -16,25 +16,19 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.units import format_count
-from profiler.search_setup.dashboard_import import existing_objects
-from profiler.search_setup.search_servers import DashboardsServer
 from profiler.search_setup.template_install import SearchServer, detect_product
 
 _STACK, _REPORTS, _SUBSCRIPTION = "stack", "forward_logs", "subscription"
-_TASKS, _QUEUES, _ALARMS, _STREAM = "task_stopped", "queues", "alarms", "data stream"
-_SCHEDULES = "watch_schedules"
+_TASKS, _QUEUES, _SCHEDULES = "task_stopped", "queues", "watch_schedules"
 _DAY = timedelta(days=1)
 _ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
 _MAX_ERROR_CHARACTERS = 300
 _MAX_PAGES = 10
-# The names of the template's alarms begin with the stack's name, a hyphen, and one of these.
-_ALARM_NAMES = ("forward-logs-", "task-stopped-", "watch-schedules-", "failed-items")
 _UPDATE = "Update the stack with task-profiler setup stack; docs/commands.md describes its parameters."
 _REJECTED_QUEUE = "FailedItemsQueueUrl"
 _QUEUE_OUTPUTS = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl", _REJECTED_QUEUE)
 _COUNT = "ApproximateNumberOfMessages"
-_TEMPLATES, _DASHBOARDS, _SOURCE = "templates", "dashboards", "past runs"
-_IMPORT = "Install them: task-profiler kibana import."
+_TEMPLATES, _SOURCE = "templates", "past runs"
 
 
 def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Iterator[Finding]:
@@ -50,7 +44,6 @@ def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Ite
     yield from _guarded(_TASKS, checks.invoked_by_rule(_TASKS, "TaskStoppedFunctionName"))
     yield from _guarded(_SCHEDULES, checks.invoked_by_rule(_SCHEDULES, "WatchSchedulesFunctionName"))
     yield from checks.queues()
-    yield from _guarded(_ALARMS, checks.alarms())
     yield from (ok(_SOURCE, line) for line in export_lines(stack.parameters))
 
 
@@ -93,10 +86,8 @@ class _DeploymentChecks(Struct):
             )
         function = self._function(name)
         yield _function_finding(_REPORTS, name, function)
-        stream = self.stack.outputs.get("ReportStreamArn")
-        yield from _guarded(_SUBSCRIPTION, self._subscriptions(stream or function["FunctionArn"]))
-        if stream is not None:
-            yield from _guarded(_STREAM, self._event_sources(name))
+        destination = self.stack.outputs.get("ReportStreamArn") or function["FunctionArn"]
+        yield from _guarded(_SUBSCRIPTION, self._subscriptions(destination))
         yield from _guarded(_REPORTS, self._activity(_REPORTS, name))
 
     def _function(self, name: str) -> Mapping[str, Any]:
@@ -203,19 +194,6 @@ class _DeploymentChecks(Struct):
         else:
             yield problem(_SUBSCRIPTION, f"{group} has no subscription filter that delivers to this stack.", _UPDATE)
 
-    def _event_sources(self, function: str) -> Iterator[Finding]:
-        with aws_errors(f"The event sources of {function} cannot be read", "lambda:ListEventSourceMappings"):
-            response = self.open_client("lambda").list_event_source_mappings(FunctionName=function)
-        states = [source["State"] for source in response["EventSourceMappings"]]
-        if states and all(state == "Enabled" for state in states):
-            yield ok(_STREAM, f"The data stream invokes {function}.")
-            return
-        yield problem(
-            _STREAM,
-            f"The data stream does not invoke {function} (event source mapping: {', '.join(states) or 'none'}).",
-            "Enable the event source mapping in the console of Lambda, or update the stack.",
-        )
-
     def queues(self) -> Iterator[Finding]:
         """The events and documents that failed."""
         for output in _QUEUE_OUTPUTS:
@@ -243,20 +221,6 @@ class _DeploymentChecks(Struct):
                 "Fix the cause, then send them again: task-profiler setup redrive.",
             )
 
-    def alarms(self) -> Iterator[Finding]:
-        """The stack's alarms. Other stacks' names may begin with this stack's name."""
-        prefix = f"{self.stack.name}-"
-        with aws_errors("The alarms cannot be read", "cloudwatch:DescribeAlarms"):
-            paginator = self.open_client("cloudwatch").get_paginator("describe_alarms")
-            pages = paginator.paginate(AlarmNamePrefix=prefix, StateValue="ALARM")
-            alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
-        active = [alarm["AlarmName"] for alarm in alarms if alarm["StateValue"] == "ALARM"]
-        own = [name for name in active if name.removeprefix(prefix).startswith(_ALARM_NAMES)]
-        if not own:
-            yield ok(_ALARMS, "No alarm of the stack is active.")
-        for name in own:
-            yield problem(_ALARMS, f"The alarm {name} is active.", "docs/forwarder.md#alarms describes each alarm.")
-
 
 def _function_finding(topic: str, name: str, function: Mapping[str, Any]) -> Finding:
     why = function.get("StateReason") or function.get("LastUpdateStatusReason")
@@ -278,22 +242,7 @@ def template_findings(server: SearchServer, names: Iterable[str]) -> Iterator[Fi
         yield problem(_TEMPLATES, str(error))
         return
     if missing:
-        yield problem(_TEMPLATES, f"The {engine} cluster lacks the index templates {', '.join(missing)}.", _IMPORT)
+        text = f"The {engine} cluster lacks the index templates {', '.join(missing)}."
+        yield problem(_TEMPLATES, text, "Install them: task-profiler kibana import.")
     else:
         yield ok(_TEMPLATES, f"The {engine} cluster has the index templates.")
-
-
-def dashboard_findings(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Whether the server has these saved objects."""
-    try:
-        existing = existing_objects(ui, objects)
-    except TaskProfilerError as error:
-        yield problem(_DASHBOARDS, str(error))
-        return
-    if existing is None:
-        yield note(_DASHBOARDS, "The server does not list its dashboards.", "Look for them in its user interface.")
-    elif len(existing) < len(objects):
-        text = f"{len(objects) - len(existing)} of {len(objects)} dashboards and charts are missing."
-        yield problem(_DASHBOARDS, text, _IMPORT)
-    else:
-        yield ok(_DASHBOARDS, f"All {len(objects)} dashboards and charts are installed.")

@@ -8,11 +8,7 @@ Level = Literal["ok", "note", "problem"]
 
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of one check: the fact (``text``), and the change to make (``advice``).
-
-    Level ``note`` means that the configuration works but could be improved; ``problem`` that there will be no report or
-    an incomplete one.
-    """
+    """The fact, and the change to make. Level ``problem``: there will be no report, or an incomplete one."""
 
     topic: str
     level: Level

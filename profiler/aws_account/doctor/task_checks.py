@@ -1,12 +1,8 @@
-"""Diagnoses the task, the batch, the accelerators and the log stream from within a container.
+"""Diagnoses the task, the batch, the accelerators and the log stream from within a container."""
 
-:func:`diagnose` runs all checks in their order. Each other function returns the findings of one check.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.aggregation.task_record import task_size_of, visible_of
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
@@ -27,7 +23,7 @@ from profiler.sinks import DeliveryFailure, LogTarget
 # The topics of the findings.
 _TASK, BATCH, MEMORY, _OWN, PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
 GPUS, _SCOPE, NEURON = "GPUs", "batch's GPUs", "Neuron"
-_STATS, LOG, _TAGS, _VISIBLE = "stats", "log stream", "tags", "visible size"
+_STATS, LOG, _VISIBLE = "stats", "log stream", "visible size"
 GPU_ADVICE = (
     "If the task has a GPU, set NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in the "
     "environment of the monitor's container definition, without a GPU requirement."
@@ -35,10 +31,6 @@ GPU_ADVICE = (
 NEURON_ADVICE = (
     "If the task has Neuron devices, list them in linuxParameters.devices of the monitor, add IPC_LOCK, run it as "
     "root, and use an image with neuron-monitor in /opt/aws/neuron/bin."
-)
-_TAGS_ADVICE = (
-    "The ECS agent needs ecs:ListTagsForResource on the task, on EC2 in the role of the container instance; "
-    "or leave TASK_PROFILER_TAGS out."
 )
 _SET_MEMORY = 'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in the batch.'
 _OWN_LIMIT = '"memory": 128, "memoryReservation": 32'
@@ -66,7 +58,6 @@ class Probes(Struct, frozen=True, kw_only=True):
     find_neuron_monitor: Callable[[], str | None]
     neuron_devices: Callable[[], Collection[str]]
     may_put: Callable[[LogTarget], DeliveryFailure | None]
-    read_tags: Callable[[], Mapping[str, str] | Unavailable] = dict
     read_host: Callable[[], Host] = Host
 
 
@@ -88,9 +79,6 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
             "task-profiler run -- CMD profiles a command here; doctor with FILE, FAMILY or --cluster checks ECS tasks.",
         )
         yield kernel_finding(probes.kernel_view(None))
-        for finding in _devices(GpuSelection(), probes):
-            if finding.topic != _SCOPE and (finding.level != "note" or finding.advice is None):
-                yield replace(finding, advice=None)  # that advice is for a task definition
         return
     settings = context.settings
     yield from settings_findings(settings.problems)
@@ -110,8 +98,6 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
         yield from unseen_limits_findings(batch, task, host)
         yield from _activity(batch, settings, probes)
     yield from _devices(_gpu_selection(batches, settings, probes), probes)
-    if settings.tags:
-        yield tags_finding(probes.read_tags())
     for batch in batches:
         yield log_finding(batch, task, settings, own, probes.may_put)
         if batch.docker_id is not None:
@@ -238,17 +224,6 @@ def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[F
         yield note(NEURON, "There is neither a Neuron device nor neuron-monitor.", NEURON_ADVICE)
 
 
-def tags_finding(tags: Mapping[str, str] | Unavailable) -> Finding:
-    """Whether the endpoint returns the tags of the task."""
-    if isinstance(tags, Unavailable):
-        return problem(_TAGS, f"The tags of the task cannot be read: {tags.reason}.", _TAGS_ADVICE)
-    if not tags:
-        return note(
-            _TAGS, "The endpoint returns no tags: the task has none, or the agent may not read them.", _TAGS_ADVICE
-        )
-    return ok(_TAGS, f"The tags of the task can be read: {', '.join(tags)}.")
-
-
 def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:
     """How often the stats of the batch are refreshed, measured for at most ``max_seconds``."""
     end_ns = clock.monotonic_ns() + round(max_seconds * NS_PER_SECOND)
@@ -353,11 +328,7 @@ def level_finding(*, sees_processes: bool, may_trace: bool) -> Finding:
 
 
 def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None) -> Finding:
-    """Whether the enabled call stacks can be read; the mode is not ``off``.
-
-    ``may_trace``: whether the monitor may read the batch's system calls, and so its call stacks. ``py_spy`` is py-spy's
-    version, empty if it is unknown; None if py-spy was not found.
-    """
+    """Whether the enabled call stacks can be read. ``py_spy`` is its version, empty if unknown; None: not found."""
     setting = f"TASK_PROFILER_STACKS is {mode}"
     if not may_trace:
         return problem(STACKS, f"{setting}, but the monitor may not read the batch's call stacks.", f"S{_ACCESS[1:]}")

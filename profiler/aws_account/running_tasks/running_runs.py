@@ -1,8 +1,6 @@
 """The running batches, from the lines of their monitors and from the tasks that ECS lists.
 
-The monitor writes a checkpoint a minute into its own log stream, notices too, and the report into the batch's stream.
-So a run is still running if its newest line is a recent checkpoint or notice, and no report came. ECS's own status
-takes precedence.
+A run goes on if its newest line is a recent checkpoint or notice, and no report came. ECS's own status precedes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,12 +25,10 @@ RunKey = tuple[str, str]
 # Lines arrive seconds after they were written, and their times come from other clocks. A repeated line does no harm.
 _OVERLAP_MS = 120_000
 PATTERN = "{ " + " || ".join(f'$.type = "{name}"' for name in LINE_TYPES) + " }"
-_NOTICES = '{ $.type = "task.notice" }'
-_AROUND_NOTICE_MS = 60_000
 
 
 class SeenNotice(Struct, frozen=True, kw_only=True):
-    """A notice of the monitor; the message is None if only the checkpoint contains it."""
+    """A notice of the monitor; the message is None if its line is older than the first read."""
 
     kind: str
     at: str | None = None
@@ -40,11 +36,7 @@ class SeenNotice(Struct, frozen=True, kw_only=True):
 
 
 class RunningRun(Struct, frozen=True, kw_only=True):
-    """A run that goes on, or that has just ended.
-
-    ``report`` is the newest checkpoint, the report, or ECS's data; its status is the run's. ``notices`` are in the
-    order of time. ``silent_ms`` is the time since the newest line, if that is longer than usual.
-    """
+    """A run that goes on, or that has just ended. ``silent_ms`` is longer than usual, or None."""
 
     report: Report
     notices: tuple[SeenNotice, ...] = ()
@@ -105,10 +97,7 @@ class RunningRuns(Struct):
                 self._newest[key] = report
 
     def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:
-        """The runs that go on, and those that have ended since the last refresh.
-
-        ``tasks`` is ECS's data: tasks with another status than running have ended. None: ECS was not asked.
-        """
+        """The runs that go on, and those that have ended since the last refresh. ``tasks`` None: ECS was not asked."""
         if tasks is None:
             found = [self._run(report, now_ns) for report in self._newest.values()]
             running = {_key(run.report): run for run in found if run.is_running and not is_silent(run.report, now_ns)}
@@ -175,7 +164,6 @@ class FollowedLogs(Struct):
     read_pages: ReadPages
     clock: Clock
     _read_until_ms: dict[str, int] = {}
-    _sought: set[tuple[str, int]] = set()
 
     def read(self, groups: Iterable[str], add: Callable[[str], None]) -> tuple[str, ...]:
         """Read the new lines of the groups. Returns a sentence for each group that could not be read."""
@@ -197,20 +185,3 @@ class FollowedLogs(Struct):
             # This clock may also be ahead of AWS's.
             self._read_until_ms[group] = min(now_ms, max(newest_ms, self._read_until_ms.get(group, 0)) or now_ms)
         return tuple(problems)
-
-    def read_notice(self, groups: Iterable[str], at_ns: int, add: Callable[[str], None]) -> None:
-        """Look once for a notice from before the first read. If it is not found, it stays without its text."""
-        at_ms = at_ns // NS_PER_MS
-        for group in groups:
-            if (group, at_ms) in self._sought:
-                continue
-            self._sought.add((group, at_ms))
-            start_ms, end_ms = at_ms - _AROUND_NOTICE_MS, at_ms + _AROUND_NOTICE_MS
-            try:
-                for page in self.read_pages(
-                    logGroupName=group, startTime=start_ms, endTime=end_ms, filterPattern=_NOTICES
-                ):
-                    for event in page["events"]:
-                        add(event["message"])
-            except TaskProfilerError:
-                continue

@@ -15,7 +15,7 @@ from profiler.core.clock import Clock
 from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, family_of, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
-from profiler.core.timestamps import format_datetime, format_ms, parse_ns
+from profiler.core.timestamps import format_datetime, format_ms
 from profiler.record.family_identity import UsualDuration, family_key
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
@@ -59,10 +59,7 @@ class RunningTasks(Struct):
     problems: tuple[str, ...] = ()
 
     def read(self, now_ns: int) -> tuple[Report, ...]:
-        """The running tasks, and those that have ended since the last call. Raises TaskProfilerError.
-
-        Afterwards, ``groups`` are their log groups, and ``problems`` are sentences about unreadable parts.
-        """
+        """The running tasks, and those that have ended since the last call. Raises TaskProfilerError."""
         what = f"The tasks of the cluster {self.cluster!r} cannot be listed"
         with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
             found = read_tasks(self.open_client("ecs"), self.cluster, statuses=("RUNNING",), also=self._running)
@@ -188,18 +185,7 @@ class WatchedTasks(Struct, kw_only=True):
                 return (str(error),)  # the last data stay
         problems = self.logs.read(self.groups, self.collected.add)
         self._found = self.collected.refresh(now_ns, tasks)
-        self._find_notices()
         return (*refused, *problems)
-
-    def _find_notices(self) -> None:
-        """Look for the texts of notices that only a checkpoint lists."""
-        unread = [notice for run in self._found for notice in run.notices if notice.message is None]
-        for notice in unread:
-            at_ns = parse_ns(notice.at)
-            if at_ns is not None:
-                self.logs.read_notice(self.groups, at_ns, self.collected.add)
-        if unread:
-            self._found = tuple(replace(run, notices=self.collected.notices_of(run.report)) for run in self._found)
 
     @property
     def lacks_usual(self) -> bool:

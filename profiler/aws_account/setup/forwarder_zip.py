@@ -33,6 +33,7 @@ SHARED_PATTERNS = (
     "profiler/forwarder/**/*.py",
     "profiler/record/*.py",
     "profiler/schedules/*.py",
+    "profiler/settings.py",
     "profiler/sizing/__init__.py",
     "profiler/sizing/fargate_sizes.py",
     "profiler/sizing/prices.py",

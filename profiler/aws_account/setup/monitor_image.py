@@ -30,7 +30,6 @@ from profiler.task_definitions.permissions import concerns, listed, statements_o
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
 _BUILDER = "task-profiler"
-_ANSWER_SECONDS = 60.0  # for all commands but build and push, because a daemon that hangs never answers
 _CONFIG = "config.json"
 _CONTAINERD_STORE = "io.containerd.snapshotter"  # Docker's store that holds images of several platforms
 DOCKERFILE = Path("taskdef", "Dockerfile")
@@ -72,19 +71,13 @@ class ImageRepository:
         return given["proxyEndpoint"].removeprefix("https://"), user, password
 
     def warnings(self, tag: str) -> Iterator[str]:
-        """Sentences about settings that would later remove the image, or keep tasks from pulling it."""
+        """Sentences about rules by which the image would later be removed."""
         try:
             yield from self._warnings(tag)
         except TaskProfilerError as error:
             yield f"It is unknown whether a rule of {self.name} expires the image. {error}"
 
     def _warnings(self, tag: str) -> Iterator[str]:
-        found = self._read("describe_repositories", "RepositoryNotFoundException", repositoryNames=[self.name])
-        if found is not None and found["repositories"][0].get("imageTagMutability") == "MUTABLE":
-            yield (
-                f"The tags of {self.name} are mutable, so a push can replace the image under running schedules: "
-                "aws ecr put-image-tag-mutability makes them immutable."
-            )
         lifecycle = self._read("get_lifecycle_policy", "LifecyclePolicyNotFoundException")
         for rule in mappings(_document(lifecycle, "lifecyclePolicyText").get("rules")):
             if _selects(mapping(rule.get("selection")), tag):
@@ -95,13 +88,9 @@ class ImageRepository:
                 )
         policy = self._read("get_repository_policy", "RepositoryPolicyNotFoundException")
         for statement in statements_of(_document(policy, "policyText")):
-            title = f"The statement {text(statement.get('Sid')) or 'without a Sid'} in the policy of {self.name}"
-            if statement.get("Effect") == "Deny" and concerns(
-                statement, "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"
-            ):
-                yield f"{title} denies the pull to some principals: tasks with such an execution role do not start."
             if statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchDeleteImage"):
-                yield f"{title} allows others to delete the image."
+                title = text(statement.get("Sid")) or "without a Sid"
+                yield f"The statement {title} in the policy of {self.name} allows others to delete the image."
 
     def _read(self, operation: str, missing: str, **arguments: object) -> Mapping[str, Any] | None:
         """Call an operation that reads; None if the answer is the error ``missing``."""
@@ -122,11 +111,7 @@ class ImageRepository:
 def check_default_image(
     open_client: OpenClient, remedy: str, note: Callable[[str], object], *, must_exist: bool
 ) -> None:
-    """Look for the image that ``setup image`` pushes without options.
-
-    ``note`` gets a sentence if it is missing or if ECR cannot be read. Raises TaskProfilerError if it is missing and
-    must exist.
-    """
+    """Look for the default image. ``note`` gets a sentence. Raises TaskProfilerError if a missing one must exist."""
     image = f"{MONITOR_REPOSITORY}:{__version__}"
     try:
         repository = ImageRepository(open_client("ecr"), MONITOR_REPOSITORY)
@@ -146,10 +131,7 @@ def _document(answer: Mapping[str, Any] | None, field: str) -> Mapping[str, obje
 
 
 def _selects(selection: Mapping[str, object], tag: str) -> bool:
-    """Whether a lifecycle rule selects an image that has this tag alone. It must match all prefixes or patterns.
-
-    A rule for untagged images never selects the images of an index that has a tag.
-    """
+    """Whether a lifecycle rule selects an image with this tag alone: by all prefixes or patterns, or as any image."""
     if selection.get("tagStatus") == "any":
         return True
     prefixes, patterns = (
@@ -161,11 +143,7 @@ def _selects(selection: Mapping[str, object], tag: str) -> bool:
 
 
 class ImageBuild(Struct, frozen=True, kw_only=True):
-    """How the image is built.
-
-    ``platforms`` are those that buildx builds for; empty: ``docker build`` builds for Docker's own. ``needs_builder``:
-    buildx needs another builder for several platforms, which is removed afterwards.
-    """
+    """How the image is built: for ``platforms`` by buildx, perhaps with another builder, else by ``docker build``."""
 
     platforms: tuple[str, ...] = ()
     needs_builder: bool = False
@@ -201,17 +179,13 @@ class Docker:
             )
         done = self._ask("version", "--format", "{{.Server.Version}}")
         if done.returncode:
-            reason = _reason(done)
-            advice = "start it."
-            if "permission denied" in reason.lower():
-                advice = "let this user use it (https://docs.docker.com/engine/install/linux-postinstall/)."
-            raise TaskProfilerError(f"The Docker daemon does not answer ({reason}): {advice}")
+            raise TaskProfilerError(
+                f"The Docker daemon does not answer ({_reason(done)}): start it, or let this user use it "
+                "(https://docs.docker.com/engine/install/linux-postinstall/)."
+            )
 
     def plan(self, platforms: Sequence[str], options: tuple[str, ...]) -> ImageBuild:
-        """Plan the build for these platforms; empty: for both where buildx is installed, else for Docker's own.
-
-        Raises TaskProfilerError if this Docker cannot build for one of them.
-        """
+        """Plan the build; without ``platforms``, for both where buildx is installed. Raises TaskProfilerError."""
         if self._ask("buildx", "version").returncode:
             if platforms:
                 raise TaskProfilerError(
@@ -238,10 +212,7 @@ class Docker:
 
     @contextmanager
     def signed_in(self, registry: str, user: str, password: str) -> Iterator["Docker"]:
-        """Sign in to the registry with a temporary configuration, and yield the Docker that uses it.
-
-        The user's own configuration and credential store stay as they are. Raises TaskProfilerError.
-        """
+        """Sign in, and yield the Docker that uses a temporary configuration. Raises TaskProfilerError."""
         own = self._environment.get("DOCKER_CONFIG") or Path(self._environment.get("HOME", "/"), ".docker")
         previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by default, the password's file would stay
         try:
@@ -273,20 +244,10 @@ class Docker:
                 self._ask("buildx", "rm", _BUILDER)
 
     def _ask(self, *words: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-        try:
-            return subprocess.run(  # noqa: S603  see _command
-                self._command(words),
-                env=self._environment,
-                input=text,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_ANSWER_SECONDS,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise TaskProfilerError(
-                f"docker {words[0]} has not ended after {_ANSWER_SECONDS:.0f} s: restart Docker, and try again."
-            ) from error
+        words = self._command(words)
+        return subprocess.run(  # noqa: S603  see _command
+            words, env=self._environment, input=text, capture_output=True, text=True, check=False
+        )
 
     def _command(self, words: tuple[str, ...]) -> tuple[str, ...]:
         """A list, which no shell reads. ``check()`` has found the program."""
@@ -300,8 +261,7 @@ def _reason(done: "subprocess.CompletedProcess[str]") -> str:
 def _copy_configuration(own: Path, copy: Path, registry: str) -> None:
     """Link to everything in Docker's configuration except ``config.json``, of which the copy gets the password.
 
-    An empty credential helper makes Docker store the password of this registry in the file. The other registries,
-    which base images may come from, keep theirs.
+    An empty credential helper makes Docker store the password of this registry in the file.
     """
     with suppress(OSError):
         for path in own.iterdir():

@@ -33,11 +33,7 @@ class SetupStep(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SetupSteps(Struct):
-    """Looks at one account and Region. Nothing is changed. Without ``clusters``, all clusters of the Region count.
-
-    ``aws_options`` are the command line's ``--region`` and ``--profile``, which the next commands need as well.
-    ``on_progress`` gets the number of families that were read, and of all.
-    """
+    """Looks at clusters of one account and Region; none: all. ``on_progress`` gets the families read, and all."""
 
     open_client: OpenClient
     clusters: tuple[str, ...]

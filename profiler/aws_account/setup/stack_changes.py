@@ -48,10 +48,7 @@ class StackEvent(Struct, frozen=True, kw_only=True):
 
 
 class StackChanges(Struct):
-    """Changes one stack. Each method raises TaskProfilerError with AWS's reason.
-
-    ``on_event`` gets each event that ends the work on a resource.
-    """
+    """Changes one stack. Methods raise TaskProfilerError. ``on_event`` gets the events that end work on a resource."""
 
     name: str
     open_client: OpenClient
@@ -113,10 +110,7 @@ class StackChanges(Struct):
         )
 
     def discard(self, change_set: ChangeSet) -> None:
-        """Delete a change set that is not applied, and the empty stack that it made.
-
-        Somebody else may have applied another change set to the stack in the meantime, which then stays.
-        """
+        """Delete a change set that is not applied, and the empty stack that it made, unless another one was applied."""
         cloudformation = self.open_client("cloudformation")
         with aws_errors(f"The stack {self.name} keeps a change set", "cloudformation:DeleteChangeSet"):
             cloudformation.delete_change_set(ChangeSetName=change_set.arn)
@@ -151,7 +145,7 @@ class StackChanges(Struct):
     def _follow(self, stack_id: str) -> tuple[str, list[StackEvent], tuple[StackEvent, ...]]:
         """Wait for the end. Returns the stack's last status, the failed events, and the events of resources that stay.
 
-        The stack's own state is not read, because for a moment it may still be the state before the change.
+        They are read from events, because the stack's own state may be the one before the change for a moment.
         """
         failed: list[StackEvent] = []
         kept: list[StackEvent] = []

@@ -20,7 +20,6 @@ from profiler.aws_account.setup.stack_template import (
     check_account,
     check_groups,
     check_instance_monitor,
-    check_pattern,
     parameter_defaults,
     parameter_values,
     parse_parameters,
@@ -44,9 +43,8 @@ class StackRequest(Struct, frozen=True, kw_only=True):
     """The requested deployment.
 
     ``bucket`` None: the stack's, else one of the account's own. ``zip_file`` None: the code is built. ``parameters``:
-    ``Name=Value`` each. ``settings`` are values of parameters from their own options. ``secrets`` are the values of
-    each secret, by the parameter that gets the secret's name. ``tags`` are added to the stack's; an empty value removes
-    one.
+    ``Name=Value`` each. ``settings`` are values of parameters from their own options. ``secrets`` are their values by
+    the parameter that gets the secret's name. An empty value in ``tags`` removes one of the stack's.
     """
 
     name: str = DEFAULT_STACK
@@ -59,11 +57,7 @@ class StackRequest(Struct, frozen=True, kw_only=True):
 
 
 class StackPlan(Struct, frozen=True, kw_only=True):
-    """The effects of a deployment, computed without a change.
-
-    ``given`` are the values that are given now, by the parameter's name; ``secrets`` the values of each secret, by its
-    name. ``tags`` are all of the stack.
-    """
+    """The effects of a deployment. ``given`` are the parameters that are given now, ``tags`` all of the stack."""
 
     state: StackState
     template: str
@@ -86,9 +80,8 @@ class StackPlan(Struct, frozen=True, kw_only=True):
 class CodeBucket:
     """The bucket of code and template, in this account and Region. Methods raise TaskProfilerError with AWS's reason.
 
-    Every key contains a hash of the content, so that an object never changes and the bucket needs no versions. Older
-    objects stay: CloudFormation reads them when it undoes an update. Every call contains the account that must own the
-    bucket, because anybody can create a bucket with the name that is expected here.
+    Keys contain a hash of the content. Older objects stay: CloudFormation reads them when it undoes an update. Calls
+    contain the account that must own the bucket, because anybody can create one with the expected name.
     """
 
     def __init__(self, name: str, account: str, open_client: OpenClient) -> None:
@@ -192,7 +185,6 @@ class StackDeployment(Struct, frozen=True):
     def _with_subscriptions(self, template: str, given: dict[str, str], state: StackState) -> str:
         """The template with the log groups' subscriptions. Refuses values that would fail minutes later."""
         values = parameter_values(template, given, state.parameters)
-        check_pattern(values)
         subscribes = subscribes_groups(values)
         before = parameter_values(template, {}, state.parameters)
         if values["Subscribe"] == "account":
@@ -295,11 +287,10 @@ def _read_zip(path: str) -> bytes:
 def store_secret(
     open_client: OpenClient, name: str, values: dict[str, str], key_arn: str = "", tags: Mapping[str, str] | None = None
 ) -> Literal["created", "updated", "unchanged", "restored"]:
-    """Store values in a secret's JSON object. Other values there stay, and so does the key of an existing secret.
+    """Store values in a secret's JSON object, where other values stay. No message of an error contains a value.
 
-    Secrets Manager keeps the name of a deleted secret for 7 to 30 days. Such a secret is restored without its values.
-    ``key_arn`` is the KMS key of a new secret; empty: AWS's own key. ``tags`` are those of a new secret. The message of
-    an error contains no value.
+    A deleted secret, whose name Secrets Manager keeps for 7 to 30 days, is restored without its values. ``key_arn`` is
+    the KMS key of a new secret, empty for AWS's own; ``tags`` are a new secret's, too.
     """
     client = open_client("secretsmanager")
     actions = "secretsmanager:GetSecretValue, CreateSecret, PutSecretValue, RestoreSecret and TagResource"

@@ -1,11 +1,8 @@
 """The forwarder's template, as far as a deployment needs it: parameters, and a subscription for each log group.
 
-The command line has no parser of YAML. The template's own tests compare what is read here with a parser's result.
-CloudFormation checks values and rules itself, before it changes anything. Some values pass, and the deployment fails
-after minutes, and rolls back: these are refused here.
+The command line has no parser of YAML. Values that pass CloudFormation's checks, and fail after minutes, are refused.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -31,10 +28,7 @@ _DEFAULT = re.compile(r"^    Default: (.+)$", re.MULTILINE)
 _SUBSCRIPTION = re.compile(r"^  Subscription:\n.*?\n\n", re.MULTILINE | re.DOTALL)
 _ONE_GROUP = re.compile(r"^  SubscribesOneGroup: .+\n", re.MULTILINE)
 _HASH_DIGITS = 8
-_MAX_PATTERN_CHARACTERS = 2048  # EventBridge's default quota
-# Of a log group. AWS raised the quota in September 2026: https://github.com/aws-cloudformation/cfn-lint/pull/4688
-_MAX_FILTERS = 5
-_OLD_MAX_FILTERS = 2
+_MAX_FILTERS = 5  # of a log group, since September 2026
 # The name of the template's filter, and of those that replace it: two resources must not be the same filter.
 _ONE_FILTER = "${AWS::StackName}-group"
 _FILTER = f"{_ONE_FILTER}s"
@@ -58,8 +52,7 @@ def parameter_values(template: str, given: Mapping[str, str], current: Mapping[s
 def with_subscriptions(template: str, groups: Iterable[str]) -> str:
     """The template with a subscription of each log group, in place of the subscription of a single group.
 
-    A subscription's logical id depends only on the group's name. With an id by position, CloudFormation would
-    replace the filters of the groups after a removed one, and create a filter before it deletes the old one.
+    A logical id depends only on the group's name, so that CloudFormation does not replace the filters of other groups.
     """
     (block,) = _SUBSCRIPTION.findall(template)
     copies = "".join(_subscription(block, name) for name in groups)
@@ -98,10 +91,7 @@ def parse_parameters(texts: Iterable[str], names: Sequence[str]) -> dict[str, st
 def changed_parameters(
     names: Iterable[str], given: Mapping[str, str], current: Mapping[str, str]
 ) -> list[dict[str, object]]:
-    """The parameters as CloudFormation takes them: given values, then those that the stack keeps.
-
-    CloudFormation uses the defaults of the rest, and rejects parameters that the template no longer has.
-    """
+    """The parameters as CloudFormation takes them. It rejects those that the template no longer has."""
     return [
         {"ParameterKey": name, "ParameterValue": given[name]}
         if name in given
@@ -112,10 +102,7 @@ def changed_parameters(
 
 
 def find_gap(values: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    """Why a stack with these parameters does nothing for its owner, and what ``setup stack`` then needs.
-
-    The reason is the end of a sentence. Without a gap, both are empty.
-    """
+    """Why a stack with these parameters does nothing, as the end of a sentence, and the options it needs; or empty."""
     if not any(values.get(name) for name in ("ElasticsearchUrl", "OtlpEndpoint", *_CHANNELS)):
         options = "--slack-failure-webhook", "@webhook.txt"
         return "has neither a search cluster nor a channel for notifications", options
@@ -139,18 +126,6 @@ def subscribes_groups(values: Mapping[str, str]) -> bool:
     return True
 
 
-def check_pattern(values: Mapping[str, str]) -> None:
-    """Refuse more clusters than the event pattern of a rule can contain. Raises UsageError."""
-    clusters = values["ClusterArns"].split(",")
-    detail = {"lastStatus": ["STOPPED"], "clusterArn": clusters}
-    pattern = {"source": ["aws.ecs"], "detail-type": ["ECS Task State Change"], "detail": detail}
-    if len(json.dumps(pattern, separators=(",", ":"))) > _MAX_PATTERN_CHARACTERS:
-        raise UsageError(
-            f"ClusterArns has {len(clusters)} clusters, which exceed the {_MAX_PATTERN_CHARACTERS:,} characters of an "
-            "EventBridge pattern: leave it empty for all clusters, or name fewer."
-        )
-
-
 def check_account(open_client: OpenClient, note: Callable[[str], object]) -> None:
     """Refuse a second account-wide subscription. ``note`` gets a sentence if this cannot be read."""
     names: list[str] = []
@@ -165,10 +140,7 @@ def check_account(open_client: OpenClient, note: Callable[[str], object]) -> Non
 
 
 def check_instance_monitor(open_client: OpenClient, cluster: str, note: Callable[[str], object]) -> None:
-    """Refuse a cluster that does not exist, and a monitor without an image, for which CloudFormation waits hours.
-
-    ``note`` gets a sentence about what cannot be read.
-    """
+    """Refuse a missing cluster, or a monitor without an image, for which CloudFormation would wait hours."""
     found: list[Any] = []
     with noted_errors(note, f"It is unknown whether the cluster {cluster} exists", "ecs:DescribeClusters"):
         found.append([one["status"] for one in open_client("ecs").describe_clusters(clusters=[cluster])["clusters"]])
@@ -178,10 +150,7 @@ def check_instance_monitor(open_client: OpenClient, cluster: str, note: Callable
 
 
 def check_groups(stack: str, names: Sequence[str], open_client: OpenClient, note: Callable[[str], object]) -> None:
-    """Refuse new groups that cannot be subscribed: missing, of another class than Standard, or without a free filter.
-
-    ``note`` gets a sentence about what cannot be read, because only this check needs the permissions.
-    """
+    """Refuse new groups that are missing, not of the class Standard, or without a free filter. ``note``: unreadable."""
     classes: dict[str, str | None] = {}
     filters: dict[str, list[str]] = {}
     permissions = "logs:DescribeLogGroups and DescribeSubscriptionFilters"
@@ -202,10 +171,4 @@ def check_groups(stack: str, names: Sequence[str], open_client: OpenClient, note
         raise TaskProfilerError(
             f"The subscription filter {own} cannot be added to {', '.join(full)}, because AWS allows {_MAX_FILTERS} "
             "filters for each log group, with different names: delete one, or leave the group out."
-        )
-    crowded = [name for name, present in filters.items() if len(present) >= _OLD_MAX_FILTERS]
-    if crowded:
-        note(
-            f"{', '.join(crowded)} has {_OLD_MAX_FILTERS} or more subscription filters already: where AWS has not yet "
-            f"raised its limit of {_OLD_MAX_FILTERS} for each log group, CloudFormation will fail, so delete one first."
         )

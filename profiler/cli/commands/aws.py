@@ -190,7 +190,6 @@ def container() -> None:
 )
 @option("--cluster", "NAME", "Check all families of this ECS cluster instead.")
 @option("--deployed stack", "STACK", "Check the forwarder in this CloudFormation stack instead.")
-@option("--url ui_url", "URL", "With --deployed: check the dashboards in this Kibana, too.")
 @from_option
 @aws_options
 @implemented_in("profiler.cli.doctor.doctor_command", "run_doctor")
@@ -205,7 +204,7 @@ def doctor() -> None:
     FILE is a task definition to check before its first run. FAMILY checks its latest revision in ECS, or
     FAMILY:REVISION, and the schedules that start it. --cluster checks the families of a cluster: monitor, role, log
     group, subscription, last report. --deployed checks a forwarder: its stack, subscriptions, functions and their last
-    errors, queues and alarms. https://HOST in --from is searched for reports (--cluster) or index templates.
+    errors, and queues. https://HOST in --from is searched for reports (--cluster) or index templates.
     """
 
 
@@ -216,7 +215,6 @@ def doctor() -> None:
 @option("--function function_name", "NAME", "Name or ARN of the forwarder function.", required=True)
 @option("--since", "TIME", "Start: 30m, 12h or 7d ago, or an ISO time.", default="7d")
 @option("--until", "TIME", "End, like --since (default: now).", default="0m", show_default=False)
-@option("--concurrency", "N", "Number of concurrent invocations.", type=WholeNumber(1, 32), default=4)
 @aws_options
 @yes_option
 @flag("--restart", "Ignore the progress of an interrupted replay of this log group.")

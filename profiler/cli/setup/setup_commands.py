@@ -37,8 +37,7 @@ _CREDENTIALS = {
 }
 _GOES_ON = " \\"
 _PERMISSIONS = (
-    "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, lambda:InvokeFunction, "
-    "kinesis:GetShardIterator and GetRecords"
+    "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, and lambda:InvokeFunction"
 )
 
 

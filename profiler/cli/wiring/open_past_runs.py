@@ -216,14 +216,11 @@ def _clients(options: SourceOptions) -> "OpenClient":
 
 
 def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
-    """Read the prices that replace the table's. Problems, and a Region without a known price, are warnings.
-
-    Raises UsageError for what is not a Region.
-    """
+    """Read the prices that replace the table's. Problems, and a Region without a known price, are warnings."""
     if on_fargate == "":
         raise UsageError("--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out.")
     from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs
-    from profiler.sizing.prices import UNPRICED_REGIONS, PriceOverrides, is_priced
+    from profiler.sizing.prices import PriceOverrides, is_priced
 
     reader = SettingsReader(os.environ)
     prices = reader.prices() or PriceOverrides()
@@ -231,7 +228,5 @@ def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
         warn(problems_message(reader.problems))
     if on_fargate is not None and not is_priced(on_fargate, prices):
         settings = "set TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR."
-        if on_fargate not in UNPRICED_REGIONS:
-            raise UsageError(f"Fargate is not known in a Region {on_fargate!r}: check the name, or {settings}")
-        warn(f"Fargate's prices in {on_fargate} are unknown: {settings}")
+        warn(f"Fargate's prices in {on_fargate} are unknown: check the name, or {settings}")
     return prices

@@ -153,4 +153,4 @@ def test_the_page_of_one_run_gives_the_size_that_recommend_gives(cli: Cli) -> No
     for words in ((), ("--run", "task-3"), ("--run", "task-6")):
         cli("report", "--from", "lines", *words)
         (row,) = data_of_page()["sizing"]
-        assert row["size"] == {"vcpu": 0.5, "mb": 3072}
+        assert row["recommended"] == {"vcpu": 0.5, "memoryMB": 3072}

@@ -147,6 +147,7 @@ def test_a_container_that_is_a_function_is_kept() -> None:
         (b"family: etl\ncontainerDefinitions: []\n", "t.yaml is not a task definition"),
         (b"A: 1\nA: 2\n", "not valid YAML: correct the mistake"),
         (b"A: 1\n---\nA: 2\n", "not valid YAML: correct the mistake"),
+        (b"A: &x 1\nB: *x\n", "has an alias in line 2: write the value in place of"),
         (b"A: \xff\n", "not a text in UTF-8"),
         (b'{"Transform": "x"}', "t.yaml is JSON without Resources"),
         (b"Resources:\n  A:\n    Type: AWS::SQS::Queue\n", "template without a task definition: give"),

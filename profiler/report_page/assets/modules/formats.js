@@ -65,8 +65,8 @@ export function asUsd(usd) {
 export const asVcpuCount = (count) => (isKnown(count) ? asDecimal(count, firstDigit(count, 2)) : UNKNOWN);
 export const asVcpu = (count) => (isKnown(count) ? `${asVcpuCount(count)} vCPU` : UNKNOWN);
 
-export const asTaskSize = ({ vcpu, mb }) =>
-  [isKnown(vcpu) && asVcpu(vcpu), isKnown(mb) && asMemory(mb)].filter(Boolean).join(", ") || UNKNOWN;
+export const asTaskSize = ({ vcpu, memoryMB }) =>
+  [isKnown(vcpu) && asVcpu(vcpu), isKnown(memoryMB) && asMemory(memoryMB)].filter(Boolean).join(", ") || UNKNOWN;
 
 // Without a line break between a number and its unit.
 export const unbroken = (text) => text.replace(/(\d) /g, "$1\u00a0");

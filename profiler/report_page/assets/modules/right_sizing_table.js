@@ -25,7 +25,7 @@ import { adviceDetails, adviceOf, adviceText, isAtMost, monthlySaving } from "#p
 function recommendedSize(advice) {
   if (!advice) return UNKNOWN;
   const toggle = button(
-    unbroken(asTaskSize(advice.size)),
+    unbroken(asTaskSize(advice.recommended)),
     () => {
       const row = toggle.closest("tr");
       const isOpen = toggle.getAttribute("aria-expanded") === "true";
@@ -54,7 +54,7 @@ function sizingRow([family, runs], everyRun) {
   return {
     family,
     runs: same.length,
-    size: taskSize ? { vcpu: taskSize[0], mb: taskSize[1] } : { vcpu: vcpuSize, mb: size },
+    size: taskSize ? { vcpu: taskSize[0], memoryMB: taskSize[1] } : { vcpu: vcpuSize, memoryMB: size },
     peak,
     vcpu,
     memoryShare: shareOf(peak, size),
@@ -67,10 +67,10 @@ function sizingRow([family, runs], everyRun) {
 }
 
 // Without a price, the saving is not known.
-const isUnpricedSaving = ({ current, size, changes, saving } = {}) =>
-  Boolean(changes && current && !isKnown(saving)) && isAtMost(size, current);
+const isUnpricedSaving = ({ current, recommended, changes, savingPercent } = {}) =>
+  Boolean(changes && current && !isKnown(savingPercent)) && isAtMost(recommended, current);
 
-const savingPercent = ({ advice }) => (advice?.changes && advice.saving > 0 ? advice.saving : 0);
+const savingPercent = ({ advice }) => (advice?.changes && advice.savingPercent > 0 ? advice.savingPercent : 0);
 
 /** Sorts by saving: in money, in percent, unknown; then what is too small, then by the share of the memory. */
 export const bySaving = (a, b) =>

@@ -33,7 +33,7 @@ function facts(run) {
     ["Duration", asDuration(run.ms)],
     ["Image pull and start", isKnown(run.init) && asDuration(run.init)],
     ["Processor", run.processor],
-    ["Task size", run.taskSize && asTaskSize({ vcpu: run.taskSize[0], mb: run.taskSize[1] })],
+    ["Task size", run.taskSize && asTaskSize({ vcpu: run.taskSize[0], memoryMB: run.taskSize[1] })],
     ["Cost", costText([run]) && `${costText([run])}${run.spot ? " (Spot)" : ""}`],
     ["vCPU size", isKnown(run.vcpuSize) && asVcpuCount(run.vcpuSize)],
     [

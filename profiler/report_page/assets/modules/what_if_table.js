@@ -9,12 +9,13 @@ import { total } from "#page/statistics.js";
 
 /** Returns the advice for a family; undefined without. */
 export const adviceOf = (family) => content.sizing.find((advice) => advice.family === family);
-const isSize = (size, option) => size?.vcpu === option.vcpu && size?.mb === option.mb;
-export const isAtMost = (size, other) => (size.vcpu ?? 0) <= (other.vcpu ?? 0) && (size.mb ?? 0) <= (other.mb ?? 0);
-export const monthlySaving = (advice) => (advice.changes ? advice.savingUsd : undefined);
+const isSize = (size, option) => size?.vcpu === option.vcpu && size?.memoryMB === option.memoryMB;
+export const isAtMost = (size, other) =>
+  (size.vcpu ?? 0) <= (other.vcpu ?? 0) && (size.memoryMB ?? 0) <= (other.memoryMB ?? 0);
+export const monthlySaving = (advice) => (advice.changes ? advice.savingUsdPerMonth : undefined);
 
 const wasKilled = (run) => isKilled(run) || run.kills?.[0] > 0;
-const isAtSize = ({ taskSize }, size) => !taskSize || (taskSize[0] === size?.vcpu && taskSize[1] === size?.mb);
+const isAtSize = ({ taskSize }, size) => !taskSize || (taskSize[0] === size?.vcpu && taskSize[1] === size?.memoryMB);
 
 /** Whether this run ended well at a size that is right for its family. */
 export const hasFitted = (run, advice) =>
@@ -22,8 +23,8 @@ export const hasFitted = (run, advice) =>
 
 /** What the runs would cost less at the recommended size. Runs at another size than the current one do not count. */
 export function possibleSaving(runs, advice) {
-  if (!advice.changes || !(advice.saving > 0)) return undefined;
-  return total(usdByTask(runs.filter((run) => isAtSize(run, advice.current)))) * (advice.saving / 100);
+  if (!advice.changes || !(advice.savingPercent > 0)) return undefined;
+  return total(usdByTask(runs.filter((run) => isAtSize(run, advice.current)))) * (advice.savingPercent / 100);
 }
 
 const asMonth = (usd) => `${asUsd(Math.abs(usd))} a month`;
@@ -35,43 +36,44 @@ export function adviceText(advice, runs) {
     if (runs.some((run) => wasKilled(run) && isAtSize(run, advice.current))) return "ran out of memory";
     return runs.some((run) => hasFitted(run, advice)) ? "fits" : "no run has succeeded at this size";
   }
-  if (advice.changes && isKnown(advice.saving)) {
+  if (advice.changes && isKnown(advice.savingPercent)) {
     const usd = monthlySaving(advice);
-    return `${asChange(advice.saving)}${isKnown(usd) ? `, ${asMonth(usd)}` : ""}`;
+    return `${asChange(advice.savingPercent)}${isKnown(usd) ? `, ${asMonth(usd)}` : ""}`;
   }
   if (!advice.current) return advice.risk ?? UNKNOWN;
   if (advice.risk || !advice.changes) return "more is needed";
-  if (isAtMost(advice.size, advice.current)) return "less is enough";
-  return isAtMost(advice.current, advice.size) ? "more is safer" : "cost not known";
+  if (isAtMost(advice.recommended, advice.current)) return "less is enough";
+  return isAtMost(advice.current, advice.recommended) ? "more is safer" : "cost not known";
 }
 
 /** Returns what the advice means for one run: "Ran out of memory with 4 GB; 5 GB recommended." */
 export function runAdviceText(run, advice) {
-  const { size } = advice;
+  const { recommended } = advice;
   if (wasKilled(run)) {
-    const [vcpu, mb] = run.taskSize ?? [undefined, run.size];
-    const asSize = !isKnown(vcpu) || vcpu === size.vcpu ? (one) => asTaskSize({ mb: one.mb }) : asTaskSize;
-    return `Ran out of memory with ${asSize({ vcpu, mb })}; ${asSize(size)} recommended.`;
+    const [vcpu, memoryMB] = run.taskSize ?? [undefined, run.size];
+    const asSize =
+      !isKnown(vcpu) || vcpu === recommended.vcpu ? (one) => asTaskSize({ memoryMB: one.memoryMB }) : asTaskSize;
+    return `Ran out of memory with ${asSize({ vcpu, memoryMB })}; ${asSize(recommended)} recommended.`;
   }
   if (advice.onlyFailures && !advice.changes)
     return "No run of the family has succeeded, so no smaller size is recommended.";
   if (advice.fits)
     return `${asTaskSize(advice.current)} ${hasFitted(run, advice) ? "fits." : "is right for the family."}`;
   const change = adviceText(advice, []);
-  return `${asTaskSize(size)} recommended${change === UNKNOWN ? "" : `: ${change}`}.`;
+  return `${asTaskSize(recommended)} recommended${change === UNKNOWN ? "" : `: ${change}`}.`;
 }
 
 function whatIfTable(advice) {
   const mark = (option) =>
     [
       isSize(advice.current, option) && "current",
-      isSize(advice.size, option) && "recommended",
+      isSize(advice.recommended, option) && "recommended",
       !option.acceptable &&
-        (!option.holdsMemory ? "too little memory" : isKnown(option.max) ? "too slow" : "duration not known"),
+        (!option.holdsMemory ? "too little memory" : option.durationFactor ? "too slow" : "duration not known"),
     ]
       .filter(Boolean)
       .join(", ");
-  const hasMoney = advice.options.some((option) => isKnown(option.usd));
+  const hasMoney = advice.sizes.some((option) => isKnown(option.usdPerRun));
   return table(
     [
       {
@@ -79,37 +81,43 @@ function whatIfTable(advice) {
         className: "size",
         show: (option) =>
           element("span", {
-            className: isSize(advice.size, option) ? "chosen" : "",
+            className: isSize(advice.recommended, option) ? "chosen" : "",
             textContent: unbroken(asTaskSize(option)),
           }),
       },
-      { name: "Times as long", className: "number", show: (option) => asFactor(option.min, option.max) },
+      {
+        name: "Times as long",
+        className: "number",
+        show: (option) => asFactor(option.durationFactor?.min, option.durationFactor?.max),
+      },
       ...(hasMoney
         ? [
-            { name: "Per run", className: "number", show: (option) => asUsd(option.usd) },
+            { name: "Per run", className: "number", show: (option) => asUsd(option.usdPerRun) },
             {
               name: "Per month",
               className: "number wide",
               show: (option) =>
-                isKnown(option.usd) && isKnown(advice.runsPerMonth) ? asUsd(option.usd * advice.runsPerMonth) : UNKNOWN,
+                isKnown(option.usdPerRun) && isKnown(advice.runsPerMonth)
+                  ? asUsd(option.usdPerRun * advice.runsPerMonth)
+                  : UNKNOWN,
             },
             {
               name: "Saving",
               className: "wide",
-              show: (option) => (isSize(advice.current, option) ? "" : asChange(option.saving)),
+              show: (option) => (isSize(advice.current, option) ? "" : asChange(option.savingPercent)),
             },
           ]
         : []),
       { name: "", show: mark },
     ],
-    advice.options,
+    advice.sizes,
     { label: `Duration and cost at each size: ${familyOf(advice)}` },
   );
 }
 
 export function adviceDetails(advice) {
   return [
-    ...(advice.options ? [whatIfTable(advice)] : []),
+    ...(advice.sizes.length ? [whatIfTable(advice)] : []),
     element(
       "ul",
       { className: "reasons" },

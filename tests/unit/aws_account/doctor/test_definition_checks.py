@@ -106,18 +106,6 @@ def test_each_finding_has_its_level_and_says_what_to_change(
     assert [one for one in found if words in f"{one.text} {one.advice}"]
 
 
-def test_fargate_needs_an_execution_role_and_the_region_of_the_logs() -> None:
-    given = with_monitor(definition(BATCH, requiresCompatibilities=["FARGATE"], cpu="256", executionRoleArn=ROLE))
-    assert problems(given) == []
-    logs = {"logDriver": "awslogs", "options": {"awslogs-group": "/ecs/etl", "awslogs-stream-prefix": "ecs"}}
-    incomplete = changed({**given, "executionRoleArn": None}, logConfiguration=logs)
-    assert [one.text for one in problems(incomplete)] == [
-        "There is no execution role, which Fargate needs for the log driver awslogs and for images in Amazon ECR.",
-        "The log configuration of task-monitor has no awslogs-region, which Fargate needs.",
-    ]
-    assert problems({**incomplete, "requiresCompatibilities": ["EC2"]}) == []  # the role of the instance does it
-
-
 @pytest.mark.parametrize("kind", definitions_with_sidecars())
 def test_a_task_with_a_sidecar_has_one_batch_and_no_problem(kind: str) -> None:
     given = with_monitor(definitions_with_sidecars()[kind], container="etl", region="us-east-1")

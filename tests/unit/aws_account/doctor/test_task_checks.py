@@ -127,8 +127,6 @@ def test_limits_that_programs_do_not_see_are_named_with_the_remedy(
 
 def test_outside_of_ecs_nothing_is_said_about_a_task_definition() -> None:
     assert list(found(None)) == ["task metadata", "kernel"]
-    (gpus,) = found(None, replace(HEALTHY, read_gpus=lambda: Unavailable("no GPU")))["GPUs"]
-    assert (gpus.level, gpus.advice) == ("problem", None)
 
 
 def task_with(batch: ContainerMetadata, **fields: object) -> DoctorContext:
@@ -137,7 +135,6 @@ def task_with(batch: ContainerMetadata, **fields: object) -> DoctorContext:
 
 UNLIMITED = replace(BATCH, memory_limit_bytes=None)
 REFUSED = DeliveryFailure("The task role may not write to log group /ecs/jobs: allow logs:PutLogEvents on it.")
-TAGS = context(settings=replace(SETTINGS, tags=True))
 STACKS = context(settings=replace(SETTINGS, stacks="on"))
 BAD = context(settings=read_settings({"ECS_CONTAINER_METADATA_URI_V4": "http://x", "TASK_PROFILER_GPU": "maybe"}))
 UNTRACED = {"kernel_view": lambda _: replace(VIEW, system_calls=False)}
@@ -168,9 +165,6 @@ NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
         ("Neuron", "problem", (), context(), NEURON_MONITOR),
         ("Neuron", "problem", (), context(), NEURON_DEVICE),
         ("Neuron", "note", (), context(), {}),
-        ("tags", "ok", ("team, stage",), TAGS, {"read_tags": lambda: {"team": "data", "stage": ""}}),
-        ("tags", "note", ("the task has none", "ecs:ListTagsForResource"), TAGS, {"read_tags": dict}),
-        ("tags", "problem", ("HTTP 403",), TAGS, {"read_tags": lambda: Unavailable("/taskWithTags: HTTP 403")}),
         ("call stacks", "problem", ("py-spy",), STACKS, {"py_spy_version": lambda: None}),
         ("call stacks", "problem", ("may not read",), STACKS, UNTRACED),
         ("level", "note", ("level 1",), STACKS, UNTRACED),
@@ -184,7 +178,6 @@ def test_each_finding_has_its_level_and_says_what_to_change(
     finding = only(findings, topic)
     assert finding.level == level
     assert [word for word in words if word not in f"{finding.text} {finding.advice}"] == []
-    assert ("tags" in findings) is (topic == "tags")
 
 
 def test_several_candidates_are_a_problem_and_each_is_checked() -> None:

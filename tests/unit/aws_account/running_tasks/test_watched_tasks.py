@@ -3,11 +3,10 @@
 import pytest
 
 from profiler.aws_account.running_tasks.running_runs import PATTERN
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
-from profiler.record.record_model import RaisedNotice
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.runs.past_runs.run_source import PastRun
 from tests.fakes import START_NS, FakeClock
-from tests.run_sources import MESSAGE, ListedRuns, checkpoint_at, ended, notice_text, text
+from tests.run_sources import ListedRuns, checkpoint_at, ended, text
 from tests.runs import report
 from tests.watched_runs import GROUP, MISSING, FakeLogs, watched_tasks
 
@@ -71,22 +70,6 @@ def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_bef
     logs.put(START_NS, text(ended(lines[0])))
     watched.refresh()
     assert [one.run.report.record.task_id for one in watched.runs()] == ["half", "double", "fifth", "new"]
-
-
-def test_the_text_of_an_old_notice_is_looked_for_once(logs: FakeLogs, clock: FakeClock) -> None:
-    at_ns = START_NS - 7200 * NS_PER_SECOND
-    raised = tuple(RaisedNotice(kind=kind, at=format_ms(at_ns)) for kind in ("stuck", "disk"))
-    line = checkpoint_at(START_NS, 200, notices=raised)
-    logs.put(START_NS, text(line))
-    logs.put(at_ns, notice_text(checkpoint_at(at_ns, 80, age_seconds=0, started_at=line.record.started_at)))
-    watched = watched_tasks(logs, clock)
-    for _ in range(2):
-        watched.refresh()
-        (run,) = watched.runs()
-        assert {one.kind: one.message for one in run.run.notices} == {"stuck": MESSAGE, "disk": None}
-        assert run.run.report.time == line.time
-    assert len(logs.requests) == 3
-    assert logs.requests[1]["startTime"] == (parse_ns(raised[0].at) or 0) // NS_PER_MS - 60_000
 
 
 def test_a_clock_that_is_ahead_misses_nothing(logs: FakeLogs, clock: FakeClock) -> None:

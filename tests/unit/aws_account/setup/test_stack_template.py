@@ -8,7 +8,6 @@ import yaml  # type: ignore[import-untyped]  # moto depends on it
 
 from profiler.aws_account.setup.stack_template import (
     changed_parameters,
-    check_pattern,
     parameter_values,
     parse_parameters,
     subscribes_groups,
@@ -103,18 +102,3 @@ def test_groups_are_subscribed_for_a_cluster_or_for_notices_of_running_tasks(
 def test_notices_of_running_tasks_need_log_groups_and_a_channel(given: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"^Notify=running without Elast.* needs log groups and a channel"):
         subscribes_groups(values(**given))
-
-
-# What passes CloudFormation's checks, and fails minutes later
-
-
-def test_the_event_pattern_has_room_for_the_clusters() -> None:
-    """EventBridge's quota is 2,048 characters. The length is that of the template's rule."""
-    arns = [f"arn:aws:ecs:eu-west-1:123456789012:cluster/production-batches-{number:04}" for number in range(29)]
-    pattern = template()["Resources"]["TaskStoppedRule"]["Properties"]["EventPattern"]
-    pattern = pattern | {"detail": pattern["detail"] | {"clusterArn": arns[:28]}}
-    assert 2048 - len(arns[0]) < len(json.dumps(pattern, separators=(",", ":"))) <= 2048
-    check_pattern(values(ClusterArns=",".join(arns[:28])))
-    check_pattern(values())
-    with pytest.raises(UsageError, match="ClusterArns has 29 clusters, which exceed the 2,048 characters"):
-        check_pattern(values(ClusterArns=",".join(arns)))
