@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from profiler.aggregation.task_record import RecordPart, ResourceLimits, with_parts
+from profiler.aggregation.task_record import RecordPart, with_parts
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.threads import BackgroundCall, ThreadFailure
 from profiler.readers import Unavailable
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.record_model import Record
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.process_totals import lacks_memory
-from profiler.aggregation.task_record import ResourceLimits, build_sampling, with_while_idle
+from profiler.aggregation.task_record import build_sampling, with_while_idle
 from profiler.aggregation.time_series import RunSeries
 from profiler.collectors.collector import COMMAND, Collectors, with_collected
 from profiler.core.text import first_names, without_surrogates
@@ -35,7 +35,7 @@ from profiler.local_run.local_record import (
 from profiler.local_run.prepared_run import PreparedRun, StartedRun, StartFailure, family_name
 from profiler.local_run.sampler import FINEST_NS, CommandSampler, Reading, SampleBuffer, SamplingPace, UnrelatedChildren
 from profiler.readers import Unavailable
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage, with_processor
 from profiler.readers.linux.process_tree import ProcessReading

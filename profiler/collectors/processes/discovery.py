@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from profiler.aggregation.task_record import RecordPart, ResourceLimits
+from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import (
     BatchFollower,
     Collector,
@@ -14,7 +14,7 @@ from profiler.collectors.collector import (
     ThreadCollector,
     WaitCollector,
 )
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux import proc
 from profiler.record.record_model import Record

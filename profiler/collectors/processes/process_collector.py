@@ -16,7 +16,6 @@ from profiler.aggregation.process_totals import GroupPeak, lacks_memory
 from profiler.aggregation.run_end import RunEnd, may_have_missed_a_kill, out_of_memory
 from profiler.aggregation.task_record import (
     RecordPart,
-    ResourceLimits,
     build_interval,
     usage_metrics,
     with_cpu_covered,
@@ -36,7 +35,7 @@ from profiler.core.optional_math import max_known, min_known
 from profiler.core.threads import PeriodicReader
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader

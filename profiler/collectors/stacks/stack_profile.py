@@ -11,10 +11,9 @@ import msgspec
 from msgspec import Struct, field
 
 from profiler.aggregation.container_usage import vcpu_between
-from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.stacks.py_spy import Frame, ThreadStack, shortened
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.activity_model import WAITING_SUFFIX, MomentKind, StackFunction, StackMoment, Stacks, StackStep
 from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
 

@@ -68,7 +68,7 @@ class AccountingCgroup:
             name, writable = self.memory.peak, open_or_none(f"{folder}/{self.memory.peak}", os.O_RDWR)
             self._files.update(proc.open_files(folder, (name,)) if writable is None else {name: writable})
 
-    def set_memory_limit(self, limit_bytes: int) -> bool:
+    def set_memory_limit(self, limit_bytes: float) -> bool:
         """Set a memory limit; returns False if the kernel refuses it."""
         return self.memory is not None and try_write(f"{self.folder}/{self.memory.limit}", b"%d" % limit_bytes)
 

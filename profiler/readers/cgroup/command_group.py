@@ -160,7 +160,7 @@ class _Candidate(Struct, frozen=True, kw_only=True):
     location: CgroupLocation
     cpu: CpuFile | None = None
     memory: MemoryFiles | None = None
-    memory_limit_bytes: int | None = None
+    memory_limit_bytes: float | None = None
 
 
 def make_command_cgroup(

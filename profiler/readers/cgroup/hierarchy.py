@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from profiler.core.optional_math import min_known
+from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
 
 MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
@@ -13,13 +14,6 @@ UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgr
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
 _UNLIMITED_BYTES = 2**60
 OOM_KILLS = b"oom_kill "
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """The limits of the control groups; None for no limit."""
-
-    vcpu: float | None = None
-    memory_bytes: int | None = None
 
 
 class Mount(Struct, frozen=True, kw_only=True):
@@ -47,12 +41,12 @@ class Cgroups:
         self._mounts = tuple(mounts)
         self._memory_files = V1_MEMORY if MEMORY in groups else V2_MEMORY
 
-    def limits(self) -> Limits:
+    def limits(self) -> ResourceLimits:
         limit = self._memory_files.limit
         memory = (parse_bytes(proc.read_text(f"{folder}/{limit}")) for folder in self.folders(MEMORY))
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if "cpu" in self._groups else ("cpu.max",)
         quotas = (" ".join(proc.read_text(f"{folder}/{name}") for name in names) for folder in self.folders("cpu"))
-        return Limits(vcpu=min_known(*map(parse_cpu_max, quotas)), memory_bytes=min_known(*memory))
+        return ResourceLimits(vcpu=min_known(*map(parse_cpu_max, quotas)), memory_bytes=min_known(*memory))
 
     def oom_kills(self) -> int | None:
         """How many processes of the nearest group that counts memory the kernel has killed; None if unknown."""

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart, ResourceLimits
+from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collectors, with_collected
 from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of, visible_devices
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Container, Monitor, Process, Record, Sampling

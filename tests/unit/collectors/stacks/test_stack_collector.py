@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.collector import with_collected
 from profiler.collectors.stacks.py_spy import Dump, Frame, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity
 from profiler.collectors.stacks.stack_collector import SamplingSchedule, StackAccess, StackAdvice, StackCollector
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Container, Monitor, Record
 from profiler.settings import StacksMode

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.stacks.py_spy import Frame, ThreadStack
 from profiler.collectors.stacks.stack_profile import (
     MAX_MOMENTS,
@@ -19,7 +18,7 @@ from profiler.collectors.stacks.stack_profile import (
     StackProfile,
 )
 from profiler.core.timestamps import format_ms
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.activity_model import StackMoment, StacksLine
 from tests.fakes import START_NS, sample, seconds
 from tests.values import present
