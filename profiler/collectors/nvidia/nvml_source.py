@@ -1,7 +1,4 @@
-"""Reads all visible GPUs through NVML, and continues after driver errors, restarts and lost GPUs.
-
-Handles are kept by UUID: an index may mean another GPU after a restart. One thread makes all calls.
-"""
+"""Reads all visible GPUs through NVML, in one thread, and continues after driver errors, restarts and lost GPUs."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -44,10 +41,9 @@ class _Pair(Struct):
 
 
 class _GpmReader:
-    """Reads the metrics of all devices of one NVML context; to be closed before the context.
+    """Reads GPM, the hardware counters of Hopper and newer, of all devices of one NVML context.
 
-    GPM are the hardware counters of a GPU of the Hopper generation or newer. The driver derives values from two
-    samples. One ends a reading and starts the next: fewer samples leave no gap.
+    The driver derives values from two samples. One ends a reading and starts the next, so that there is no gap.
     """
 
     def __init__(self, nvml: Nvml, clock: Clock) -> None:
@@ -63,14 +59,10 @@ class _GpmReader:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A sentence if the driver refuses the metrics, the same for all GPUs."""
         return (_REFUSED,) if self._is_refused else ()
 
     def added_to(self, sample: GpuSample, handle: Any, *, is_complete: bool) -> GpuSample:  # noqa: ANN401  a pointer of the driver
-        """Return the sample with the metrics since this device's sample before, if they are available.
-
-        A reading with the slow counters (``is_complete``) has them however long the driver took before.
-        """
+        """Add the metrics since this device's sample before; a complete reading has them whatever they cost."""
         uuid = sample.facts.uuid
         if uuid in self._unavailable:
             return sample
@@ -99,7 +91,7 @@ class _GpmReader:
         call_nvml(self._nvml, "nvmlGpmSampleFree", sample)
 
     def _read(self, uuid: str, handle: Any, *, is_complete: bool) -> Mapping[str, Any] | Failure:  # noqa: ANN401  as above
-        """The values by field; empty after the first sample, and too early after the one before, which is then kept."""
+        """The values by field; empty after the first sample, and too early after the one before."""
         pair = self._pairs.get(uuid) or self._open(uuid, handle)
         if isinstance(pair, Failure):
             return pair
@@ -108,14 +100,10 @@ class _GpmReader:
         is_due = is_complete or pair.budget.allows(now_ns)
         if span_ns is not None and (span_ns < _MIN_SPAN_NS or not is_due):
             return {}
-        values: Mapping[str, Any] | Failure = {}
-        taken = call_nvml(self._nvml, "nvmlGpmSampleGet", handle, pair.following)
-        if isinstance(taken, Failure):
-            values = taken
-        else:
+        values = call_nvml(self._nvml, "nvmlGpmSampleGet", handle, pair.following)
+        if not isinstance(values, Failure):
             pair.last, pair.following, pair.taken_ns = pair.following, pair.last, now_ns
-            if span_ns is not None:
-                values = self._metrics(pair.following, pair.last, span_ns)
+            values = {} if span_ns is None else self._metrics(pair.following, pair.last, span_ns)
         pair.budget.add_cost(self._clock.monotonic_ns() - now_ns, now_ns)
         return values
 
@@ -152,9 +140,9 @@ class _GpmReader:
 
 
 class _OpenDriver:
-    """NVML from its initialization to its shutdown: the devices by UUID, their error events and their GPM.
+    """NVML from its initialization to its shutdown. ``unreadable``: sentences about devices that cannot be opened.
 
-    ``unreadable`` are sentences about devices that are visible and cannot be opened.
+    Devices are kept by UUID: an index may mean another GPU after a restart.
     """
 
     def __init__(self, nvml: Nvml, devices: dict[str, Device], unreadable: Sequence[str], clock: Clock) -> None:

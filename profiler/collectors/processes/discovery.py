@@ -68,7 +68,7 @@ class LazyProcessCollector:
         self._collector: _ProcessCollector | None = None
 
     def start(self) -> None:
-        """Start nothing yet."""
+        """Nothing yet."""
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
         """Look for the container's processes; start the collector when they are seen."""

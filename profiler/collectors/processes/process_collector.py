@@ -1,7 +1,4 @@
-"""Reads the batch's processes in a thread. Ends of main processes and groups wake it, before the group is removed.
-
-Some fields of a record come from the processes, in addition to or in place of the task stats.
-"""
+"""Reads the batch's processes in a thread. Ends of main processes and groups wake it, before the group is removed."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +43,7 @@ from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
 _MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent", "max_memory_used_at")
-# The facts of a run that come from its processes.
+# The facts of a run that come from its processes, in addition to or in place of the task stats.
 _FIELDS = (
     *("metrics", "interval", "sampling", "series", "time_breakdown", "processes", "memory_kills"),
     *("likely_out_of_memory", "out_of_memory_evidence"),
@@ -167,9 +164,8 @@ def _bytes(size_mb: Number | None) -> float | None:
 class ProcessAccess(Struct, frozen=True, kw_only=True):
     """How to read the processes of this machine.
 
-    ``open_processes`` takes a Docker id, ``open_cgroup`` a process id and a Docker id. ``oom_kills`` is the host's
-    counter. ``own_cpu_ns`` is the CPU time of the calling thread. Without ``open_threads``, no threads are read.
-    ``machine_memory`` is the machine's memory in bytes if the batch has the machine for itself.
+    ``open_processes`` takes a Docker id, ``open_cgroup`` a process id and a Docker id. ``own_cpu_ns`` is the calling
+    thread's. ``machine_memory`` is the machine's memory in bytes if the batch has the machine for itself.
     """
 
     open_processes: Callable[[str], ContainerProcesses]
@@ -199,7 +195,7 @@ class _TrackedContainer(Struct):
     group_main_pid: int | None = None
 
     def begin(self, docker_id: str, machine: ProcessAccess) -> None:
-        """Open the sources of a container if it is a new one. A restart in place shows in its control group."""
+        """Open the sources of a new container. A restart in place shows in its control group."""
         if docker_id == self.docker_id:
             return
         self.close()
@@ -301,7 +297,6 @@ class ProcessCollector:
         self._reader.stop(max_seconds)
 
     def part(self, record: Record, batch: str) -> RecordPart:
-        """Return the record's processes. Checkpoints after an error have none of their values."""
         stopped = failure_warnings(self._reader.failure, "process values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
@@ -327,10 +322,9 @@ class ProcessCollector:
         self._machine.exit_waiter.close()
 
     def tick(self, *, is_complete: bool = False) -> bool:
-        """Read all batches; the processes only if the CPU share allows it, or for a complete reading.
+        """Read all batches. Before a complete reading, a process may have ended just now.
 
-        Before a complete one, a process may have ended just now. All groups are then read first, because listing the
-        processes takes longer than the kernel may keep a group.
+        All groups are then read first, because listing the processes takes longer than the kernel may keep a group.
         """
         for batch_id in self._tracked.keys() - self._containers.keys():
             with self._lock:

@@ -77,7 +77,7 @@ class _Process(Struct):
 
 
 class PythonProcesses:
-    """The Python processes of one batch, from sample to sample. ``scans`` counts those that found processes."""
+    """The Python processes of one batch. ``scans`` counts the searches that found processes."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class PythonProcesses:
         self.is_refused = False
 
     def choose(self, present: Iterable[Identity], now_seconds: float) -> list[Identity]:
-        """The Python processes to sample now: the busiest ones since the last call."""
+        """The busiest Python processes since the last call."""
         processes: dict[Identity, _Process] = {}
         used: list[tuple[int, Identity]] = []
         for identity in present:

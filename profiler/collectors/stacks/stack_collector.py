@@ -50,8 +50,7 @@ class StackAdvice(Struct, frozen=True, kw_only=True):
 class StackAccess(Struct, frozen=True, kw_only=True):
     """The sources of the stacks: without py-spy no ``reader``; processes by Docker id.
 
-    ``is_local``: the reader is a child of the process whose children are measured, so it is started before the first
-    measurement.
+    A local reader is started before the first measurement, because it is a child of the process whose children count.
     """
 
     reader: PySpy | None
@@ -73,7 +72,7 @@ class SamplingSchedule:
         self.spent_ns = 0
 
     def next_ns(self, now_ns: int, *, is_moment: bool) -> int | None:
-        """The time of the next sample, which may be in the past; None: samples are due only in moments."""
+        """The time of the next sample, which may be in the past; None if none is due."""
         if not (is_moment or self._is_always_on):
             return None
         if self._last_ns is None:
@@ -93,8 +92,6 @@ class SamplingSchedule:
 
 
 class _Batch(Struct):
-    """One batch: the search for its processes, and its samples."""
-
     find: Callable[[], Iterable[Identity]]
     python: PythonProcesses
     profile: StackProfile = field(default_factory=StackProfile)
@@ -147,7 +144,6 @@ class StackCollector:
         self._thread.start()
 
     def follow(self, batch_id: str, find: Callable[[], Iterable[Identity]]) -> None:
-        """Sample the processes of a batch. Its samples go on after a restart."""
         with self._lock:
             batch = self._batches.get(batch_id)
             if batch is None:
@@ -184,7 +180,6 @@ class StackCollector:
         """Take none: a sample may take longer."""
 
     def part(self, record: Record, batch: str) -> RecordPart:
-        """Return ``stacks`` if there are samples, and at most one warning."""
         with self._lock:
             followed = self._batches.get(batch)
             try:
@@ -262,7 +257,7 @@ class StackCollector:
                 self._reader.close()
 
     def tick(self) -> float:
-        """Take a sample if one is due; returns the seconds until the next one."""
+        """Take a sample if one is due; returns the seconds to wait."""
         now_ns = self._clock.monotonic_ns()
         if self._reader is not None and self._next_ns(now_ns) <= now_ns:
             self._sample(self._reader, now_ns)
@@ -298,7 +293,7 @@ class StackCollector:
         self._schedule.add(now_ns, self._access.own_cpu_ns() + self._reader_cpu_ns - before_ns)
 
     def _read(self, reader: PySpy, batch: _Batch, identity: Identity, now_seconds: float) -> tuple[ThreadStack, ...]:
-        """Read one process; again if it changed meanwhile. Returns no stacks after a failure."""
+        """Read one process; again if it changed meanwhile."""
         reader.start()
         for _ in range(_MAX_ATTEMPTS):
             dump = reader.dump(identity[0])

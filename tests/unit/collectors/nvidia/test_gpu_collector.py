@@ -204,33 +204,32 @@ def start_hanging(world: World, source: ScriptedSource) -> None:
     assert source.called.wait(10)
 
 
-def hanging_at_the_end() -> tuple[ScriptedSource, World]:
-    """One reading, and a final reading that hangs until the driver is released."""
+def test_a_driver_that_hangs_at_the_end_is_reported_and_delays_nothing() -> None:
     source = ScriptedSource(reading("GPU-a"))
     world = World(source)
     world.collector.tick()
     start_hanging(world, source)
-    world.collector.final_reading(0.01)
-    return source, world
+    for wait_seconds in (0.0, 35.0):
+        world.clock.advance(wait_seconds)
+        world.collector.final_reading(0.01)
+        (warning,) = world.warnings()
+        assert warning.startswith("The GPU driver does not answer;")
+    assert len(world.record().gpus) == 1
+    world.collector.stop(0.01)
+    source.release.set()
 
 
-def test_a_driver_that_hangs_at_the_end_is_reported_even_after_a_short_wait() -> None:
-    source, world = hanging_at_the_end()
-    (warning,) = world.warnings()
-    assert warning.startswith("The GPU driver did not answer when the batch had ended")
+def test_a_driver_that_hung_in_the_run_is_reported_until_it_answers() -> None:
+    source = ScriptedSource(reading("GPU-a"))
+    world = World(source)
+    world.collector.tick()
+    start_hanging(world, source)
+    world.clock.advance(35)
+    assert len(world.warnings()) == 1
     source.release.set()
     world.collector.final_reading(10)
     assert world.warnings() == ()
     world.collector.stop(10)
-
-
-def test_a_hung_driver_delays_nothing_and_is_reported() -> None:
-    source, world = hanging_at_the_end()
-    world.clock.advance(35)
-    assert world.warnings() == ("The GPU driver has not answered for 35 s; the GPUs' numbers end there.",)
-    assert len(world.record().gpus) == 1
-    world.collector.stop(0.01)
-    source.release.set()
 
 
 def test_a_driver_that_cannot_be_closed_does_not_delay_the_stop() -> None:
