@@ -20,10 +20,9 @@ class Unavailable(Struct, frozen=True):
 
 
 class SourceHealth:
-    """The state of one source: logged when it begins to fail, and when it recovers.
+    """Logs when one source begins to fail, and when it recovers.
 
-    After each recovery the next one needs twice as many reads in a row, up to 64: a source that fails at every second
-    read is failing.
+    Each recovery needs twice as many reads in a row as the last: a source that fails at every second read is failing.
     """
 
     def __init__(self, source: str, log: "Log") -> None:

@@ -29,7 +29,7 @@ Sleep = Callable[[float], None]
 
 
 class CgroupFilesystem:
-    """The kernel's cgroup file system. A folder is a group, and not removed while processes or groups are in it."""
+    """The kernel's cgroup file system, where a folder is a group."""
 
     def make(self, folder: str) -> None:
         os.mkdir(folder)
@@ -41,8 +41,8 @@ class CgroupFilesystem:
 class AccountingCgroup:
     """A group and its open files. Making it raises OSError if processes cannot enter the group.
 
-    A lock on the folder shows other profilers that it is in use. ``hierarchy`` and ``path`` are those in
-    ``/proc/PID/cgroup``. ``cpu`` and ``memory`` are None if the kernel does not count them.
+    ``hierarchy`` and ``path`` are those in ``/proc/PID/cgroup``; ``cpu`` and ``memory`` None if the kernel does not
+    count them.
     """
 
     def __init__(self, folder: str, hierarchy: str, path: str, cpu: CpuFile | None, memory: MemoryFiles | None) -> None:
@@ -69,19 +69,18 @@ class AccountingCgroup:
             self._files.update(proc.open_files(folder, (name,)) if writable is None else {name: writable})
 
     def set_memory_limit(self, limit_bytes: float) -> bool:
-        """Set a memory limit; returns False if the kernel refuses it."""
+        """Returns False if the kernel refuses it."""
         return self.memory is not None and try_write(f"{self.folder}/{self.memory.limit}", b"%d" % limit_bytes)
 
     def enter(self) -> bool:
-        """Move the calling process, which has one thread, into the group; returns False if the kernel refuses it."""
-        return try_write_descriptor(self._entrance_descriptor, CALLING_PROCESS)
+        """Move the calling process, which has one thread, into the group; False if the kernel refuses it."""
+        return _try_write(self._entrance_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
         if self.memory is not None and self.memory.peak in self._files:
-            try_write_descriptor(self._files[self.memory.peak], self.memory.reset)
+            _try_write(self._files[self.memory.peak], self.memory.reset)
 
     def cpu_ns(self) -> int | None:
-        """The CPU time of all processes that ever ran in the group."""
         return None if self.cpu is None else self.cpu.parse_ns(proc.reread_file(self._files, self.cpu.name))
 
     def memory_now(self) -> MemoryReading | None:
@@ -91,11 +90,9 @@ class AccountingCgroup:
         return parse_memory(usage, proc.reread_file(self._files, MEMORY_STAT), self.memory)
 
     def memory_peak_bytes(self) -> int | None:
-        """The kernel's high-water mark, page cache included."""
         return None if self.memory is None else parse_number(proc.reread_file(self._files, self.memory.peak))
 
     def oom_kills(self) -> int | None:
-        """How many processes of the group the kernel has killed because memory ran out."""
         return None if self.memory is None else read_oom_kills(self.folder, self.memory)
 
     def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
@@ -124,7 +121,7 @@ def member_pids(folder: str) -> tuple[bytes, ...]:
 
 
 def try_remove(folder: str, filesystem: CgroupFilesystem) -> bool:
-    """Remove a group; returns False if the kernel refuses it, such as for a group that is not empty."""
+    """Remove a group; False if the kernel refuses it, as for a group that is not empty."""
     with suppress(OSError):
         filesystem.remove(folder)
         return True
@@ -150,13 +147,12 @@ def try_write(path: str, text: bytes) -> bool:
     if descriptor is None:
         return False
     try:
-        return try_write_descriptor(descriptor, text)
+        return _try_write(descriptor, text)
     finally:
         os.close(descriptor)
 
 
-def try_write_descriptor(descriptor: int, text: bytes) -> bool:
-    """Write to an open file of a group; returns False if the kernel refuses it."""
+def _try_write(descriptor: int, text: bytes) -> bool:
     with suppress(OSError):
         os.write(descriptor, text)
         return True
@@ -184,7 +180,6 @@ class CgroupDelegation:
         return try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"+{self._controller}".encode())
 
     def revert(self) -> None:
-        """Disable the controller and return to the group."""
         if self._helper is not None:
             (pid, writer), self._helper = self._helper, None
             with suppress(ChildProcessError):  # the helper was killed, and reaped with the command's orphans

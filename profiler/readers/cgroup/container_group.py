@@ -29,10 +29,10 @@ from profiler.readers.linux import proc
 
 
 class GroupReading(Struct, frozen=True, kw_only=True):
-    """The counters of a container's control group at one moment; a counter that cannot be read is None.
+    """The counters of a container's control group; a counter that cannot be read is None.
 
-    The mark (``peak_bytes``) is since the container's start, page cache included. ``is_empty``: no living process was
-    in the group before the mark was read; None in version 1.
+    The mark (``peak_bytes``) includes page cache. ``is_empty``: no living process was in the group before the mark was
+    read; None in version 1.
     """
 
     memory: MemoryReading | None = None
@@ -93,7 +93,6 @@ class ContainerCgroup:
         )
 
     def mark_bytes(self) -> int | None:
-        """The high-water mark alone."""
         return parse_number(proc.reread_file(self._files, self._names.peak))
 
     def close(self) -> None:

@@ -49,15 +49,14 @@ class Cgroups:
         return ResourceLimits(vcpu=min_known(*map(parse_cpu_max, quotas)), memory_bytes=min_known(*memory))
 
     def oom_kills(self) -> int | None:
-        """How many processes of the nearest group that counts memory the kernel has killed; None if unknown."""
+        """How many processes of the nearest group that counts memory the kernel has killed."""
         kills = (read_oom_kills(folder, self._memory_files) for folder in self.folders(MEMORY))
         return next((count for count in kills if count is not None), None)
 
     def location(self, hierarchy: str) -> CgroupLocation | None:
         """The group in the hierarchy of a version 1 controller, or of version 2 (``UNIFIED``).
 
-        None if the hierarchy is not mounted, or if the mount does not show the group: the folder would belong to
-        another group.
+        None if the hierarchy is not mounted, or if the mount does not show the group.
         """
         group = self._groups.get(hierarchy, "..")
         if ".." in group.split("/"):
@@ -73,7 +72,7 @@ class Cgroups:
         return controller in self._groups
 
     def folders(self, controller: str) -> tuple[str, ...]:
-        """The folders of the group and of those above it, from the bottom to the top; empty if it is not mounted."""
+        """The folders of the group and of those above it, up to the top; empty if it is not mounted."""
         hierarchy = controller if controller in self._groups else UNIFIED
         group = self._groups.get(hierarchy)
         mount = next((mount for mount in self._mounts if hierarchy in mount.controllers), None)
@@ -149,8 +148,8 @@ class CpuFile(Struct, frozen=True, kw_only=True):
 class MemoryFiles(Struct, frozen=True, kw_only=True):
     """The files that hold the memory, and names in ``memory.stat`` (``active`` to ``shared``).
 
-    ``cache`` includes ``shared`` (shared memory and tmpfs), which is not reclaimable like files. ``reset`` is written
-    to ``peak`` to reset it. ``events`` is the file that shows whether the group has processes.
+    ``cache`` includes ``shared`` (shared memory and tmpfs), which is not reclaimable. ``reset`` is written to ``peak``.
+    ``events`` is the file that shows whether the group has processes.
     """
 
     usage: str
@@ -169,8 +168,7 @@ class MemoryFiles(Struct, frozen=True, kw_only=True):
 class MemoryReading(Struct, frozen=True, kw_only=True):
     """Memory of a group: what is needed (``used_bytes``), and the page cache that no process maps (``unmapped_bytes``).
 
-    ``cache_bytes`` is all page cache of files. ``mapped_bytes`` are pages of files and of shared memory that a process
-    maps, if they count for this group: a page counts for the group that read it first.
+    ``cache_bytes`` is all page cache of files. A page of ``mapped_bytes`` counts for the group that read it first.
     """
 
     used_bytes: int
@@ -223,12 +221,12 @@ V2_MEMORY = MemoryFiles(
 def unmapped_cache_bytes(
     usage_bytes: int, *, active: int | None, inactive: int | None, mapped: int | None, cache: int | None
 ) -> int | None:
-    """The part of a group's memory that is page cache no process maps; None if no value about page cache is known.
+    """The page cache that no process maps; None if no value about page cache is known.
 
-    The kernel drops this cache before it kills a process for memory. The rest of the usage is needed. ``active`` and
-    ``inactive`` are the lists of file pages that were used more than once, and once; all ``cache`` counts if both are
-    unknown. ``mapped`` includes mapped shared memory, which is in neither list: the result is then too small, never
-    too large. It is at most the usage, because the kernel does not read the values at the same moment.
+    The kernel drops this cache before it kills a process for memory. ``active`` and ``inactive`` are the lists of file
+    pages that were used more than once, and once; all ``cache`` counts if both are unknown. ``mapped`` includes mapped
+    shared memory, which is in neither list: the result is then too small. It is at most the usage, because the kernel
+    does not read the values at the same moment.
     """
     unmapped = cache if inactive is None else inactive
     if active is not None:

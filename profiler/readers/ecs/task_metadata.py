@@ -31,11 +31,10 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 class ContainerMetadata(Struct, frozen=True, kw_only=True):
     """A container of the task. Times are nanoseconds since 1970.
 
-    ``vcpu_share`` is the container's own ``cpu``: on Linux its weight when CPU is short, and never a limit.
-    ``first_docker_id``, ``attempt_started_ns`` and ``seen_restarts`` are set by :func:`joined_attempt`: the id of the
-    first attempt, the last start, where ``started_ns`` is then the first one, and the number of later starts. Only
-    Docker shows ``stop_signalled_ns``, when it was stopped by a signal, and ``was_out_of_memory``, that the kernel
-    killed one of its processes.
+    ``vcpu_share`` is the container's own ``cpu``: a weight, never a limit. :func:`joined_attempt` sets
+    ``first_docker_id``, ``attempt_started_ns`` (the last start, where ``started_ns`` is the first one) and
+    ``seen_restarts``. Only Docker shows ``stop_signalled_ns``, when it was stopped by a signal, and
+    ``was_out_of_memory``, that the kernel killed one of its processes.
     """
 
     name: str
@@ -166,8 +165,8 @@ def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
 def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
     """Decode a response of ``/taskWithTags``: the task's own tags, not the container instance's.
 
-    The agent leaves out ``TaskTags`` if the task has no tags. It answers with status 200 if the ECS API refused the
-    request, and new agents list the reasons in ``Errors``. Values that are not strings are skipped.
+    The agent leaves out ``TaskTags`` if the task has no tags, and if the ECS API refused the request: new agents list
+    the reasons in ``Errors``.
     """
     document = _object(body)
     tags = None if isinstance(document, str) else document.get(_TAGS)
@@ -273,7 +272,7 @@ class BatchSelection(Struct, frozen=True, kw_only=True):
 
 
 def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None) -> BatchSelection:
-    """Select the batch: the requested container, else the only application container, else all candidates.
+    """The requested container, else the only application container, else all candidates.
 
     ``own`` is the monitor's container; None for the one with the monitor's usual name.
     """
