@@ -13,14 +13,7 @@ from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import (
-    Container,
-    Distribution,
-    Metrics,
-    Monitor,
-    Record,
-    Sampling,
-)
+from profiler.record.record_model import Container, Distribution, Metrics, Monitor, Record, Sampling
 from profiler.record.run_outcome import Status
 from tests.fakes import START_NS, FakeClock, seconds
 

@@ -27,8 +27,6 @@ _REFUSED = (
 )
 _MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
-# The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
-_MAX_PROBES = 5
 
 
 class _Pair(Struct):
@@ -176,7 +174,6 @@ class NvmlSource:
         self._known_gpus: dict[str, GpuFacts] = {}
         self._lost_ns: dict[str, int] = {}  # lost GPUs, and when they were last looked for
         self._next_try_ns = 0
-        self._probes = 0
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
         self.is_driver_missing = False
@@ -226,10 +223,6 @@ class NvmlSource:
             return driver
         self._reason = Unavailable(driver.reason)
         self.is_driver_missing = driver.action is ErrorAction.NO_DRIVER
-        if self.is_driver_missing and not self._known_gpus:
-            self._probes += 1
-            self._next_try_ns = now_ns + 60 * NS_PER_SECOND
-            self.permanently_unavailable = self._probes > _MAX_PROBES
         return self._reason
 
     def _open(self) -> _OpenDriver | Failure:

@@ -9,11 +9,7 @@ from msgspec.structs import replace
 from profiler.collectors.collector import Collectors, with_collected
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import (
-    GpuFacts,
-    GpuScope,
-    GpuSelection,
-)
+from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuScope, GpuSelection
 from profiler.core.timestamps import format_ms
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
