@@ -41,10 +41,7 @@ class _KnownResponse(Struct, frozen=True, kw_only=True):
 
 
 class HttpConnection:
-    """Opens its connection when it is closed. ``wait_readable`` raises TimeoutError without data in time.
-
-    ``keeps_responses`` is for few paths whose responses repeat.
-    """
+    """Opens its connection when it is closed. ``keeps_responses`` is for few paths whose responses repeat."""
 
     def __init__(
         self,
@@ -135,10 +132,7 @@ class _Reader:
         self._packets: list[bytes] = []
 
     def repeats(self, known: _KnownResponse) -> bool:
-        """Whether the response repeats the known one. Receives only the bytes that this check needs.
-
-        The end of a response follows from its bytes, so that the beginning of the known one is not complete.
-        """
+        """Whether the response repeats the known one. Receives only the bytes that this check needs."""
         length = known.date_end + len(known.after_date)
         while True:
             self._receive()

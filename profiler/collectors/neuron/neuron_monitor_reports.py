@@ -128,10 +128,7 @@ class RuntimeReport(Struct, frozen=True, kw_only=True):
 
 
 class NeuronReport(Struct, frozen=True, kw_only=True):
-    """One report. Without runtimes, no process uses the devices.
-
-    ``ecc_uncorrected`` is by device and adds memory and SRAM; the size is one device's; ``problems`` are parts' errors.
-    """
+    """One report. ``ecc_uncorrected`` is by device and adds memory and SRAM; the size is one device's."""
 
     runtimes: tuple[RuntimeReport, ...] = ()
     ecc_uncorrected: Mapping[int, int] = {}

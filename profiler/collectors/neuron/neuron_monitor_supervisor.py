@@ -44,10 +44,7 @@ class LineSplitter:
 
 
 def neuron_period_seconds(interval_seconds: float) -> int:
-    """The reporting period for a sampling interval: whole seconds, at least 1.
-
-    neuron-monitor takes "1.0s" and "0.5s" for its default of 5 s, and prints nothing for "500ms".
-    """
+    """Whole seconds, at least 1: neuron-monitor takes other values for 5 s, or prints nothing."""
     return max(1, int(interval_seconds))
 
 
@@ -63,10 +60,7 @@ def configuration(period_seconds: int) -> bytes:
 
 
 class _NeuronProcess:
-    """A running neuron-monitor. ``is_output_closed`` is True when no more output will come.
-
-    A descendant that outlives it and holds its output open counts as silence.
-    """
+    """A running neuron-monitor. A descendant that outlives it and holds its output open counts as silence."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", wake: WakeEvent) -> None:
         self._popen = popen

@@ -20,10 +20,7 @@ _MIN_PERIOD_FRACTION = 0.5
 
 
 class LiveNeuron(Struct, frozen=True, kw_only=True):
-    """The devices at the last report; counts are since the start.
-
-    A core that no process uses is in no mapping. The mappings of memory are empty if a process could not be read.
-    """
+    """The devices at the last report; counts are since the start. A core that no process uses is in no mapping."""
 
     reports: int
     utilization_percent: Mapping[int, float] = {}
@@ -161,11 +158,7 @@ class NeuronUsage:
         return by_core, device_bytes
 
     def _add_errors(self, by_device: Mapping[int, int]) -> int | None:
-        """Add memory errors; returns their increase since the first report.
-
-        It is not documented whether the counts are per period or since the driver was loaded. A count below the
-        previous one counts in full: in neither case are the errors of the run overstated.
-        """
+        """The increase since the first report, never overstated: whether counts are per period is not documented."""
         increases = (
             self._ecc.setdefault(device, MonotonicCounter()).add(errors) or 0 for device, errors in by_device.items()
         )

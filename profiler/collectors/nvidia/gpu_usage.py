@@ -145,10 +145,7 @@ class GpuUsage:
             gpu.forget(batch)
 
     def begin_run(self, run: str, started_ns: int) -> None:
-        """Leave out the idle time before this moment (monotonic) from the run's. Only the first call counts.
-
-        A GPU counts as idle from the last reading to a later start.
-        """
+        """Leave out the idle time before this moment (monotonic) from the run's. Only the first call counts."""
         for gpu in self._gpus.values():
             gpu.begin_run(run, started_ns, self._interval_ns)
 
@@ -250,6 +247,7 @@ class _GpuAggregate:
             self._driver_energy_mj = sample.energy_millijoules
 
     def begin_run(self, run: str, started_ns: int, interval_ns: int) -> None:
+        # It counts as idle from the last reading to a later start.
         ahead_ns = min(max(started_ns - self._read_ns, 0), interval_ns)
         before_ns = self._idle.total_ns - self._idle.between(started_ns, self._read_ns) + ahead_ns
         self._idle_before.setdefault(run, before_ns)

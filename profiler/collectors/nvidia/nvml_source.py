@@ -39,10 +39,7 @@ class _Pair(Struct):
 
 
 class _GpmReader:
-    """Reads GPM, the hardware counters of Hopper and newer, of all devices of one NVML context.
-
-    The driver derives values from two samples. One ends a reading and starts the next, so that there is no gap.
-    """
+    """Reads GPM, the counters of Hopper and newer: one sample ends a reading and starts the next, without a gap."""
 
     def __init__(self, nvml: Nvml, clock: Clock) -> None:
         self._nvml = nvml
@@ -138,10 +135,7 @@ class _GpmReader:
 
 
 class _OpenDriver:
-    """NVML from its initialization to its shutdown. ``unreadable``: sentences about devices that cannot be opened.
-
-    Devices are kept by UUID: an index may mean another GPU after a restart.
-    """
+    """NVML until its shutdown; devices are by UUID, because an index may mean another GPU after a restart."""
 
     def __init__(self, nvml: Nvml, devices: dict[str, Device], unreadable: Sequence[str], clock: Clock) -> None:
         self.nvml = nvml

@@ -113,11 +113,7 @@ class GpuScope:
         return GpuSelection(selectors=selectors, is_known=True)
 
     def _own_selection(self, visible: Collection[GpuFacts]) -> GpuSelection:
-        """The GPUs by this process's environment; unknown if nothing matches.
-
-        In a container only the selected GPUs are visible, and their indices begin at 0: as many visible as selected
-        ones are all the batch's.
-        """
+        """By the environment. In a container, as many visible as selected GPUs are the batch's: indices begin at 0."""
         selectors = self._own.selectors
         if selectors is None:
             return self._own

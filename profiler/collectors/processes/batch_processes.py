@@ -53,10 +53,7 @@ class SourceComparison:
     def on_reading(
         self, reading: ContainerSample, machine_bytes: int | None = None, mapped_bytes: int = 0
     ) -> Iterator[ContainerSample]:
-        """Add a reading of all processes, later than the last one; yields readings with their final memory.
-
-        ``machine_bytes`` is None unless the machine is the batch's alone; it may lack the ``mapped_bytes``.
-        """
+        """Add a reading of all processes, later than the last one; yields readings with their final memory."""
         self._readings.append(reading)
         if machine_bytes is not None:
             sums = self._machine_bytes[reading.read_ns] = (machine_bytes, machine_bytes + mapped_bytes)
@@ -271,10 +268,7 @@ class BatchProcesses:
     def _add_group(
         self, group: GroupReading | None, *, is_alive: bool, processes: Sequence[ProcessReading] = ()
     ) -> int | None:
-        """Add a reading of the control group; returns the memory in use, in bytes, which no process exceeds.
-
-        The mark is final if no process ran before it was read. A group under removal may lack it, which shows no end.
-        """
+        """Returns the memory in use, at least a process's. The mark is final if no process ran before it was read."""
         if group is None:
             self._is_mark_current = False
             return None

@@ -1,7 +1,4 @@
-"""Tracks the processes of another container of the task, and counts short ones that ended before they were read.
-
-New ones are looked for only if the kernel has assigned a process id since the last reading.
-"""
+"""Tracks the processes of another container of the task, and counts short ones that ended before they were read."""
 
 from collections.abc import Callable
 

@@ -162,11 +162,7 @@ def _bytes(size_mb: Number | None) -> float | None:
 
 
 class ProcessAccess(Struct, frozen=True, kw_only=True):
-    """How to read the processes of this machine.
-
-    ``open_processes`` takes a Docker id, ``open_cgroup`` a process id and a Docker id. ``own_cpu_ns`` is the calling
-    thread's. ``machine_memory`` is the machine's memory in bytes if the batch has the machine for itself.
-    """
+    """How to read this machine's processes, by Docker id. ``machine_memory``: if the batch has the machine alone."""
 
     open_processes: Callable[[str], ContainerProcesses]
     open_cgroup: Callable[[int, str], ContainerCgroup | None]
@@ -322,10 +318,7 @@ class ProcessCollector:
         self._machine.exit_waiter.close()
 
     def tick(self, *, is_complete: bool = False) -> bool:
-        """Read all batches. Before a complete reading, a process may have ended just now.
-
-        All groups are then read first, because listing the processes takes longer than the kernel may keep a group.
-        """
+        """Read all batches. Before a complete reading, groups come first: the kernel may remove them at any moment."""
         for batch_id in self._tracked.keys() - self._containers.keys():
             with self._lock:
                 forgotten = self._tracked.pop(batch_id)

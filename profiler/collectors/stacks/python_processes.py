@@ -31,10 +31,7 @@ def living_processes(pids: Iterable[int], proc_folder: str = "/proc") -> tuple[I
 
 
 def runs_python(pid: int, last_program: str, proc_folder: str = "/proc") -> tuple[str, bool | None] | None:
-    """The program of a process, and whether it is or contains CPython (None without permission to read this).
-
-    None if the process has ended, is a kernel thread, or still executes ``last_program``.
-    """
+    """The program of a process if it is another than the last, and whether it is CPython (None: not permitted)."""
     folder = f"{proc_folder}/{pid}"
     try:
         program = os.readlink(f"{folder}/exe")  # noqa: PTH115  many times a minute

@@ -48,10 +48,7 @@ class StackAdvice(Struct, frozen=True, kw_only=True):
 
 
 class StackAccess(Struct, frozen=True, kw_only=True):
-    """The sources of the stacks: without py-spy no ``reader``; processes by Docker id.
-
-    A local reader is started before the first measurement, because it is a child of the process whose children count.
-    """
+    """The sources of the stacks: without py-spy no ``reader``. A local reader starts before the first measurement."""
 
     reader: PySpy | None
     find_processes: Callable[[str], Iterable[Identity]]

@@ -39,11 +39,7 @@ class CgroupFilesystem:
 
 
 class AccountingCgroup:
-    """A group and its open files. Making it raises OSError if processes cannot enter the group.
-
-    ``hierarchy`` and ``path`` are those in ``/proc/PID/cgroup``; ``cpu`` and ``memory`` None if the kernel does not
-    count them.
-    """
+    """A group and its open files; raises OSError if processes cannot enter it. ``path`` is that of /proc/PID/cgroup."""
 
     def __init__(self, folder: str, hierarchy: str, path: str, cpu: CpuFile | None, memory: MemoryFiles | None) -> None:
         self.folder = folder
@@ -227,10 +223,7 @@ class CgroupDelegation:
 def delegate_controller(
     group: str, own_pid: int, name: str, controller: str, filesystem: CgroupFilesystem
 ) -> CgroupDelegation | None:
-    """Move this process from its ``group`` to a leaf with this ``name``, and enable ``controller`` below the group.
-
-    None if the group is not exclusive, enables controllers already, or the kernel refuses: then nothing was changed.
-    """
+    """Enable ``controller`` below this process's group, from a leaf; None if that cannot be: nothing is changed."""
     available = proc.read_text(f"{group}/cgroup.controllers").split()
     enabled = proc.read(f"{group}/{_SUBTREE_CONTROL}")
     if controller not in available or enabled is None or enabled.split() or not _is_exclusive(group, own_pid):

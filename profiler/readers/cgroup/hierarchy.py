@@ -54,10 +54,7 @@ class Cgroups:
         return next((count for count in kills if count is not None), None)
 
     def location(self, hierarchy: str) -> CgroupLocation | None:
-        """The group in the hierarchy of a version 1 controller, or of version 2 (``UNIFIED``).
-
-        None if the hierarchy is not mounted, or if the mount does not show the group.
-        """
+        """The group in a version 1 hierarchy, or in version 2 (``UNIFIED``); None if no mount shows it."""
         group = self._groups.get(hierarchy, "..")
         if ".." in group.split("/"):
             return None
@@ -105,10 +102,7 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
 
 
 def group_folders(root: str, mount: Mount, group: str) -> tuple[str, ...]:
-    """The folders of a group and of those above it, up to the mount's top; of a group outside of it, the top alone.
-
-    In a container without a cgroup namespace, the top is the container's group, but the path is the host's.
-    """
+    """The folders from a group up to the mount's top; of a group outside of it, whose path is the host's, the top."""
     below = group.removeprefix(mount.top_group.rstrip("/")) if _is_below(group, mount.top_group) else ""
     names = [name for name in below.split("/") if name]
     if ".." in names:
@@ -166,15 +160,12 @@ class MemoryFiles(Struct, frozen=True, kw_only=True):
 
 
 class MemoryReading(Struct, frozen=True, kw_only=True):
-    """Memory of a group: what is needed (``used_bytes``), and the page cache that no process maps (``unmapped_bytes``).
-
-    ``cache_bytes`` is all page cache of files. A page of ``mapped_bytes`` counts for the group that read it first.
-    """
+    """What is needed of a group's memory, page cache of files, what of it no process maps, and mapped pages."""
 
     used_bytes: int
     cache_bytes: int | None
     unmapped_bytes: int | None = None
-    mapped_bytes: int | None = None
+    mapped_bytes: int | None = None  # a page counts for the group that read it first
 
 
 def parse_number(text: bytes) -> int | None:

@@ -129,10 +129,7 @@ class HttpEndpoint:
         return min(self._deadline_ns, max(requested_ns, self._request_started_ns) + NS_PER_SECOND // 2)
 
     def _wait_readable(self, source: socket.socket) -> None:
-        """Wait for data until the deadline, which a stop request shortens. Raises TimeoutError at the deadline.
-
-        A socket's own timeout restarts with every read, so a response that arrives slowly could take any time.
-        """
+        """Wait until the deadline, then raise TimeoutError. A socket's own timeout restarts with every read."""
         while (remaining_ns := self._effective_deadline_ns() - self._clock.monotonic_ns()) > 0:
             remaining_seconds = remaining_ns / NS_PER_SECOND
             if self._stop_signal is None:

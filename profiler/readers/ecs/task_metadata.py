@@ -1,7 +1,4 @@
-"""Parses ``/task`` and ``/taskWithTags``, version 3 and 4 of the endpoint. Absent and invalid fields are None.
-
-Of the containers, :func:`select_batch` finds the batch. If the choice is ambiguous, nothing is guessed.
-"""
+"""Parses ``/task`` and ``/taskWithTags``, version 3 and 4, without invalid fields; finds the batch if it is certain."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -261,10 +258,7 @@ def _is_new_attempt(before: ContainerMetadata, container: ContainerMetadata) -> 
 
 
 class BatchSelection(Struct, frozen=True, kw_only=True):
-    """The containers to report on, with the ``problem`` of the choice as a sentence for the user.
-
-    ``is_present`` is False while the task does not list them: an agent may do so late, or not any more.
-    """
+    """The containers to report on, and the ``problem`` of the choice. ``is_present``: the task lists them now."""
 
     names: tuple[str, ...]
     problem: str | None = None
@@ -272,10 +266,7 @@ class BatchSelection(Struct, frozen=True, kw_only=True):
 
 
 def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None) -> BatchSelection:
-    """The requested container, else the only application container, else all candidates.
-
-    ``own`` is the monitor's container; None for the one with the monitor's usual name.
-    """
+    """The requested container, else the only application container, else all. Without ``own``: the usual name's."""
     if requested is not None:
         present = sorted({container.name for container in task.containers})
         problem = (

@@ -118,10 +118,7 @@ class ProcessExitWaiter(Waiter):
         self._wake_event = WakeEvent()
 
     def watch(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
-        """Wait for the end of these processes, and for a change of these open ``cgroup.events``, only.
-
-        The files remain the caller's, who calls this again between closing one and the next wait.
-        """
+        """Wait for these only. The files remain the caller's, who calls this again between closing one and a wait."""
         self._events_descriptors = frozenset(events_descriptors)
         for pid in self._pidfds.keys() - set(pids):
             os.close(self._pidfds.pop(pid))

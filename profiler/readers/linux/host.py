@@ -190,11 +190,7 @@ def _read_disk(mount_point: str) -> Disk | None:
 
 
 class KernelView(Struct, frozen=True, kw_only=True):
-    """The information about a process and the kernel that is readable here.
-
-    ``schedstat`` and ``system_calls`` are for level 1 and 2 of the time breakdown, ``pressure`` is PSI of the CPU, and
-    ``ptrace_scope`` Yama's setting.
-    """
+    """What is readable of a process and the kernel: levels 1 and 2 of the time breakdown, PSI, Yama's setting."""
 
     schedstat: bool
     system_calls: bool

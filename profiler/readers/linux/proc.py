@@ -191,10 +191,7 @@ def _unescape(path: str) -> str:
 
 
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
-    """The arguments in the first 4 KiB of ``/proc/PID/cmdline``, without the program (argument 0).
-
-    An argument that is cut there becomes an ellipsis: part of a secret may not look like one.
-    """
+    """The arguments in the first 4 KiB. One that is cut becomes an ellipsis: it may be part of a secret."""
     is_cut = len(cmdline) >= _MAX_CMDLINE_BYTES and not cmdline[:_MAX_CMDLINE_BYTES].endswith(b"\0")
     words = cmdline[:_MAX_CMDLINE_BYTES].removesuffix(b"\0").split(b"\0")
     shown = [word.decode(errors="replace") for word in words[1:]]

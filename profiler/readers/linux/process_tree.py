@@ -158,10 +158,7 @@ class ProcessTree:
         return descendants
 
     def _walk(self) -> dict[int, proc.ProcessStat]:
-        """Read the lists of children, from the root down, and the last processes that are in none.
-
-        When a thread ends, its children move to another thread's list, which may have been read already.
-        """
+        """Read the lists of children, then the last processes: a child may move to a list that was read already."""
         descendants: dict[int, proc.ProcessStat] = {}
         for first_pids in (list_children(self._root_pid, 1), *((pid,) for pid in tuple(self._processes))):
             pending = list(first_pids)
@@ -181,10 +178,7 @@ class ProcessTree:
         return stat.parent_pid == self._root_pid and pid not in self._unrelated_children
 
     def _search(self, pids: Collection[int]) -> dict[int, proc.ProcessStat]:
-        """Search all processes except the others of the last search: none of those becomes a descendant.
-
-        After the largest id the kernel begins again at small ones, which may then be new processes.
-        """
+        """Search all processes except the others of the last search, unless the kernel begins at small ids again."""
         children: dict[int, list[int]] = {}
         last_pid = proc.read_last_pid() or 0
         others = self._others if last_pid >= self._last_pid > 0 else ()
@@ -209,10 +203,7 @@ class ProcessTree:
 
 
 def inherited_bytes(process: ProcessReading, parent: ProcessReading | None) -> int:
-    """The most anonymous memory that a fork, as it was first seen, can have inherited: its and its parent's mark.
-
-    If the parent is another program, it has adopted the fork.
-    """
+    """The most anonymous memory that a fork can have inherited: its and its parent's mark, unless it was adopted."""
     of_parent = parent.peak_bytes if parent is not None and parent.name == process.name else None
     return min_known(process.peak_bytes, of_parent) or 0
 

@@ -1,7 +1,4 @@
-"""Finds what an interpreter runs, because the name ``python3`` does not identify the program.
-
-Only the name of the script or module is used: arguments and program text can contain secrets.
-"""
+"""Finds what an interpreter runs: its script or module, never arguments or text, which can contain secrets."""
 
 import re
 import shlex
