@@ -200,28 +200,18 @@ def start_hanging(world: World, source: ScriptedSource) -> None:
     assert source.called.wait(10)
 
 
-def test_a_driver_that_hangs_at_the_end_is_reported_and_delays_nothing() -> None:
-    source = ScriptedSource(reading("GPU-a"))
-    world = World(source)
-    world.collector.tick()
-    start_hanging(world, source)
-    for wait_seconds in (0.0, 35.0):
-        world.clock.advance(wait_seconds)
-        world.collector.final_reading(0.01)
-        (warning,) = world.warnings()
-        assert warning.startswith("The GPU driver does not answer;")
-    assert len(world.record().gpus) == 1
-    world.collector.stop(0.01)
-    source.release.set()
-
-
-def test_a_driver_that_hung_in_the_run_is_reported_until_it_answers() -> None:
+def test_a_driver_that_hangs_is_reported_until_it_answers_and_delays_nothing() -> None:
     source = ScriptedSource(reading("GPU-a"))
     world = World(source)
     world.collector.tick()
     start_hanging(world, source)
     world.clock.advance(35)
-    assert len(world.warnings()) == 1
+    during = world.warnings()
+    world.collector.final_reading(0.01)
+    at_end = world.warnings()
+    assert during == at_end
+    assert during[0].startswith("The GPU driver does not answer;")
+    assert len(world.record().gpus) == 1
     source.release.set()
     world.collector.final_reading(10)
     assert world.warnings() == ()

@@ -251,18 +251,6 @@ def test_version_2_shows_when_no_process_is_left(tmp_path: Path) -> None:
     group.close()
 
 
-def test_what_a_kernel_does_not_have_leaves_the_rest(tmp_path: Path) -> None:
-    """The mark, or the memory controller."""
-    process(
-        tmp_path, V2_CGROUP, V2_MOUNTS, {name: text for name, text in V2_GROUP_FILES.items() if name != "memory.peak"}
-    )
-    reading = read_once(tmp_path)
-    assert (reading.peak_bytes, reading.oom_kills) == (None, 2)
-    (tmp_path / "7/root/sys/fs/cgroup/memory.current").unlink()
-    reading = read_once(tmp_path)
-    assert (reading.memory, reading.cpu_ns) == (None, 1_276_795_000)
-
-
 def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:
     before = len(all_pids("/proc/self/fd"))
     assert find_container_cgroup(7, ID, str(tmp_path)) is None
