@@ -35,9 +35,9 @@ class ThreadCollector(Protocol):
 
 
 class BatchFollower(Protocol):
-    """Looks for something of each batch; called again as long as the batch runs."""
+    """Looks for something of each batch, as long as it runs. Returns a started collector that is to replace it."""
 
-    def on_batch_started(self, container: "ContainerMetadata") -> None: ...
+    def on_batch_started(self, container: "ContainerMetadata") -> "Collector | None": ...
 
 
 class SampleFollower(Protocol):
@@ -91,9 +91,12 @@ class Collectors:
     """All collectors of a process. ``batch`` is :attr:`ContainerMetadata.followed_id`, for ``run`` COMMAND."""
 
     def __init__(self, *collectors: Collector) -> None:
+        self._use(collectors)
+
+    def _use(self, collectors: tuple[Collector, ...]) -> None:
         self._all = collectors
         self.threads: tuple[ThreadCollector, ...] = self._with("start")
-        self.batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
+        self._batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
         self.sample_followers: tuple[SampleFollower, ...] = self._with("on_sample")
         self.devices: tuple[DeviceCollector, ...] = self._with("take_readings")
         self._forgetting: tuple[ForgettingCollector, ...] = self._with("forget")
@@ -107,6 +110,12 @@ class Collectors:
 
     def __iter__(self) -> Iterator[Collector]:  # noqa: D105
         return iter(self._all)
+
+    def on_batch_started(self, container: "ContainerMetadata") -> None:
+        for follower in self._batch_followers:
+            found = follower.on_batch_started(container)
+            if found is not None:
+                self._use(tuple(found if id(one) == id(follower) else one for one in self._all))
 
     def take_readings(self, batch: str = COMMAND) -> DeviceReadings:
         """Return the readings of a batch's devices since the last call."""
