@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart, ResourceLimits
+from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
@@ -15,7 +15,7 @@ from profiler.monitor.loop import MonitoredTask, MonitorLoop
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, OwnUsage
 from profiler.record.record_model import Gpu, Record

@@ -13,15 +13,9 @@ from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import (
-    Container,
-    Distribution,
-    Metrics,
-    Monitor,
-    Record,
-    Sampling,
-)
+from profiler.record.record_model import Container, Distribution, Metrics, Monitor, Record, Sampling
 from profiler.record.run_outcome import Status
+from tests import fakes
 from tests.fakes import START_NS, FakeClock, seconds
 
 MIB = 2**20
@@ -33,16 +27,7 @@ BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING", s
 def process(
     pid: int = 7, *, cpu: float = 0, held: int = 100, mark: int | None = None, name: str = "job"
 ) -> ProcessReading:
-    return ProcessReading(
-        pid=pid,
-        started_ticks=1,
-        own_cpu_ns=seconds(cpu),
-        children_cpu_ns=0,
-        name=name,
-        rss_bytes=held * MIB,
-        share_bytes=held * MIB,
-        peak_bytes=(mark or held) * MIB,
-    )
+    return fakes.process(pid, held=held * MIB, mark=(mark or held) * MIB, own_cpu_ns=seconds(cpu), name=name)
 
 
 def alone(held_by: ProcessReading) -> ProcessSnapshot:

@@ -3,11 +3,7 @@
 import threading
 
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import (
-    DriverReading,
-    GpuFacts,
-    GpuSample,
-)
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
 from profiler.readers import Unavailable
 from tests.fake_nvml import MIB
 

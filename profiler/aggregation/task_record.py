@@ -14,6 +14,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.optional_math import max_known, min_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
+from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
     Container,
@@ -79,13 +80,6 @@ def with_while_idle(record: Record, while_idle: "TimeBreakdown | None") -> Recor
     if record.gpu_idle is None or while_idle is None:
         return record
     return replace(record, gpu_idle=replace(record.gpu_idle, waiting_for=while_idle))
-
-
-class ResourceLimits(Struct, frozen=True, kw_only=True):
-    """The resources that a container can use at most."""
-
-    vcpu: float | None = None
-    memory_bytes: float | None = None
 
 
 def container_limits(

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from profiler.aggregation.task_record import RecordPart, ResourceLimits, with_parts
+from profiler.aggregation.task_record import RecordPart, with_parts
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.threads import BackgroundCall, ThreadFailure
 from profiler.readers import Unavailable
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.record_model import Record
 
 if TYPE_CHECKING:
@@ -21,19 +21,13 @@ COMMAND = ""
 
 
 class Collector(Protocol):
-    """Has a part of each record: values that are known so far of a batch, the name of the source, and warnings.
-
-    A collector can have the methods of the Protocols below in addition.
-    """
+    """Has a part of each record. A collector can have the methods of the Protocols below in addition."""
 
     def part(self, record: Record, batch: str) -> RecordPart: ...
 
 
 class ThreadCollector(Protocol):
-    """Reads in a thread. ``start`` returns at once, the others within ``max_seconds``.
-
-    ``final_reading`` comes before each report. ``stop`` ends the thread and the collector's child process.
-    """
+    """Reads in a thread, one last time before each report. ``stop`` also ends the collector's child process."""
 
     def start(self) -> None: ...
     def final_reading(self, max_seconds: float) -> None: ...
@@ -41,13 +35,13 @@ class ThreadCollector(Protocol):
 
 
 class BatchFollower(Protocol):
-    """Looks for something of each batch, from its start on; called again as long as the batch runs."""
+    """Looks for something of each batch, as long as it runs. Returns a started collector that is to replace it."""
 
-    def on_batch_started(self, container: "ContainerMetadata") -> None: ...
+    def on_batch_started(self, container: "ContainerMetadata") -> "Collector | None": ...
 
 
 class SampleFollower(Protocol):
-    """Compares its readings with each sample of a batch in the task stats. ``sizes`` are its container's limits."""
+    """Compares its readings with each sample of a batch; ``sizes`` are its container's limits."""
 
     def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None: ...
 
@@ -73,10 +67,7 @@ class ForgettingCollector(Protocol):
 
 
 class RequiredCollector(Protocol):
-    """Can be required by the settings: ``startup_error`` is why it has no readings then, as a sentence.
-
-    ``child_pid`` is its own child process, which is excluded from the measurements.
-    """
+    """``startup_error`` is why a required one has no readings. ``child_pid`` is excluded from the measurements."""
 
     @property
     def startup_error(self) -> str | None: ...
@@ -97,15 +88,15 @@ class LineCollector(Protocol):
 
 
 class Collectors:
-    """All collectors of a process. Each is called for what it can do.
-
-    ``batch`` is :attr:`ContainerMetadata.followed_id`, for the only batch of ``run`` COMMAND.
-    """
+    """All collectors of a process. ``batch`` is :attr:`ContainerMetadata.followed_id`, for ``run`` COMMAND."""
 
     def __init__(self, *collectors: Collector) -> None:
+        self._use(collectors)
+
+    def _use(self, collectors: tuple[Collector, ...]) -> None:
         self._all = collectors
         self.threads: tuple[ThreadCollector, ...] = self._with("start")
-        self.batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
+        self._batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
         self.sample_followers: tuple[SampleFollower, ...] = self._with("on_sample")
         self.devices: tuple[DeviceCollector, ...] = self._with("take_readings")
         self._forgetting: tuple[ForgettingCollector, ...] = self._with("forget")
@@ -117,9 +108,14 @@ class Collectors:
         # From Python 3.12 on, isinstance() of a Protocol imports the module inspect, which would delay a run.
         return tuple(collector for collector in self._all if hasattr(collector, method))
 
-    def __iter__(self) -> Iterator[Collector]:
-        """All of them."""
+    def __iter__(self) -> Iterator[Collector]:  # noqa: D105
         return iter(self._all)
+
+    def on_batch_started(self, container: "ContainerMetadata") -> None:
+        for follower in self._batch_followers:
+            found = follower.on_batch_started(container)
+            if found is not None:
+                self._use(tuple(found if id(one) == id(follower) else one for one in self._all))
 
     def take_readings(self, batch: str = COMMAND) -> DeviceReadings:
         """Return the readings of a batch's devices since the last call."""
@@ -129,40 +125,32 @@ class Collectors:
         return readings
 
     def idle_gpu_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
-        """Return for how long all GPUs of a batch were idle between two moments (monotonic) of the last minutes."""
         return max((collector.idle_ns(batch, start_ns, end_ns) for collector in self.devices), default=0)
 
     def forget(self, batch: str) -> None:
-        """Drop what is kept of a batch, after its report."""
         for collector in self._forgetting:
             collector.forget(batch)
 
     def startup_errors(self) -> tuple[str, ...]:
-        """Return why required collectors have no readings."""
         errors = (collector.startup_error for collector in self._required)
         return tuple(error for error in errors if error is not None)
 
     def has_child(self, pid: object) -> bool:
-        """Whether the process is a child of a collector."""
         return any(pid == collector.child_pid for collector in self._required)
 
     def longest_wait(self, batch: str, since_ns: int) -> "Wait | None":
-        """Return what a batch waited for longest since then; None if that is not known."""
         waits = (collector.longest_wait(batch, since_ns) for collector in self._waits)
         return next((wait for wait in waits if wait is not None), None)
 
     def final_readings(self) -> None:
-        """Take one last reading of each collector before a report, which waits at most this long for each."""
         for collector in self.threads:
-            collector.final_reading(0.3)
+            collector.final_reading(0.3)  # a report waits at most this long for each
 
     def stacks_line(self, record: Record, batch: str = COMMAND) -> bytes | None:
-        """Return the line of the call stacks that belongs to a final record; None without any."""
         lines = (collector.stacks_line(record, batch) for collector in self._lines)
         return next((line for line in lines if line is not None), None)
 
     def stop(self) -> None:
-        """Stop all collectors after the report."""
         for collector in self.threads:
             collector.stop(1.5)
 
@@ -202,7 +190,6 @@ class TaskTags:
         self._requests.pop(batch, None)
 
     def part(self, record: Record, batch: str) -> RecordPart:
-        """Return the tags, or a warning. A checkpoint without an answer yet has neither."""
         answer = self._request(batch).result_so_far()
         if isinstance(answer, Mapping):
             return RecordPart(values={"tags": answer or None})

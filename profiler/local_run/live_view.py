@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from profiler.aggregation.container_usage import vcpu_between
-from profiler.aggregation.task_record import ResourceLimits
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.text import columns_of, printable
 from profiler.core.threads import start_thread
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.terminal_rows import BOLD, DIM, GREEN, RED, YELLOW, BottomRows, Part, Row, bar
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.sparkline import ASCII, BLOCKS, LEAST_MB, LEAST_VCPU, Glyphs, curve_top, sparkline
 from profiler.record.units import MIB, format_count, format_memory, format_part, format_vcpu

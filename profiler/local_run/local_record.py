@@ -14,7 +14,6 @@ from profiler.aggregation.process_totals import GroupPeak, lacks_memory
 from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
-    ResourceLimits,
     build_batch_record,
     container_limits,
     processor_of,
@@ -27,7 +26,7 @@ from profiler.aggregation.task_record import (
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit
-from profiler.readers.cgroup.hierarchy import Limits
+from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
     Container,
@@ -183,7 +182,7 @@ def resolve_peak(
     return MemoryPeak(size_bytes=max(group.size_bytes, process_peak.size_bytes or 0), source="sampled")
 
 
-def effective_sizes(limits: Limits, host: Host, usable_cpus: int) -> ResourceLimits:
+def effective_sizes(limits: ResourceLimits, host: Host, usable_cpus: int) -> ResourceLimits:
     """The limits of the command: the smaller ones of the control group and the machine."""
     vcpus = [vcpu for vcpu in (limits.vcpu, float(usable_cpus), host.vcpu) if vcpu is not None]
     sizes = [size for size in (limits.memory_bytes, host.memory_bytes) if size is not None]

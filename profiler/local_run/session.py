@@ -13,9 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.process_totals import lacks_memory
-from profiler.aggregation.task_record import ResourceLimits, build_sampling, with_while_idle
+from profiler.aggregation.task_record import build_sampling, with_while_idle
 from profiler.aggregation.time_series import RunSeries
 from profiler.collectors.collector import COMMAND, Collectors, with_collected
+from profiler.core.optional_math import sum_known
 from profiler.core.text import first_names, without_surrogates
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
@@ -35,7 +36,7 @@ from profiler.local_run.local_record import (
 from profiler.local_run.prepared_run import PreparedRun, StartedRun, StartFailure, family_name
 from profiler.local_run.sampler import FINEST_NS, CommandSampler, Reading, SampleBuffer, SamplingPace, UnrelatedChildren
 from profiler.readers import Unavailable
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage, with_processor
 from profiler.readers.linux.process_tree import ProcessReading
@@ -247,7 +248,7 @@ class _Session:
                 self._notices = LocalNotices(
                     started.started_wall_ns,
                     self._interval_ns,
-                    lambda: proc.parse_interfaces(proc.read(interfaces) or b""),
+                    lambda: sum_known(*(proc.parse_network(proc.read(interfaces) or b"", with_loopback=True) or ())),
                     stuck_minutes=plan.stuck_minutes,
                     expected_seconds=plan.expected_seconds,
                 )

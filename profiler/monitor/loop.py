@@ -133,8 +133,7 @@ class MonitoredTask:
             if outcome is not None:
                 self._report(batch, task, outcome)
             elif batch.was_listed:
-                for collector in self._shared.collectors.batch_followers:
-                    collector.on_batch_started(batch.container)  # it reads what only the running batch shows
+                self._shared.collectors.on_batch_started(batch.container)  # what only the running batch shows
         self._awaited = tuple(self._unreported())
 
     def _find_outcome(self, batch: FollowedContainer, task: TaskMetadata) -> RunEnd | None:

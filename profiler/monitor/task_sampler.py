@@ -32,17 +32,13 @@ _STALE_STEPS = 2
 
 
 class SwapWarning(Struct):
-    """Compares the instance's swap counters with those ``before`` the run: earlier swapping does not count.
+    """Compares the instance's swap counters with those when a batch was first seen: earlier swapping does not count."""
 
-    Without ``before``, they are read when a batch is first seen.
-    """
-
-    _before: SwapCounters | None
     _read: Callable[[], SwapCounters | None]
     _by_batch: dict[str, SwapCounters | None] = field(default_factory=dict)
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        if self._before is None and container.followed_id not in self._by_batch:
+        if container.followed_id not in self._by_batch:
             self._by_batch[container.followed_id] = self._read()
 
     def forget(self, batch: str) -> None:
@@ -51,7 +47,6 @@ class SwapWarning(Struct):
     def part(self, record: Record, batch: str) -> RecordPart:
         """Return a warning if at least 1 MiB was swapped while the task ran on an instance."""
         now, before = self._read() if runs_on_instance(record.launch_type) else None, self._by_batch.get(batch)
-        before = self._before or before
         if now is None or before is None:
             return RecordPart()
         out_mib = (now.out_bytes - before.out_bytes) // MIB

@@ -9,10 +9,7 @@ if TYPE_CHECKING:
 
 
 class Unavailable(Struct, frozen=True):
-    """No reading this time, and why, in a few words. A source that has ``timed_out`` is read less often.
-
-    ``is_gone``: what was asked for does not exist, or not any more.
-    """
+    """No reading this time, and why. ``timed_out``: to be read less often. ``is_gone``: it does not exist any more."""
 
     reason: str
     timed_out: bool = False
@@ -20,11 +17,7 @@ class Unavailable(Struct, frozen=True):
 
 
 class SourceHealth:
-    """The state of one source: logged when it begins to fail, and when it recovers.
-
-    After each recovery the next one needs twice as many reads in a row, up to 64: a source that fails at every second
-    read is failing.
-    """
+    """Logs when a source begins to fail and when it recovers, for which it needs more and more reads in a row."""
 
     def __init__(self, source: str, log: "Log") -> None:
         self._source = source

@@ -1,6 +1,13 @@
-"""The usage of one container, or of one local command, at one moment."""
+"""The usage of one container, or of one local command, at one moment, and its limits."""
 
 from msgspec import Struct
+
+
+class ResourceLimits(Struct, frozen=True, kw_only=True):
+    """The resources that a container, or a control group, can use at most; None for no limit."""
+
+    vcpu: float | None = None
+    memory_bytes: float | None = None
 
 
 class ContainerSample(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,6 @@
 """A client of HTTP servers over one persistent connection each, with limits on time and size.
 
-It is our own: the standard library's takes its e-mail parser for the headers, which took a fifth of the monitor's CPU
-time.
+The standard library's takes its e-mail parser for the headers, which took a fifth of the monitor's CPU time.
 """
 
 import re
@@ -42,10 +41,7 @@ class _KnownResponse(Struct, frozen=True, kw_only=True):
 
 
 class HttpConnection:
-    """Opens its connection when it is closed. ``wait_readable`` raises TimeoutError without data in time.
-
-    ``keeps_responses`` is for few paths whose responses repeat.
-    """
+    """Opens its connection when it is closed. ``keeps_responses`` is for few paths whose responses repeat."""
 
     def __init__(
         self,
@@ -68,7 +64,6 @@ class HttpConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection of an earlier request is kept."""
         return self._socket is not None
 
     def close(self) -> None:
@@ -77,9 +72,8 @@ class HttpConnection:
             self._socket = None
 
     def get(self, path: str, timeout_seconds: float) -> Response:
-        """Send a request and read the response.
+        """Send a request and read the response; the same object if only the date differs from the last one's.
 
-        If a response has the same bytes as the last one of this path, apart from the date, the same object is returned.
         Raises HttpError for a response that is not HTTP or not complete, ConnectionError if the connection was closed
         before the response, TimeoutError after ``timeout_seconds`` for connecting or sending and when ``wait_readable``
         raises it, and OSError.
@@ -102,10 +96,7 @@ class HttpConnection:
         return response
 
     def stream(self, path: str, timeout_seconds: float) -> Iterator[bytes]:
-        """Send a request and yield the chunks of the response, which may never end; first an empty one for its head.
-
-        Raises as :meth:`get`. The connection is closed afterwards.
-        """
+        """Yield the chunks of a response that may never end; first an empty one for its head. Raises as :meth:`get`."""
         reader = self._send(path, timeout_seconds)
         try:
             status, length, _ = _parse_head(reader.until(_HEAD_END))
@@ -134,8 +125,6 @@ class HttpConnection:
 
 
 class _Reader:
-    """Reads one response from a socket."""
-
     def __init__(self, source: socket.socket, wait_readable: Callable[[socket.socket], None]) -> None:
         self._source = source
         self._wait_readable = wait_readable
@@ -143,10 +132,7 @@ class _Reader:
         self._packets: list[bytes] = []
 
     def repeats(self, known: _KnownResponse) -> bool:
-        """Whether the response repeats the known one. Receives only the bytes that this check needs.
-
-        The end of a response follows from its bytes, so that the beginning of the known one is not complete.
-        """
+        """Whether the response repeats the known one. Receives only the bytes that this check needs."""
         length = known.date_end + len(known.after_date)
         while True:
             self._receive()
@@ -172,7 +158,6 @@ class _Reader:
 
     @property
     def has_more(self) -> bool:
-        """Whether more bytes than the response were received."""
         return bool(self._received)
 
     def until(self, end_mark: bytes) -> bytes:

@@ -260,16 +260,3 @@ def test_runs_below_ten_minutes_keep_their_memory(logs: PlayedLogs) -> None:
     assert found["recommended"] == {"vcpu": 1, "memoryMB": 2048}
     assert found["evidence"]["peakMB"] == 100
     assert not any("10 minutes" in reason for reason in found["reasons"])
-
-
-def test_lines_in_a_file_give_the_same_advice_and_the_other_commands_read_them_too(
-    logs: PlayedLogs, tmp_path: Any
-) -> None:
-    for number in range(3):
-        logs.put(performance(), minutes(START_MS - number * DAY_MS, 9 + number, memory=1400, TaskId=f"{number}" * 32))
-    lines = run(logs, "history", "--json").stdout
-    (tmp_path / "runs.jsonl").write_text(lines)
-    done = run_here({}, "recommend", "nightly-etl", "--json", "--from", str(tmp_path / "runs.jsonl"))
-    assert json.loads(done.stdout) == advice(logs)
-    for words in (("report", "-o", "-"), ("compare", "0", "1", "--json")):
-        assert run(logs, *words).stdout

@@ -12,7 +12,7 @@ from profiler.cli.wiring.build_collectors import tag_lookup
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
-from profiler.readers.ecs.endpoint_client import MAX_RESPONSE_BYTES, HttpEndpoint
+from profiler.readers.ecs.endpoint_client import HttpEndpoint
 from tests.fakes import FakeClock, seconds
 from tests.http_server import FakeHttpServer
 
@@ -76,14 +76,6 @@ def reason(result: object) -> str:
     return result.reason
 
 
-def refused(address: str) -> str:
-    """The reason of an address at which there is no endpoint, which is no timeout."""
-    result = HttpEndpoint(address, 5, SystemClock()).get("/task")
-    assert isinstance(result, Unavailable)
-    assert not result.timed_out
-    return result.reason
-
-
 def test_one_connection_serves_all_requests_even_after_an_error(server: Server) -> None:
     server.answers = {
         "/v4/x": says(200, b"own"),
@@ -96,13 +88,6 @@ def test_one_connection_serves_all_requests_even_after_an_error(server: Server) 
         assert reason(source.get(f"/{status}")) == f"/{status} answered HTTP {status}"
     assert [source.get("/task") for _ in range(3)] == [b"task"] * 3
     assert len(server.connections) == 1
-
-
-def test_a_proxy_in_the_environment_is_not_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    server.answers = {"/task": says(200, b"direct")}
-    assert endpoint(server.url).get("/task") == b"direct"
 
 
 def test_a_dropped_connection_is_a_reason_and_the_next_request_works(server: Server) -> None:
@@ -128,18 +113,12 @@ def test_a_connection_that_was_closed_while_idle_is_opened_anew(server: Server) 
     assert len(server.connections) == 3
 
 
-def test_nobody_listening_is_a_reason() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    assert refused(address).startswith("/task cannot be read")
-
-
 @pytest.mark.parametrize(
     "address", ["", "http://", "169.254.170.2:9/v4", "http://x:99999/v4", "http://[::1/v4", "ftp://x/v4"]
 )
 def test_an_address_that_is_none_is_a_reason(address: str) -> None:
-    assert refused(address) == f"/task cannot be read: {address.rstrip('/')!r} is not the address of an endpoint"
+    result = HttpEndpoint(address, 5, SystemClock()).get("/task")
+    assert result == Unavailable(f"/task cannot be read: {address.rstrip('/')!r} is not the address of an endpoint")
 
 
 def test_silence_is_a_timeout(server: Server) -> None:
@@ -189,14 +168,13 @@ def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
     assert reason(result) == f"/task did not answer within {given_up_after:g} s"
 
 
-@pytest.mark.parametrize("status", [200, 500])
 @pytest.mark.parametrize("where", ["head", "body"])
-def test_an_answer_that_drips_is_cut_off(server: Server, where: str, status: int) -> None:
+def test_an_answer_that_drips_is_cut_off(server: Server, where: str) -> None:
     """Each byte comes well within the timeout, and so would the next for as long as the server likes."""
     over = threading.Event()
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(status)
+        handler.send_response(200)
         if where == "body":
             handler.send_header("Content-Length", "1000000")
             handler.end_headers()
@@ -218,23 +196,6 @@ def test_an_answer_that_drips_is_cut_off(server: Server, where: str, status: int
     assert result.timed_out
 
 
-def test_an_endless_answer_is_cut_off(server: Server) -> None:
-    def endless(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.send_header("Transfer-Encoding", "chunked")
-        handler.end_headers()
-        chunk = b"f4240\r\n" + b" " * 1_000_000 + b"\r\n"
-        try:
-            for _ in range(MAX_RESPONSE_BYTES // len(chunk) + 20):
-                handler.wfile.write(chunk)
-        except OSError:
-            pass
-        handler.close_connection = True
-
-    server.answers = {"/task": endless}
-    assert "answered more than" in reason(endpoint(server.url, interval_seconds=60).get("/task"))
-
-
 def test_the_tags_are_one_request_also_if_they_are_refused(server: Server) -> None:
     server.answers = {"/v4/x/taskWithTags": says(200, b'{"Containers": [], "TaskTags": {"team": "data"}}')}
     assert tag_lookup(server.url + "/v4/x/", 4, SystemClock())() == {"team": "data"}
@@ -242,14 +203,3 @@ def test_the_tags_are_one_request_also_if_they_are_refused(server: Server) -> No
         server.answers = {"/taskWithTags": says(status, b"{}")}
         assert reason(tag_lookup(server.url, 4, SystemClock())()) == f"/taskWithTags answered HTTP {status}"
     assert server.paths == ["/v4/x/taskWithTags", "/taskWithTags", "/taskWithTags"]
-
-
-def test_tags_that_never_come_are_given_up_after_the_longest_timeout(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("profiler.readers.ecs.endpoint_client.MAX_TIMEOUT_SECONDS", 0.05)
-    over = threading.Event()
-    server.answers = {"/taskWithTags": hangs(over)}
-    found = tag_lookup(server.url, 4, SystemClock())()
-    over.set()
-    assert reason(found) == "/taskWithTags did not answer within 0.05 s"

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.stacks.py_spy import decode_dump, find_py_spy
 from profiler.collectors.stacks.stack_profile import StackProfile
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.activity_model import WAITING_SUFFIX
 from profiler.record.record_model import decode
 from profiler.runs.history.run_database import HistoryStore

@@ -19,7 +19,7 @@ from profiler.readers import Unavailable
 from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
 
 if TYPE_CHECKING:
-    from profiler.collectors.processes.discovery import LazyProcessCollector
+    from profiler.collectors.processes.discovery import ProcessDiscovery
     from profiler.collectors.processes.process_collector import ProcessCollector
     from profiler.core.stop_request import SignalHandler
     from profiler.local_run.local_record import Placement
@@ -40,12 +40,12 @@ def batch_processes(
     interval_ns: int,
     accelerators: tuple[Collector, ...],
     is_alone: Callable[[], bool],
-) -> "LazyProcessCollector":
+) -> "ProcessDiscovery":
     """The collector of the batch's processes, which starts when they become visible.
 
     ``is_alone``: nothing but the batch and this process uses the machine.
     """
-    from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of  # `run` has its own collector
+    from profiler.collectors.processes.discovery import ProcessDiscovery, pids_of  # `run` has its own collector
 
     def make_collector() -> "ProcessCollector":
         from profiler.collectors.processes.container_processes import ContainerProcesses
@@ -69,9 +69,7 @@ def batch_processes(
         show, idle_ns = _argument_formatter(settings.process_arguments), Collectors(*accelerators).idle_gpu_ns
         return ProcessCollector(machine, clock, interval_ns, show, settings.task.series_points, idle_ns=idle_ns)
 
-    return LazyProcessCollector(
-        is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)), make_collector=make_collector
-    )
+    return ProcessDiscovery(lambda docker_id: any(True for _ in pids_of(docker_id)), make_collector)
 
 
 def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":

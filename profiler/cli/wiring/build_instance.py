@@ -48,7 +48,7 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
     log, wake = JsonLog(stderr), WakeEvent()
     reported = ReportedFile(_STATE_FILE, log)
     reported.load()
-    collectors: list[Collector] = [SwapWarning(None, read_swap_counters), OutputWarning(stdout, stderr)]
+    collectors: list[Collector] = [SwapWarning(read_swap_counters), OutputWarning(stdout, stderr)]
     collectors += _collectors(settings, clock, log, interval_ns, lambda batch: loop.gpus_of(batch))  # noqa: PLW0108  made later
     if settings.tags:
         collectors.append(

@@ -45,7 +45,7 @@ def run_monitor(stop: SignalHandler) -> None:
         hour_usd=None if settings.task.prices is None else settings.task.prices.hour_usd,
     )
     collectors: list[Collector] = [
-        SwapWarning(read_swap_counters(), read_swap_counters),
+        SwapWarning(read_swap_counters),
         OutputWarning(stdout, stderr),
         batch_processes(settings, clock, interval_ns, accelerators, lambda: sampler.is_batch_alone),
         *accelerators,

@@ -1,7 +1,4 @@
-"""Runs the subprocess neuron-monitor, from its configuration to an end that leaves nothing behind.
-
-A thread keeps it running, with a backoff between its starts, and passes on each report.
-"""
+"""Keeps the subprocess neuron-monitor running, in a thread that passes on each report, and leaves nothing behind."""
 
 import math
 import os
@@ -41,17 +38,13 @@ class LineSplitter:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Add the next bytes; returns the lines that they complete, without newlines."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         self._rest = rest if len(rest) <= _MAX_LINE_BYTES else b"too long"
         return [line for line in lines if line]
 
 
 def neuron_period_seconds(interval_seconds: float) -> int:
-    """The reporting period for a sampling interval: whole seconds, at least 1.
-
-    neuron-monitor takes "1.0s" and "0.5s" for its default of 5 s, and prints nothing for "500ms".
-    """
+    """Whole seconds, at least 1: neuron-monitor takes other values for 5 s, or prints nothing."""
     return max(1, int(interval_seconds))
 
 
@@ -67,10 +60,7 @@ def configuration(period_seconds: int) -> bytes:
 
 
 class _NeuronProcess:
-    """A running neuron-monitor. ``is_output_closed`` is True when no more output will come.
-
-    A descendant that outlives it and holds its output open counts as silence.
-    """
+    """A running neuron-monitor. A descendant that outlives it and holds its output open counts as silence."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", wake: WakeEvent) -> None:
         self._popen = popen
@@ -107,14 +97,15 @@ class _NeuronProcess:
         import subprocess  # see _start_process
 
         self.signal(signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            # A process that hangs in the driver cannot be reaped.
+        with suppress(subprocess.TimeoutExpired):  # it may hang in the driver
             self._popen.wait(1)
         self._read_stderr()
         for stream in self._streams:
             stream.close()
         last_error_line = self._stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
-        return f"{_describe_exit(self._popen.returncode)}{': ' if last_error_line else ''}{last_error_line}"
+        code = self._popen.returncode  # 0 if ``run`` has reaped it with all other children
+        ended = f"it ended with exit code {code}" if code else "it ended"
+        return f"{ended}: {last_error_line}" if last_error_line else ended
 
     def _read_stderr(self) -> None:
         try:
@@ -151,16 +142,8 @@ def _start_process(program: str, configuration: bytes, wake: WakeEvent) -> _Neur
     return _NeuronProcess(popen, wake)
 
 
-def _describe_exit(code: int | None) -> str:
-    if code is None:
-        return "it does not end, even when killed"
-    if code == 0:  # ``run`` may have reaped it with all other children: the code is then lost
-        return "it ended"
-    return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
-
-
 class Outage(ThreadFailure, frozen=True):
-    """The time and the reason of neuron-monitor's end or silence. Its next report, after a restart, ends the outage."""
+    """The time and the reason of neuron-monitor's end or silence."""
 
     def sentence(self, values: str) -> str:
         return f"neuron-monitor stopped at {format_ms(self.at_ns)} ({self.reason}): the {values} end there."
@@ -219,7 +202,6 @@ class NeuronMonitorSource:
 
     @property
     def pid(self) -> int | None:
-        """The process id of neuron-monitor while it runs: a child of this process that is not part of the batch."""
         process = self._process
         return None if process is None else process.pid
 

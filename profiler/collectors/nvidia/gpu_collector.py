@@ -9,7 +9,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import failure_warnings
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import GpuScope, GpuSelection
+from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter
@@ -19,7 +19,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import Record
 
-_HANG_SECONDS = 5
+_HANG_NS = 5 * NS_PER_SECOND
 # Reading a GPU's energy takes 4 ms (H200, driver 580): every 10 s for each GPU that is 0.04 % of a core.
 COUNTER_PERIOD_NS = 10 * NS_PER_SECOND
 _REQUIREMENTS = (
@@ -29,10 +29,7 @@ _MATCHES_NONE = (
     "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's NVIDIA_VISIBLE_DEVICES, "
     "with nvidia-smi -L."
 )
-_NO_FINAL_READING = (
-    "The GPU driver did not answer when the batch had ended; the GPUs' last numbers, and energy since the last "
-    "reading, are missing."
-)
+_NO_ANSWER = "The GPU driver does not answer; the GPUs' last numbers, and energy since the last reading, are missing."
 
 
 class GpuCollector:
@@ -82,19 +79,16 @@ class GpuCollector:
         return self._problem if self._is_required and not self.has_data else None
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        """Determine the batch's GPUs from the environment of its running processes, and when its idle time begins."""
         with self._lock:
             self._scope.discover(container)
-        if container.started_ns is not None:
-            started_ns = self._monotonic_ns(container.started_ns)
-            with self._lock:
-                self._usage.begin_run(container.followed_id, started_ns)
+            if container.started_ns is not None:
+                self._usage.begin_run(container.followed_id, self._monotonic_ns(container.started_ns))
 
     def _monotonic_ns(self, wall_ns: int) -> int:
         return self._clock.monotonic_ns() - (self._clock.wall_ns() - wall_ns)
 
     def final_reading(self, max_seconds: float) -> None:
-        """Take one reading with all counters; before the first one, only wait for it, if a GPU is required."""
+        """Take one reading with all counters; before the first one, wait for it if a GPU is required."""
         if not self._reader.is_started:
             return
         if self.has_data:
@@ -113,7 +107,6 @@ class GpuCollector:
             self._reader.stop(max_seconds - first_seconds)
 
     def part(self, record: Record, batch: str) -> RecordPart:
-        """Return the GPUs, with ``gpuScope`` if they are only visible. Checkpoints after an error have none."""
         stopped = failure_warnings(self._reader.failure, "GPU values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
@@ -132,11 +125,10 @@ class GpuCollector:
         )
 
     def latest(self) -> LiveGpus | None:
-        """Return the GPUs at the last reading; None before the first, and after an error has ended the readings."""
         if self._reader.failure is not None:
             return None
         with self._lock:
-            selection = self._selection_for_all()
+            selection = self._scope.selection_for_all(self._usage.facts())
             gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
         return LiveGpus(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
 
@@ -149,10 +141,6 @@ class GpuCollector:
             self._scope.forget(batch)
             self._usage.forget(batch)
 
-    def _selection_for_all(self) -> GpuSelection:
-        """The GPUs of all batches; called with the lock held."""
-        return self._scope.selection_for_all(self._usage.facts())
-
     def take_readings(self, batch: str, into: DeviceReadings) -> None:
         with self._lock:
             selection = self._scope.selection_for(batch, self._usage.facts())
@@ -163,15 +151,12 @@ class GpuCollector:
             notes = self._usage.notes()
         if self._problem is not None and not self.has_data:
             return (*notes, self._problem)
-        seconds = self._busy_ns() // NS_PER_SECOND
-        no_answer = _NO_FINAL_READING if self._is_final_reading_missing else None
-        if seconds >= _HANG_SECONDS:
-            no_answer = f"The GPU driver has not answered for {seconds} s; the GPUs' numbers end there."
-        reasons = (_MATCHES_NONE if matches_none else None, self._read_error, no_answer)
+        is_silent = self._is_final_reading_missing or self._busy_ns() >= _HANG_NS
+        reasons = (_MATCHES_NONE if matches_none else None, self._read_error, _NO_ANSWER if is_silent else None)
         return (*notes, *(reason for reason in reasons if reason is not None))
 
     def _busy_ns(self) -> int:
-        """How long the current call into the driver has lasted, in nanoseconds; 0 outside of a call."""
+        """How long the current call into the driver has lasted; 0 outside of a call."""
         since_ns = self._busy_since_ns
         return 0 if since_ns is None else self._clock.monotonic_ns() - since_ns
 
@@ -184,7 +169,6 @@ class GpuCollector:
             self._busy_since_ns = None
 
     def _read(self, *, is_complete: bool) -> bool:
-        """Take one reading; returns False if no GPU can ever be read."""
         if self._source.permanently_unavailable:
             return False
         self.tick(counters=is_complete)
@@ -209,7 +193,7 @@ class GpuCollector:
             self._counters_due_ns = now_ns + COUNTER_PERIOD_NS * max(len(reading.samples), 1)
         with self._lock:
             self._usage.add(reading, now_ns, self._clock.wall_ns())
-            self._usage.add_idle(self._selection_for_all().selectors)
+            self._usage.add_idle(self._scope.selection_for_all(self._usage.facts()).selectors)
             for batch, selection in self._scope.known.items():
                 self._usage.add_idle(selection.selectors, batch)
 

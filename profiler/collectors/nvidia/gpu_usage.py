@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, RecentByBatch, TimeWeightedStatistics
+from profiler.aggregation.statistics import MonotonicCounter, RecentByBatch, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample, match_uuids
 from profiler.core.optional_math import sum_known
@@ -44,9 +44,9 @@ THROTTLE_REASONS = {
 class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading.
 
-    ``energy_joules`` is a counter: the driver's own (since the driver was loaded), else power multiplied by time since
-    the first reading. ``throttled_seconds`` is by the reason's name, ``totals`` by the record's field. The other values
-    are sums since the first reading.
+    ``energy_joules`` is the driver's counter (since it was loaded), else power multiplied by time since the first
+    reading. ``throttled_seconds`` is by the reason's name, ``totals`` by the record's field. All but the first are sums
+    since the first reading.
     """
 
     sample: GpuSample
@@ -125,7 +125,7 @@ class GpuUsage:
         self.readings += 1
 
     def add_idle(self, selectors: Collection[str] | None, batch: str = "") -> None:
-        """Note whether all GPUs of ``gpus(selectors)`` were read and idle in the last reading: the batch's, or all."""
+        """Note whether all of the GPUs were read and idle in the last reading."""
         selected = self._selected(selectors)
         if (
             selected
@@ -136,10 +136,7 @@ class GpuUsage:
             self._idle[batch].add(self._read_ns - self._step_ns, self._read_ns)
 
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
-        """For how long all GPUs of :meth:`add_idle` were idle between two moments of the last minutes.
-
-        Those of a batch count if its GPUs are known.
-        """
+        """For how long all GPUs of the batch, if they are known, else all GPUs were idle between two moments."""
         return self._idle[batch if batch in self._idle else ""].between(start_ns, end_ns)
 
     def forget(self, batch: str) -> None:
@@ -148,10 +145,7 @@ class GpuUsage:
             gpu.forget(batch)
 
     def begin_run(self, run: str, started_ns: int) -> None:
-        """Leave out the idle time before this moment (monotonic) from the run's. Only the first call counts.
-
-        A GPU counts as idle from the last reading to a later start.
-        """
+        """Leave out the idle time before this moment (monotonic) from the run's. Only the first call counts."""
         for gpu in self._gpus.values():
             gpu.begin_run(run, started_ns, self._interval_ns)
 
@@ -166,24 +160,23 @@ class GpuUsage:
         return tuple(gpu.record(run, duration_ms, finished_ns) for gpu in self._selected(selectors))
 
     def facts(self) -> tuple[GpuFacts, ...]:
-        """All GPUs that were ever read."""
         return tuple(gpu.facts for gpu in self._gpus.values())
 
     def latest(self, selectors: Collection[str] | None) -> tuple[LatestGpu, ...]:
-        """The GPUs of ``gpus(selectors)`` that the last reading contained, with its values."""
+        """The selected GPUs that the last reading contained."""
         return tuple(gpu.latest() for gpu in self._selected(selectors) if gpu.facts.uuid in self._present)
 
     def take_readings(self, batch: str, selectors: Collection[str] | None, into: DeviceReadings) -> None:
-        """Add the readings of the GPUs of ``gpus(selectors)`` since the batch's last call; drop those of other GPUs."""
+        """Add the readings of the selected GPUs since the batch's last call; drop those of other GPUs."""
         selected = self._selected(selectors)
         if not selected:
             return
-        taken = {gpu.facts.uuid: gpu.take_recent(batch) for gpu in self._gpus.values()}
-        for gpu in selected:
-            percent, memory_bytes = taken[gpu.facts.uuid]
-            into.gpu_percent.merge(percent)
-            into.gpu_memory_bytes.merge(memory_bytes)
-            into.gpus_memory_bytes = sum_known(into.gpus_memory_bytes, memory_bytes.maximum)
+        for gpu in self._gpus.values():
+            percent, memory_bytes = gpu.recent_percent.take(batch), gpu.recent_memory_bytes.take(batch)
+            if gpu in selected:
+                into.gpu_percent.merge(percent)
+                into.gpu_memory_bytes.merge(memory_bytes)
+                into.gpus_memory_bytes = sum_known(into.gpus_memory_bytes, memory_bytes.maximum)
 
     def _selected(self, selectors: Collection[str] | None) -> list["_GpuAggregate"]:
         selected = self._gpus.keys() if selectors is None else match_uuids(selectors, self.facts())
@@ -197,8 +190,6 @@ class GpuUsage:
 
 
 class _GpuAggregate:
-    """The aggregates of one GPU."""
-
     def __init__(self, facts: GpuFacts) -> None:
         self.facts = facts
         self.last = GpuSample(facts=facts)
@@ -232,7 +223,10 @@ class _GpuAggregate:
             self._last_gpm = {name: getattr(sample, name) for name in _GPM_SERIES}
         self._add_counters(sample)
         if sample.utilization_percent is not None:
-            self._add_utilization(sample.utilization_percent, step_ns, now_ns)
+            self.recent_percent.add(sample.utilization_percent)
+            self._utilization_observed_ns += step_ns
+            if sample.utilization_percent == 0 and step_ns:
+                self._idle.add(now_ns - step_ns, now_ns)
         if sample.memory_used_bytes is not None:
             self.recent_memory_bytes.add(sample.memory_used_bytes)
         if sample.power_watts is not None and step_ns:
@@ -252,19 +246,11 @@ class _GpuAggregate:
             self._energy_mj.add(sample.energy_millijoules)
             self._driver_energy_mj = sample.energy_millijoules
 
-    def _add_utilization(self, percent: float, step_ns: int, now_ns: int) -> None:
-        self.recent_percent.add(percent)
-        self._utilization_observed_ns += step_ns
-        if percent == 0 and step_ns:
-            self._idle.add(now_ns - step_ns, now_ns)
-
     def begin_run(self, run: str, started_ns: int, interval_ns: int) -> None:
+        # It counts as idle from the last reading to a later start.
         ahead_ns = min(max(started_ns - self._read_ns, 0), interval_ns)
         before_ns = self._idle.total_ns - self._idle.between(started_ns, self._read_ns) + ahead_ns
         self._idle_before.setdefault(run, before_ns)
-
-    def take_recent(self, batch: str) -> tuple[MeanAndMaximum, MeanAndMaximum]:
-        return self.recent_percent.take(batch), self.recent_memory_bytes.take(batch)
 
     def forget(self, batch: str) -> None:
         self._idle_before.pop(batch, None)
@@ -310,7 +296,6 @@ class _GpuAggregate:
         )
 
     def _totals(self) -> Mapping[str, Any]:
-        """By the record's field, since the first reading."""
         return {**self._amounts, **{name: counter.increase for name, counter in self._counters.items()}}
 
     def latest(self) -> LatestGpu:
@@ -326,7 +311,6 @@ class _GpuAggregate:
         )
 
     def _joules(self, millijoules: int | None) -> float | None:
-        """The energy by the driver's counter, else power by time."""
         known = self._power_joules if millijoules is None else millijoules / 1000
         return None if known is None else round(known, 3)
 

@@ -1,7 +1,4 @@
-"""Reads all visible GPUs through NVML, and continues after driver errors, restarts and lost GPUs.
-
-Handles are kept by UUID: an index may mean another GPU after a restart. One thread makes all calls.
-"""
+"""Reads all visible GPUs through NVML, in one thread, and continues after driver errors, restarts and lost GPUs."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +27,6 @@ _REFUSED = (
 )
 _MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
-# The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
-_MAX_PROBES = 5
 
 
 class _Pair(Struct):
@@ -44,11 +39,7 @@ class _Pair(Struct):
 
 
 class _GpmReader:
-    """Reads the metrics of all devices of one NVML context; to be closed before the context.
-
-    GPM are the hardware counters of a GPU of the Hopper generation or newer. The driver derives values from two
-    samples. One ends a reading and starts the next: fewer samples leave no gap.
-    """
+    """Reads GPM, the counters of Hopper and newer: one sample ends a reading and starts the next, without a gap."""
 
     def __init__(self, nvml: Nvml, clock: Clock) -> None:
         self._nvml = nvml
@@ -63,14 +54,10 @@ class _GpmReader:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A sentence if the driver refuses the metrics, the same for all GPUs."""
         return (_REFUSED,) if self._is_refused else ()
 
     def added_to(self, sample: GpuSample, handle: Any, *, is_complete: bool) -> GpuSample:  # noqa: ANN401  a pointer of the driver
-        """Return the sample with the metrics since this device's sample before, if they are available.
-
-        A reading with the slow counters (``is_complete``) has them however long the driver took before.
-        """
+        """Add the metrics since this device's sample before; a complete reading has them whatever they cost."""
         uuid = sample.facts.uuid
         if uuid in self._unavailable:
             return sample
@@ -99,7 +86,7 @@ class _GpmReader:
         call_nvml(self._nvml, "nvmlGpmSampleFree", sample)
 
     def _read(self, uuid: str, handle: Any, *, is_complete: bool) -> Mapping[str, Any] | Failure:  # noqa: ANN401  as above
-        """The values by field; empty after the first sample, and too early after the one before, which is then kept."""
+        """The values by field; empty after the first sample, and too early after the one before."""
         pair = self._pairs.get(uuid) or self._open(uuid, handle)
         if isinstance(pair, Failure):
             return pair
@@ -108,14 +95,10 @@ class _GpmReader:
         is_due = is_complete or pair.budget.allows(now_ns)
         if span_ns is not None and (span_ns < _MIN_SPAN_NS or not is_due):
             return {}
-        values: Mapping[str, Any] | Failure = {}
-        taken = call_nvml(self._nvml, "nvmlGpmSampleGet", handle, pair.following)
-        if isinstance(taken, Failure):
-            values = taken
-        else:
+        values = call_nvml(self._nvml, "nvmlGpmSampleGet", handle, pair.following)
+        if not isinstance(values, Failure):
             pair.last, pair.following, pair.taken_ns = pair.following, pair.last, now_ns
-            if span_ns is not None:
-                values = self._metrics(pair.following, pair.last, span_ns)
+            values = {} if span_ns is None else self._metrics(pair.following, pair.last, span_ns)
         pair.budget.add_cost(self._clock.monotonic_ns() - now_ns, now_ns)
         return values
 
@@ -152,10 +135,7 @@ class _GpmReader:
 
 
 class _OpenDriver:
-    """NVML from its initialization to its shutdown: the devices by UUID, their error events and their GPM.
-
-    ``unreadable`` are sentences about devices that are visible and cannot be opened.
-    """
+    """NVML until its shutdown; devices are by UUID, because an index may mean another GPU after a restart."""
 
     def __init__(self, nvml: Nvml, devices: dict[str, Device], unreadable: Sequence[str], clock: Clock) -> None:
         self.nvml = nvml
@@ -188,7 +168,6 @@ class NvmlSource:
         self._known_gpus: dict[str, GpuFacts] = {}
         self._lost_ns: dict[str, int] = {}  # lost GPUs, and when they were last looked for
         self._next_try_ns = 0
-        self._probes = 0
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
         self.is_driver_missing = False
@@ -238,10 +217,6 @@ class NvmlSource:
             return driver
         self._reason = Unavailable(driver.reason)
         self.is_driver_missing = driver.action is ErrorAction.NO_DRIVER
-        if self.is_driver_missing and not self._known_gpus:
-            self._probes += 1
-            self._next_try_ns = now_ns + 60 * NS_PER_SECOND
-            self.permanently_unavailable = self._probes > _MAX_PROBES
         return self._reason
 
     def _open(self) -> _OpenDriver | Failure:

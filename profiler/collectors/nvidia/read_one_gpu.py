@@ -1,7 +1,4 @@
-"""One GPU, read field by field: an unsupported field is absent alone. The error events (Xid) of all GPUs.
-
-The binding of the driver library (NVML) is imported only where a driver is.
-"""
+"""One GPU, read field by field: an unsupported field is absent alone. The error events (Xid) of all GPUs."""
 
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -23,7 +20,7 @@ Nvml: TypeAlias = Any
 
 
 def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Unavailable:
-    """Import the module ``pynvml``; returns the reason if it is not installed."""
+    """Import the module ``pynvml``, if it is installed."""
     try:
         return import_name("pynvml")
     except ImportError:
@@ -75,7 +72,7 @@ _COUNTERS = {
 
 
 class Device:
-    """Reads one device by its handle, which stays valid until NVML is shut down."""
+    """Reads one device by its handle, which is valid until NVML is shut down."""
 
     def __init__(self, nvml: Nvml, handle: Any, facts: GpuFacts) -> None:  # noqa: ANN401  a pointer of the driver's
         self._nvml = nvml
@@ -93,10 +90,7 @@ class Device:
         return (f"The driver does not allow this container to read all numbers of the GPU {self.facts.uuid}.",)
 
     def read(self, *, counters: bool) -> GpuSample | Failure:
-        """Read the fast fields and, with ``counters``, the slow ones; returns a failure if the device itself failed.
-
-        A device is silent if errors leave no field; ``silent_reads`` counts such readings in a row.
-        """
+        """Read the fast fields and, with ``counters``, the slow ones; returns a failure if errors leave no field."""
         nvml = self._nvml
         # Version 2 of the call leaves out the memory that the driver reserves.
         memory = self._field("nvmlDeviceGetMemoryInfo", version=nvml.nvmlMemory_v2)

@@ -18,10 +18,9 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
 class GpuSample(Struct, frozen=True, kw_only=True):
     """One GPU at one moment; a field that the GPU did not report is None.
 
-    Utilization is the share of the driver's last averaging window (1/6 to 1 s) in which a kernel ran. Energy and
-    ``counters`` are the driver's counters, read rarely: the energy call takes 4 ms. The fields from
-    ``sm_active_percent`` on are GPM's (Hopper and newer), over the last ``gpm_ns``. ``counters`` and ``amounts`` are by
-    the record's field.
+    Utilization is the share of the driver's last averaging window (1/6 to 1 s) in which a kernel ran. ``counters`` (the
+    driver's, read rarely as energy) and ``amounts`` are by the record's field. The fields from ``sm_active_percent`` on
+    are GPM's (Hopper and newer), over the last ``gpm_ns``.
     """
 
     facts: GpuFacts
@@ -50,7 +49,7 @@ class Xid(Struct, frozen=True):
 
 
 class DriverReading(Struct, frozen=True, kw_only=True):
-    """All GPUs at one moment; and since the last reading, those that were lost, errors, and sentences about gaps."""
+    """All GPUs; those that were lost since the last reading, errors since then, and sentences about gaps."""
 
     samples: tuple[GpuSample, ...] = ()
     xids: tuple[Xid, ...] = ()
@@ -114,11 +113,7 @@ class GpuScope:
         return GpuSelection(selectors=selectors, is_known=True)
 
     def _own_selection(self, visible: Collection[GpuFacts]) -> GpuSelection:
-        """The GPUs by this process's environment; unknown for ``none`` and ``void``.
-
-        In a container only the selected GPUs are visible, and their indices begin at 0: as many visible as selected
-        ones are all the batch's. Else the selectors are matched; if nothing matches, it is unknown.
-        """
+        """By the environment. In a container, as many visible as selected GPUs are the batch's: indices begin at 0."""
         selectors = self._own.selectors
         if selectors is None:
             return self._own

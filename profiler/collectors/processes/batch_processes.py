@@ -30,12 +30,10 @@ _CPU_TOLERANCE, _CPU_TOLERANCE_SECONDS = 0.05, 0.5
 class SourceComparison:
     """Compares the readings of the processes with the task stats: the CPU time, and what each lacks of the memory.
 
-    The processes lack tmpfs, the kernel's memory and the pages that forks copied. The stats have these, but they change
-    rarely, and may lack mapped files (:func:`lacks_memory`). So the memory at a reading is that of the processes, plus
-    what they lacked at the next stats, as far as the sum is within these stats.
-
-    On a machine of its own, the batch's memory changes by as much as the machine's, which counts tmpfs and copied pages
-    at each reading, but not mapped files.
+    The processes lack tmpfs, the kernel's memory and the pages that forks copied, the stats mapped files
+    (:func:`lacks_memory`). So the memory at a reading is that of the processes, plus what they lacked at the next
+    stats, as far as the sum is within these stats. On a machine of its own, the batch's memory changes by as much as
+    the machine's, which counts tmpfs and copied pages at each reading, but not mapped files.
     """
 
     def __init__(self) -> None:
@@ -55,11 +53,7 @@ class SourceComparison:
     def on_reading(
         self, reading: ContainerSample, machine_bytes: int | None = None, mapped_bytes: int = 0
     ) -> Iterator[ContainerSample]:
-        """Add a reading of all processes together, later than the last one; yields readings with their final memory.
-
-        ``machine_bytes`` is the machine's memory, None unless it is the batch's alone; ``mapped_bytes`` is a part of
-        the processes' memory that it may lack.
-        """
+        """Add a reading of all processes, later than the last one; yields readings with their final memory."""
         self._readings.append(reading)
         if machine_bytes is not None:
             sums = self._machine_bytes[reading.read_ns] = (machine_bytes, machine_bytes + mapped_bytes)
@@ -85,12 +79,10 @@ class SourceComparison:
 
     @property
     def cpu_agrees(self) -> bool:
-        """Whether the CPU time agrees to 5 % or 0.5 s."""
         tolerance_ns = max(_CPU_TOLERANCE * self._stats_cpu_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND)
         return abs(self._processes_cpu_ns - self._stats_cpu_ns) <= tolerance_ns
 
     def warnings(self) -> Iterator[str]:
-        """A sentence for a difference of the CPU time."""
         if not self.cpu_agrees:
             yield (
                 f"Task stats and the batch's processes differ on CPU time: {self._stats_cpu_ns / NS_PER_SECOND:.1f} s "
@@ -140,12 +132,11 @@ class SourceComparison:
 
 
 class BatchProcesses:
-    """Aggregates the readings of one batch container by name, over all its incarnations.
+    """Aggregates the readings of one batch over all its incarnations: the control groups of its Docker ids.
 
-    An incarnation is one control group of one Docker id. CPU time and memory come from the control group if it is
-    readable, else from the processes. All times are by the wall clock as it was set at the start of the collector,
-    ``started_ns`` is the start of the run. ``is_new`` is False if the container was restarted before it was first read.
-    ``idle_ns`` is the time between two moments in which all GPUs were idle.
+    CPU time and memory come from the control group if it is readable, else from the processes. All times are by the
+    wall clock as it was set at the start of the collector, ``started_ns`` is the start of the run. ``is_new`` is False
+    if the container was restarted before it was first read.
     """
 
     def __init__(
@@ -201,10 +192,7 @@ class BatchProcesses:
         *,
         machine_bytes: int | None = None,
     ) -> None:
-        """Add a reading of the processes, of their threads and, if readable, of their control group.
-
-        ``machine_bytes`` is the memory of a machine that the batch has for itself.
-        """
+        """Add a reading of the processes, of their threads and, if readable, of their control group."""
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
@@ -241,10 +229,10 @@ class BatchProcesses:
         return max(self._group_cpu.total or 0, self._tree_cpu.total_ns)
 
     def group_peak(self, *, is_running: bool) -> GroupPeak:
-        """The control group's high-water mark, and whether it covers all processes.
+        """The control group's high-water mark.
 
-        It covers them if the mark of every incarnation was read after the end of its last process. For a batch that is
-        running, the mark of the last reading suffices.
+        It covers all processes if the mark of every incarnation was read after the end of its last process. For a batch
+        that is running, the mark of the last reading suffices.
         """
         is_complete = self._is_end_observed or (is_running and self._is_mark_current)
         return GroupPeak(
@@ -280,10 +268,7 @@ class BatchProcesses:
     def _add_group(
         self, group: GroupReading | None, *, is_alive: bool, processes: Sequence[ProcessReading] = ()
     ) -> int | None:
-        """Add a reading of the control group; returns the memory in use, in bytes, which no process exceeds.
-
-        The mark is final if no process ran before it was read. A group under removal may lack it, which shows no end.
-        """
+        """Returns the memory in use, at least a process's. The mark is final if no process ran before it was read."""
         if group is None:
             self._is_mark_current = False
             return None
@@ -317,7 +302,6 @@ class BatchProcesses:
         self._add_usage(self.comparison.on_reading(sample, machine_bytes, mapped_bytes))
 
     def end_readings(self) -> None:
-        """Add the last readings to the usage, before it is read."""
         self._add_usage(self.comparison.ended())
 
     def _add_usage(self, samples: Iterable[ContainerSample]) -> None:

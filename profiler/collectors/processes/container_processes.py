@@ -1,9 +1,4 @@
-"""Tracks the processes of another container of the task, and counts short ones that ended before they were read.
-
-They are visible if the task shares its process ids (``"pidMode": "task"``), by ``/proc/PID/cgroup``, for any user. New
-ones are looked for only if the kernel has assigned a process id since the last reading. Memory without a page fault has
-not grown, so the expensive file ``status`` is not read again. Command lines are kept without what looks like a secret.
-"""
+"""Tracks the processes of another container of the task, and counts short ones that ended before they were read."""
 
 from collections.abc import Callable
 
@@ -57,7 +52,6 @@ class ContainerProcesses:
         self._first_pid: int | None = None
 
     def read(self) -> ProcessSnapshot:
-        """Read the container's processes now; none if they are not visible."""
         missed_pids = self._track_new_processes()
         ended, never_alive = self._refresh_tracked()
         self._divide_memory()
@@ -83,7 +77,7 @@ class ContainerProcesses:
         self._tracked.clear()
 
     def _track_new_processes(self) -> int:
-        """Start to track new processes; returns the number of new ids that no present process has."""
+        """Returns the number of new ids that no present process has."""
         last_pid, before, now_ns = proc.read_last_pid(self._folder), self._last_pid, self._monotonic_ns()
         is_full_scan = now_ns >= self._next_full_scan_ns
         if last_pid is not None and last_pid == before and not is_full_scan:
@@ -113,7 +107,7 @@ class ContainerProcesses:
         return max(last_pid - before - len(appeared), 0) + ending
 
     def _refresh_tracked(self) -> tuple[list[ProcessReading], int]:
-        """Read all processes; those that have ended, and the number of those never seen alive."""
+        """Returns the processes that have ended, and the number of those never seen alive."""
         ended: list[ProcessReading] = []
         never_alive = 0
         for pid, tracked in list(self._tracked.items()):
@@ -131,11 +125,11 @@ class ContainerProcesses:
         return ended, never_alive
 
     def _divide_memory(self) -> None:
-        """Give each process a share of its memory. No page counts twice, so the sum is at most the memory of all.
+        """Give each process a share of its memory, so that no page counts twice: only its user may read shared pages.
 
-        Only the same user may read which pages are shared. But only forks that have not executed a program share
-        anonymous memory, so their share is what they allocated themselves. Files and shared memory count for the
-        process that maps most. All together hold at least as much as the largest.
+        Only forks that have not executed a program share anonymous memory: their share is what they allocated
+        themselves. Files and shared memory count for the process that maps most. All hold at least as much as the
+        largest.
         """
         tracked = self._tracked.items()
         living = {pid: one.reading for pid, one in tracked if one.reading and one.reading.rss_bytes}

@@ -3,24 +3,13 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from profiler.aggregation.task_record import RecordPart, ResourceLimits
-from profiler.collectors.collector import (
-    BatchFollower,
-    Collector,
-    ForgettingCollector,
-    SampleFollower,
-    ThreadCollector,
-    WaitCollector,
-)
-from profiler.readers.container_sample import ContainerSample
+from profiler.aggregation.task_record import RecordPart
+from profiler.collectors.collector import BatchFollower, Collector, ThreadCollector
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux import proc
 from profiler.record.record_model import Record
-
-if TYPE_CHECKING:
-    from profiler.readers.linux.waited_target import Wait
 
 _VISIBLE_DEVICES = b"NVIDIA_VISIBLE_DEVICES="
 # A Docker id is 64 hexadecimal digits, on Fargate the task's id and a number. In a group's name, no such character
@@ -53,53 +42,32 @@ def visible_devices(docker_id: str, proc_folder: str = "/proc") -> str | None:
     return None
 
 
-class _ProcessCollector(
-    Collector, ThreadCollector, BatchFollower, SampleFollower, WaitCollector, ForgettingCollector, Protocol
-): ...
+class _ProcessCollector(Collector, ThreadCollector, BatchFollower, Protocol): ...
 
 
-class LazyProcessCollector:
-    """Makes the process collector when processes are seen (by a Docker id), and forwards to it."""
+class ProcessDiscovery:
+    """Makes the process collector when processes are seen (by a Docker id), and is replaced by it."""
 
     def __init__(self, is_visible: Callable[[str], bool], make_collector: Callable[[], _ProcessCollector]) -> None:
         self._is_visible = is_visible
         self._make_collector = make_collector
         self._attempts: Counter[str] = Counter()
-        self._collector: _ProcessCollector | None = None
 
-    def start(self) -> None:
-        """Start nothing yet."""
-
-    def on_batch_started(self, container: ContainerMetadata) -> None:
+    def on_batch_started(self, container: ContainerMetadata) -> Collector | None:
         """Look for the container's processes; start the collector when they are seen."""
         docker_id = container.docker_id
-        if self._collector is None and docker_id and self._attempts[docker_id] < _MAX_ATTEMPTS:
-            self._attempts[docker_id] += 1
-            if self._is_visible(docker_id):
-                self._collector = self._make_collector()
-                self._collector.start()
-        if self._collector is not None:
-            self._collector.on_batch_started(container)
-
-    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:
-        if self._collector is not None:
-            self._collector.on_sample(batch, sample, sizes)
-
-    def final_reading(self, max_seconds: float) -> None:
-        if self._collector is not None:
-            self._collector.final_reading(max_seconds)
-
-    def stop(self, max_seconds: float) -> None:
-        if self._collector is not None:
-            self._collector.stop(max_seconds)
+        if not docker_id or self._attempts[docker_id] >= _MAX_ATTEMPTS:
+            return None
+        self._attempts[docker_id] += 1
+        if not self._is_visible(docker_id):
+            return None
+        collector = self._make_collector()
+        collector.start()
+        collector.on_batch_started(container)
+        return collector
 
     def forget(self, batch: str) -> None:
         self._attempts.pop(batch, None)
-        if self._collector is not None:
-            self._collector.forget(batch)
 
-    def part(self, record: Record, batch: str) -> RecordPart:
-        return RecordPart() if self._collector is None else self._collector.part(record, batch)
-
-    def longest_wait(self, batch: str, since_ns: int) -> "Wait | None":
-        return None if self._collector is None else self._collector.longest_wait(batch, since_ns)
+    def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  no process was seen
+        return RecordPart()

@@ -1,7 +1,4 @@
-"""Reads the batch's processes in a thread. Ends of main processes and groups wake it, before the group is removed.
-
-Some fields of a record come from the processes, in addition to or in place of the task stats.
-"""
+"""Reads the batch's processes in a thread. Ends of main processes and groups wake it, before the group is removed."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +13,6 @@ from profiler.aggregation.process_totals import GroupPeak, lacks_memory
 from profiler.aggregation.run_end import RunEnd, may_have_missed_a_kill, out_of_memory
 from profiler.aggregation.task_record import (
     RecordPart,
-    ResourceLimits,
     build_interval,
     usage_metrics,
     with_cpu_covered,
@@ -36,7 +32,7 @@ from profiler.core.optional_math import max_known, min_known
 from profiler.core.threads import PeriodicReader
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
@@ -47,7 +43,7 @@ from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
 _MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent", "max_memory_used_at")
-# The facts of a run that come from its processes.
+# The facts of a run that come from its processes, in addition to or in place of the task stats.
 _FIELDS = (
     *("metrics", "interval", "sampling", "series", "time_breakdown", "processes", "memory_kills"),
     *("likely_out_of_memory", "out_of_memory_evidence"),
@@ -166,12 +162,7 @@ def _bytes(size_mb: Number | None) -> float | None:
 
 
 class ProcessAccess(Struct, frozen=True, kw_only=True):
-    """How to read the processes of this machine.
-
-    ``open_processes`` takes a Docker id, ``open_cgroup`` a process id and a Docker id. ``oom_kills`` is the host's
-    counter. ``own_cpu_ns`` is the CPU time of the calling thread. Without ``open_threads``, no threads are read.
-    ``machine_memory`` is the machine's memory in bytes if the batch has the machine for itself.
-    """
+    """How to read this machine's processes, by Docker id. ``machine_memory``: if the batch has the machine alone."""
 
     open_processes: Callable[[str], ContainerProcesses]
     open_cgroup: Callable[[int, str], ContainerCgroup | None]
@@ -200,7 +191,7 @@ class _TrackedContainer(Struct):
     group_main_pid: int | None = None
 
     def begin(self, docker_id: str, machine: ProcessAccess) -> None:
-        """Open the sources of a container if it is a new one. A restart in place shows in its control group."""
+        """Open the sources of a new container. A restart in place shows in its control group."""
         if docker_id == self.docker_id:
             return
         self.close()
@@ -302,7 +293,6 @@ class ProcessCollector:
         self._reader.stop(max_seconds)
 
     def part(self, record: Record, batch: str) -> RecordPart:
-        """Return the record's processes. Checkpoints after an error have none of their values."""
         stopped = failure_warnings(self._reader.failure, "process values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
@@ -328,11 +318,7 @@ class ProcessCollector:
         self._machine.exit_waiter.close()
 
     def tick(self, *, is_complete: bool = False) -> bool:
-        """Read all batches; the processes only if the CPU share allows it, or for a complete reading.
-
-        Before a complete one, a process may have ended just now. All groups are then read first, because listing the
-        processes takes longer than the kernel may keep a group.
-        """
+        """Read all batches. Before a complete reading, groups come first: the kernel may remove them at any moment."""
         for batch_id in self._tracked.keys() - self._containers.keys():
             with self._lock:
                 forgotten = self._tracked.pop(batch_id)

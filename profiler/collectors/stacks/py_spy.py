@@ -1,7 +1,4 @@
-"""Finds py-spy, and reads the stacks of a process through it.
-
-The process may be hostile, so every text in py-spy's JSON is cut and cleaned.
-"""
+"""Reads the stacks of a process through py-spy. It may be hostile: every text in py-spy's JSON is cut and cleaned."""
 
 import os
 import re
@@ -47,12 +44,10 @@ class Frame(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The function as a part of a folded stack."""
         return f"{self.function} ({self.file})" if self.file else self.function
 
     @property
     def text_with_line(self) -> str:
-        """The function with the line that it executes."""
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         return f"{self.function} ({place})" if self.file else self.function
 
@@ -162,12 +157,10 @@ class PySpy:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the server; None before its start."""
         return None if self._server is None else self._server.pid
 
     @property
     def version(self) -> str:
-        """The name of the program and its version."""
         if self._version is None:
             answer = self._call("--version")
             words = "" if isinstance(answer, Unavailable) or answer[0] else answer[2].decode(errors="replace")
@@ -175,7 +168,7 @@ class PySpy:
         return self._version
 
     def start(self) -> None:
-        """Start the server, which waits for calls, unless it was started before."""
+        """Start the server, unless it was started before."""
         import subprocess  # only where stacks are enabled
 
         if self._server is not None:

@@ -31,10 +31,7 @@ def living_processes(pids: Iterable[int], proc_folder: str = "/proc") -> tuple[I
 
 
 def runs_python(pid: int, last_program: str, proc_folder: str = "/proc") -> tuple[str, bool | None] | None:
-    """The program of a process, and whether it is or contains CPython (None without permission to read this).
-
-    None if the process has ended, is a kernel thread, or still executes ``last_program``.
-    """
+    """The program of a process if it is another than the last, and whether it is CPython (None: not permitted)."""
     folder = f"{proc_folder}/{pid}"
     try:
         program = os.readlink(f"{folder}/exe")  # noqa: PTH115  many times a minute
@@ -77,7 +74,7 @@ class _Process(Struct):
 
 
 class PythonProcesses:
-    """The Python processes of one batch, from sample to sample. ``scans`` counts those that found processes."""
+    """The Python processes of one batch. ``scans`` counts the searches that found processes."""
 
     def __init__(
         self,
@@ -92,7 +89,7 @@ class PythonProcesses:
         self.is_refused = False
 
     def choose(self, present: Iterable[Identity], now_seconds: float) -> list[Identity]:
-        """The Python processes to sample now: the busiest ones since the last call."""
+        """The busiest Python processes since the last call."""
         processes: dict[Identity, _Process] = {}
         used: list[tuple[int, Identity]] = []
         for identity in present:

@@ -1,8 +1,4 @@
-"""What the stack samples of one batch show: its most frequent functions, its moments, and the stacks over time.
-
-The moments that stacks are to explain: memory rises, nothing runs, or all vCPUs are in use. One lasts as long as its
-condition. Fast samples are taken for its first 60 s, and again every 10 minutes.
-"""
+"""What the stack samples of one batch show: its most frequent functions, its moments, and the stacks over time."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,10 +7,9 @@ import msgspec
 from msgspec import Struct, field
 
 from profiler.aggregation.container_usage import vcpu_between
-from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.stacks.py_spy import Frame, ThreadStack, shortened
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.activity_model import WAITING_SUFFIX, MomentKind, StackFunction, StackMoment, Stacks, StackStep
 from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
 
@@ -44,8 +39,6 @@ _Key = tuple[str, str, bool]  # function, file, and whether it is the user's
 
 
 class _Moment:
-    """One moment: how often each stack was seen in it, with its lines."""
-
     def __init__(self, kind: MomentKind, from_ns: int) -> None:
         self.kind = kind
         self.from_ns = from_ns
@@ -78,7 +71,11 @@ class _Moment:
 
 
 class StackMoments:
-    """Finds the moments of one batch in the samples of its usage, and collects the stacks of these moments."""
+    """Finds the moments of one batch in the samples of its usage, and collects their stacks.
+
+    Memory rises, nothing runs, or all vCPUs are in use. A moment lasts as long as its condition. Fast samples are taken
+    for its first 60 s, and again every 10 minutes.
+    """
 
     def __init__(self) -> None:
         self._window: deque[ContainerSample] = deque()
@@ -88,7 +85,6 @@ class StackMoments:
         self._past: list[_Moment] = []
 
     def add_usage(self, sample: ContainerSample, sizes: ResourceLimits, now_ns: int) -> None:
-        """Compare the usage with the conditions; ``now_ns`` is monotonic."""
         last = self._window[-1] if self._window else None
         if last is not None:
             if sample.read_ns - last.read_ns < _MIN_STEP_NS:
@@ -114,7 +110,6 @@ class StackMoments:
                 moment.add(chosen)
 
     def record(self) -> tuple[StackMoment, ...]:
-        """The moments with the most samples, in the order of time."""
         sampled = [moment for moment in (*self._past, *self._present.values()) if moment.samples]
         most = sorted(sampled, key=lambda moment: -moment.samples)[:MAX_MOMENTS]
         return tuple(moment.record() for moment in sorted(most, key=lambda moment: moment.from_ns))
@@ -156,7 +151,7 @@ class _Function(Struct):
 
 
 class FunctionCounts:
-    """How often each function was on the stack of a running thread, within a fixed size."""
+    """How often each function was on the stack of a running thread."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -180,7 +175,6 @@ class FunctionCounts:
             self._functions = dict(ranked[: _MAX_FUNCTIONS // 2])
 
     def top(self) -> tuple[StackFunction, ...]:
-        """The functions that ran most often themselves, then the functions that were most often on the stack."""
         ranked = sorted(self._functions.items(), key=lambda each: (-each[1].innermost, -each[1].total, each[0]))
         return tuple(
             StackFunction(
@@ -208,7 +202,7 @@ class FoldedStacks:
         self._bytes = 0
 
     def add(self, at_ns: int, stacks: Mapping[str, int]) -> None:
-        """Count the stacks of one sample. Samples are added in ascending order of the wall clock."""
+        """Count the stacks of one sample. Samples are added in ascending order of time."""
         if self._origin_ns is None:
             self._origin_ns = at_ns
         index = max(at_ns - self._origin_ns, 0) // self._step_ns

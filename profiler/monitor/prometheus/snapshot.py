@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, field
 
-from profiler.aggregation.task_record import ResourceLimits, container_limits
+from profiler.aggregation.task_record import container_limits
 from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.core.optional_math import max_known
@@ -15,7 +15,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import InstanceReading, OwnUsage
 

@@ -29,7 +29,7 @@ Sleep = Callable[[float], None]
 
 
 class CgroupFilesystem:
-    """The kernel's cgroup file system. A folder is a group, and not removed while processes or groups are in it."""
+    """The kernel's cgroup file system, where a folder is a group."""
 
     def make(self, folder: str) -> None:
         os.mkdir(folder)
@@ -39,11 +39,7 @@ class CgroupFilesystem:
 
 
 class AccountingCgroup:
-    """A group and its open files. Making it raises OSError if processes cannot enter the group.
-
-    A lock on the folder shows other profilers that it is in use. ``hierarchy`` and ``path`` are those in
-    ``/proc/PID/cgroup``. ``cpu`` and ``memory`` are None if the kernel does not count them.
-    """
+    """A group and its open files; raises OSError if processes cannot enter it. ``path`` is that of /proc/PID/cgroup."""
 
     def __init__(self, folder: str, hierarchy: str, path: str, cpu: CpuFile | None, memory: MemoryFiles | None) -> None:
         self.folder = folder
@@ -68,20 +64,19 @@ class AccountingCgroup:
             name, writable = self.memory.peak, open_or_none(f"{folder}/{self.memory.peak}", os.O_RDWR)
             self._files.update(proc.open_files(folder, (name,)) if writable is None else {name: writable})
 
-    def set_memory_limit(self, limit_bytes: int) -> bool:
-        """Set a memory limit; returns False if the kernel refuses it."""
+    def set_memory_limit(self, limit_bytes: float) -> bool:
+        """Returns False if the kernel refuses it."""
         return self.memory is not None and try_write(f"{self.folder}/{self.memory.limit}", b"%d" % limit_bytes)
 
     def enter(self) -> bool:
-        """Move the calling process, which has one thread, into the group; returns False if the kernel refuses it."""
-        return try_write_descriptor(self._entrance_descriptor, CALLING_PROCESS)
+        """Move the calling process, which has one thread, into the group; False if the kernel refuses it."""
+        return _try_write(self._entrance_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
         if self.memory is not None and self.memory.peak in self._files:
-            try_write_descriptor(self._files[self.memory.peak], self.memory.reset)
+            _try_write(self._files[self.memory.peak], self.memory.reset)
 
     def cpu_ns(self) -> int | None:
-        """The CPU time of all processes that ever ran in the group."""
         return None if self.cpu is None else self.cpu.parse_ns(proc.reread_file(self._files, self.cpu.name))
 
     def memory_now(self) -> MemoryReading | None:
@@ -91,11 +86,9 @@ class AccountingCgroup:
         return parse_memory(usage, proc.reread_file(self._files, MEMORY_STAT), self.memory)
 
     def memory_peak_bytes(self) -> int | None:
-        """The kernel's high-water mark, page cache included."""
         return None if self.memory is None else parse_number(proc.reread_file(self._files, self.memory.peak))
 
     def oom_kills(self) -> int | None:
-        """How many processes of the group the kernel has killed because memory ran out."""
         return None if self.memory is None else read_oom_kills(self.folder, self.memory)
 
     def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
@@ -124,7 +117,7 @@ def member_pids(folder: str) -> tuple[bytes, ...]:
 
 
 def try_remove(folder: str, filesystem: CgroupFilesystem) -> bool:
-    """Remove a group; returns False if the kernel refuses it, such as for a group that is not empty."""
+    """Remove a group; False if the kernel refuses it, as for a group that is not empty."""
     with suppress(OSError):
         filesystem.remove(folder)
         return True
@@ -150,13 +143,12 @@ def try_write(path: str, text: bytes) -> bool:
     if descriptor is None:
         return False
     try:
-        return try_write_descriptor(descriptor, text)
+        return _try_write(descriptor, text)
     finally:
         os.close(descriptor)
 
 
-def try_write_descriptor(descriptor: int, text: bytes) -> bool:
-    """Write to an open file of a group; returns False if the kernel refuses it."""
+def _try_write(descriptor: int, text: bytes) -> bool:
     with suppress(OSError):
         os.write(descriptor, text)
         return True
@@ -184,7 +176,6 @@ class CgroupDelegation:
         return try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"+{self._controller}".encode())
 
     def revert(self) -> None:
-        """Disable the controller and return to the group."""
         if self._helper is not None:
             (pid, writer), self._helper = self._helper, None
             with suppress(ChildProcessError):  # the helper was killed, and reaped with the command's orphans
@@ -232,10 +223,7 @@ class CgroupDelegation:
 def delegate_controller(
     group: str, own_pid: int, name: str, controller: str, filesystem: CgroupFilesystem
 ) -> CgroupDelegation | None:
-    """Move this process from its ``group`` to a leaf with this ``name``, and enable ``controller`` below the group.
-
-    None if the group is not exclusive, enables controllers already, or the kernel refuses: then nothing was changed.
-    """
+    """Enable ``controller`` below this process's group, from a leaf; None if that cannot be: nothing is changed."""
     available = proc.read_text(f"{group}/cgroup.controllers").split()
     enabled = proc.read(f"{group}/{_SUBTREE_CONTROL}")
     if controller not in available or enabled is None or enabled.split() or not _is_exclusive(group, own_pid):

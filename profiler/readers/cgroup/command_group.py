@@ -5,11 +5,9 @@ The group is created below the group of this process, so that all limits above i
 not possible, or if there is a CPU limit, no group is created. A hierarchy that also distributes CPU or I/O is not used:
 a new group would change the share that the command gets.
 
-Version 1 has a group in each of the hierarchies ``memory`` and ``cpuacct``. In version 2 every group counts CPU time,
-and memory if the group above enables that controller, or can be made to because it belongs to this process alone.
-
-If a step fails, the earlier steps are undone. If the profiler is killed, the command continues in its group. The next
-profiler that is started there removes the group when it is empty.
+In version 2 every group counts CPU time, and memory if the group above enables that controller, or can be made to
+because it belongs to this process alone. If the profiler is killed, the command continues in its group, which the next
+profiler removes.
 """
 
 import os
@@ -73,12 +71,11 @@ class CommandCgroup:
         self._entered = b"".join(b"1" if group.enter() else b"0" for group in self._groups)
 
     def start_counting(self) -> bytes:
-        """Let the counters start here. The forked process calls this just before it executes the command.
+        """Let the counters start here, just before the forked process executes the command.
 
-        The result is a message for :meth:`on_started` in the parent: the groups entered, and the CPU time counted so
-        far, which is the interpreter's; the command's starts there, to about 0.1 ms. The high-water mark of the memory
-        is reset if the kernel supports it (version 1, and version 2 since Linux 6.12). It still includes what the
-        interpreter writes until it executes the command: less than 256 KiB, the kernel's unit for charging memory.
+        The result is a message for :meth:`on_started` in the parent: the CPU time counted so far, which is the
+        interpreter's, to about 0.1 ms, and the groups entered. The high-water mark of the memory is reset if the kernel
+        supports it (version 1, and version 2 since Linux 6.12), and includes less than 256 KiB of the interpreter's.
         """
         # Reading the process's CPU time makes the kernel update the counter, and the group's, too.
         time.process_time_ns()
@@ -88,7 +85,7 @@ class CommandCgroup:
         return b"%d %s" % (base_ns or 0, self._entered)
 
     def on_started(self, message: bytes) -> None:
-        """Take over the message of :meth:`start_counting`, and remove the groups that could not be entered."""
+        """Remove the groups that could not be entered, by the message of :meth:`start_counting`."""
         base, _, joined = message.partition(b" ")
         self._baseline_cpu_ns = int(base) if base.isdigit() else 0
         entered = tuple(group for group, flag in zip(self._groups, joined, strict=False) if flag == ord("1"))
@@ -120,12 +117,10 @@ class CommandCgroup:
         return None if group is None else group.memory_now()
 
     def memory_peak_bytes(self) -> int | None:
-        """The kernel's high-water mark of the group, page cache included."""
         group = self._memory_group()
         return None if group is None else group.memory_peak_bytes()
 
     def oom_kills(self) -> int | None:
-        """How many processes of the group the kernel has killed because memory ran out."""
         group = self._memory_group()
         return None if group is None else group.oom_kills()
 
@@ -142,7 +137,6 @@ class CommandCgroup:
         return path == "/" and (stat is None or stat.is_exiting)
 
     def remove(self, sleep: Sleep) -> None:
-        """Remove the groups. Processes that still run in them return to the group in which the command was started."""
         if self._delegation is not None:
             self._delegation.revert()
         for group in self._groups:
@@ -154,13 +148,11 @@ class CommandCgroup:
 
 
 class _Candidate(Struct, frozen=True, kw_only=True):
-    """A place where a group may be created, and the resources that the group would count."""
-
     hierarchy: str
     location: CgroupLocation
     cpu: CpuFile | None = None
     memory: MemoryFiles | None = None
-    memory_limit_bytes: int | None = None
+    memory_limit_bytes: float | None = None
 
 
 def make_command_cgroup(

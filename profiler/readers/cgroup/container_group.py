@@ -29,14 +29,10 @@ from profiler.readers.linux import proc
 
 
 class GroupReading(Struct, frozen=True, kw_only=True):
-    """The counters of a container's control group at one moment; a counter that cannot be read is None.
-
-    The mark (``peak_bytes``) is since the container's start, page cache included. ``is_empty``: no living process was
-    in the group before the mark was read; None in version 1.
-    """
+    """A container's counters; None if unreadable. ``is_empty``: no process was there before the mark was read."""
 
     memory: MemoryReading | None = None
-    peak_bytes: int | None = None
+    peak_bytes: int | None = None  # page cache included
     oom_kills: int | None = None
     cpu_ns: int | None = None
     is_empty: bool | None = None
@@ -65,10 +61,7 @@ class ContainerCgroup:
 
     @property
     def events_descriptor(self) -> int | None:
-        """``cgroup.events``, to poll for POLLPRI; None in version 1, and once the group was empty or removed.
-
-        The kernel reports a removed file as changed forever.
-        """
+        """``cgroup.events``, to poll; None once the group was empty: a removed file counts as changed forever."""
         return self._files.get(self._names.events) if self._is_watchable else None
 
     def read(self) -> GroupReading | None:
@@ -93,7 +86,6 @@ class ContainerCgroup:
         )
 
     def mark_bytes(self) -> int | None:
-        """The high-water mark alone."""
         return parse_number(proc.reread_file(self._files, self._names.peak))
 
     def close(self) -> None:

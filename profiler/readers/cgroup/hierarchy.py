@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from profiler.core.optional_math import min_known
+from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
 
 MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
@@ -13,13 +14,6 @@ UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgr
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
 _UNLIMITED_BYTES = 2**60
 OOM_KILLS = b"oom_kill "
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """The limits of the control groups; None for no limit."""
-
-    vcpu: float | None = None
-    memory_bytes: int | None = None
 
 
 class Mount(Struct, frozen=True, kw_only=True):
@@ -47,24 +41,20 @@ class Cgroups:
         self._mounts = tuple(mounts)
         self._memory_files = V1_MEMORY if MEMORY in groups else V2_MEMORY
 
-    def limits(self) -> Limits:
+    def limits(self) -> ResourceLimits:
         limit = self._memory_files.limit
         memory = (parse_bytes(proc.read_text(f"{folder}/{limit}")) for folder in self.folders(MEMORY))
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if "cpu" in self._groups else ("cpu.max",)
         quotas = (" ".join(proc.read_text(f"{folder}/{name}") for name in names) for folder in self.folders("cpu"))
-        return Limits(vcpu=min_known(*map(parse_cpu_max, quotas)), memory_bytes=min_known(*memory))
+        return ResourceLimits(vcpu=min_known(*map(parse_cpu_max, quotas)), memory_bytes=min_known(*memory))
 
     def oom_kills(self) -> int | None:
-        """How many processes of the nearest group that counts memory the kernel has killed; None if unknown."""
+        """How many processes of the nearest group that counts memory the kernel has killed."""
         kills = (read_oom_kills(folder, self._memory_files) for folder in self.folders(MEMORY))
         return next((count for count in kills if count is not None), None)
 
     def location(self, hierarchy: str) -> CgroupLocation | None:
-        """The group in the hierarchy of a version 1 controller, or of version 2 (``UNIFIED``).
-
-        None if the hierarchy is not mounted, or if the mount does not show the group: the folder would belong to
-        another group.
-        """
+        """The group in a version 1 hierarchy, or in version 2 (``UNIFIED``); None if no mount shows it."""
         group = self._groups.get(hierarchy, "..")
         if ".." in group.split("/"):
             return None
@@ -79,7 +69,7 @@ class Cgroups:
         return controller in self._groups
 
     def folders(self, controller: str) -> tuple[str, ...]:
-        """The folders of the group and of those above it, from the bottom to the top; empty if it is not mounted."""
+        """The folders of the group and of those above it, up to the top; empty if it is not mounted."""
         hierarchy = controller if controller in self._groups else UNIFIED
         group = self._groups.get(hierarchy)
         mount = next((mount for mount in self._mounts if hierarchy in mount.controllers), None)
@@ -112,10 +102,7 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
 
 
 def group_folders(root: str, mount: Mount, group: str) -> tuple[str, ...]:
-    """The folders of a group and of those above it, up to the mount's top; of a group outside of it, the top alone.
-
-    In a container without a cgroup namespace, the top is the container's group, but the path is the host's.
-    """
+    """The folders from a group up to the mount's top; of a group outside of it, whose path is the host's, the top."""
     below = group.removeprefix(mount.top_group.rstrip("/")) if _is_below(group, mount.top_group) else ""
     names = [name for name in below.split("/") if name]
     if ".." in names:
@@ -155,8 +142,8 @@ class CpuFile(Struct, frozen=True, kw_only=True):
 class MemoryFiles(Struct, frozen=True, kw_only=True):
     """The files that hold the memory, and names in ``memory.stat`` (``active`` to ``shared``).
 
-    ``cache`` includes ``shared`` (shared memory and tmpfs), which is not reclaimable like files. ``reset`` is written
-    to ``peak`` to reset it. ``events`` is the file that shows whether the group has processes.
+    ``cache`` includes ``shared`` (shared memory and tmpfs), which is not reclaimable. ``reset`` is written to ``peak``.
+    ``events`` is the file that shows whether the group has processes.
     """
 
     usage: str
@@ -173,16 +160,12 @@ class MemoryFiles(Struct, frozen=True, kw_only=True):
 
 
 class MemoryReading(Struct, frozen=True, kw_only=True):
-    """Memory of a group: what is needed (``used_bytes``), and the page cache that no process maps (``unmapped_bytes``).
-
-    ``cache_bytes`` is all page cache of files. ``mapped_bytes`` are pages of files and of shared memory that a process
-    maps, if they count for this group: a page counts for the group that read it first.
-    """
+    """What is needed of a group's memory, page cache of files, what of it no process maps, and mapped pages."""
 
     used_bytes: int
     cache_bytes: int | None
     unmapped_bytes: int | None = None
-    mapped_bytes: int | None = None
+    mapped_bytes: int | None = None  # a page counts for the group that read it first
 
 
 def parse_number(text: bytes) -> int | None:
@@ -229,12 +212,12 @@ V2_MEMORY = MemoryFiles(
 def unmapped_cache_bytes(
     usage_bytes: int, *, active: int | None, inactive: int | None, mapped: int | None, cache: int | None
 ) -> int | None:
-    """The part of a group's memory that is page cache no process maps; None if no value about page cache is known.
+    """The page cache that no process maps; None if no value about page cache is known.
 
-    The kernel drops this cache before it kills a process for memory. The rest of the usage is needed. ``active`` and
-    ``inactive`` are the lists of file pages that were used more than once, and once; all ``cache`` counts if both are
-    unknown. ``mapped`` includes mapped shared memory, which is in neither list: the result is then too small, never
-    too large. It is at most the usage, because the kernel does not read the values at the same moment.
+    The kernel drops this cache before it kills a process for memory. ``active`` and ``inactive`` are the lists of file
+    pages that were used more than once, and once; all ``cache`` counts if both are unknown. ``mapped`` includes mapped
+    shared memory, which is in neither list: the result is then too small. It is at most the usage, because the kernel
+    does not read the values at the same moment.
     """
     unmapped = cache if inactive is None else inactive
     if active is not None:

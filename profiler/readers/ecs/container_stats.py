@@ -1,7 +1,6 @@
 """A response of ``/task/stats``: Docker's stats documents, by Docker id, with cgroup v1's or v2's memory.
 
-A container without stats is ``null`` (v3, Fargate), ``{}`` (v4 on EC2) or has a ``read`` in year 1. Fields that are
-zero may be absent. Malformed stats of one container cost no other's.
+A container without stats is ``null``, ``{}`` or has a ``read`` in year 1. Fields that are zero may be absent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -160,9 +159,8 @@ def _first_count(*values: Json) -> int | None:
 def sum_block_bytes(entries: Sequence[BlockEntry], device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
     """Bytes by operation (``read``, ``write``). The bytes of a stack of devices count once.
 
-    Both versions of cgroup also list sums (``Total``, ``Sync``, ``Async``). Device-mapper nodes are stacked on disks
-    and repeat their traffic, but the kernel attributes some traffic only to the node. Both the sum of the disks and
-    the largest node are lower bounds, so the larger one counts.
+    Device-mapper nodes are stacked on disks and repeat their traffic, but the kernel attributes some traffic only to
+    the node. Both the sum of the disks and the largest node are lower bounds, so the larger one counts.
     """
     disks: dict[str, int] = {}
     nodes: dict[tuple[str, int], int] = {}
@@ -171,7 +169,7 @@ def sum_block_bytes(entries: Sequence[BlockEntry], device_mapper_majors: frozens
         device_mapper_majors = frozenset((_USUAL_DEVICE_MAPPER_MAJOR,)) if has_others else frozenset()
     for entry in entries:
         operation, value = entry.op.lower(), count(entry.value)
-        if operation not in ("read", "write") or value is None:  # cgroup v1 writes ``Read``, v2 ``read``
+        if operation not in ("read", "write") or value is None:  # v1 writes ``Read``; both also list sums (``Total``)
             continue
         if entry.major in device_mapper_majors:
             nodes[operation, entry.minor] = nodes.get((operation, entry.minor), 0) + value

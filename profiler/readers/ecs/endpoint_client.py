@@ -34,10 +34,8 @@ class HttpEndpoint:
     """The endpoint at the address in ``ECS_CONTAINER_METADATA_URI_V4``.
 
     The timeout of a request is 0.9 of the sampling interval, doubled after two timeouts in a row, at most 5 s. It never
-    becomes shorter again: an endpoint that takes 2 s for a response takes them each time.
-
-    After a stop request each response gets at most half a second, also one that is being waited for. Requests
-    with their own time limit keep it.
+    becomes shorter again: an endpoint that takes 2 s for a response takes them each time. After a stop request each
+    response gets at most half a second, unless the request has its own time limit.
 
     ``connect`` opens another connection than one to the address. Then no request or response is kept.
     """
@@ -95,12 +93,10 @@ class HttpEndpoint:
         return response.body
 
     def close(self) -> None:
-        """Close the connection; the next request opens a new one."""
         if self._connection is not None:
             self._connection.close()
 
     def _new_connection(self) -> HttpConnection:
-        """The connection object. It connects at the first request, and at the first request after :meth:`close`."""
         parts, address = _split(self._address)
         self._base_path = parts.path
         self._connection = HttpConnection(
@@ -133,10 +129,7 @@ class HttpEndpoint:
         return min(self._deadline_ns, max(requested_ns, self._request_started_ns) + NS_PER_SECOND // 2)
 
     def _wait_readable(self, source: socket.socket) -> None:
-        """Wait for data until the deadline, which a stop request shortens. Raises TimeoutError at the deadline.
-
-        A socket's own timeout restarts with every read, so a response that arrives slowly could take any time.
-        """
+        """Wait until the deadline, then raise TimeoutError. A socket's own timeout restarts with every read."""
         while (remaining_ns := self._effective_deadline_ns() - self._clock.monotonic_ns()) > 0:
             remaining_seconds = remaining_ns / NS_PER_SECOND
             if self._stop_signal is None:
@@ -186,24 +179,19 @@ class TaskMetadataSource:
         self._endpoint.close()
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
-        """``GET /task``. The same bytes as last time give the same object."""
+        """The same bytes as last time give the same object."""
         return self._read("/task", decode_task, max_seconds)
 
     def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
-        """``GET /task/stats``. The same bytes as last time give the same object.
-
-        On Fargate the stats change every 10 s, but a request is the only way to see at once that a container has
-        ended. To compare two answers costs next to nothing; to decode them was half of the work.
-        """
+        """The same bytes as last time give the same object: on Fargate the stats change every 10 s."""
         decode = partial(decode_stats, device_mapper_majors=self._device_mapper_majors)
         return self._read("/task/stats", decode, max_seconds)
 
     def own_container(self) -> ContainerMetadata | Unavailable:
-        """``GET`` of the endpoint's root."""
         return self._read("", decode_container)
 
     def tags(self) -> Mapping[str, str] | Unavailable:
-        """``GET /taskWithTags``: the task's tags. The endpoint asks the ECS API for them, which may take seconds."""
+        """The task's tags. The endpoint asks the ECS API for them, which may take seconds."""
         return self._read("/taskWithTags", decode_tags)
 
     def _read(

@@ -1,7 +1,4 @@
-"""Parses ``/task`` and ``/taskWithTags``, version 3 and 4 of the endpoint. Absent and invalid fields are None.
-
-Of the containers, :func:`select_batch` finds the batch. If the choice is ambiguous, nothing is guessed.
-"""
+"""Parses ``/task`` and ``/taskWithTags``, version 3 and 4, without invalid fields; finds the batch if it is certain."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -31,11 +28,10 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 class ContainerMetadata(Struct, frozen=True, kw_only=True):
     """A container of the task. Times are nanoseconds since 1970.
 
-    ``vcpu_share`` is the container's own ``cpu``: on Linux its weight when CPU is short, and never a limit.
-    ``first_docker_id``, ``attempt_started_ns`` and ``seen_restarts`` are set by :func:`joined_attempt`: the id of the
-    first attempt, the last start, where ``started_ns`` is then the first one, and the number of later starts. Only
-    Docker shows ``stop_signalled_ns``, when it was stopped by a signal, and ``was_out_of_memory``, that the kernel
-    killed one of its processes.
+    ``vcpu_share`` is the container's own ``cpu``: a weight, never a limit. :func:`joined_attempt` sets
+    ``first_docker_id``, ``attempt_started_ns`` (the last start, where ``started_ns`` is the first one) and
+    ``seen_restarts``. Only Docker shows ``stop_signalled_ns``, when it was stopped by a signal, and
+    ``was_out_of_memory``, that the kernel killed one of its processes.
     """
 
     name: str
@@ -166,8 +162,8 @@ def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
 def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
     """Decode a response of ``/taskWithTags``: the task's own tags, not the container instance's.
 
-    The agent leaves out ``TaskTags`` if the task has no tags. It answers with status 200 if the ECS API refused the
-    request, and new agents list the reasons in ``Errors``. Values that are not strings are skipped.
+    The agent leaves out ``TaskTags`` if the task has no tags, and if the ECS API refused the request: new agents list
+    the reasons in ``Errors``.
     """
     document = _object(body)
     tags = None if isinstance(document, str) else document.get(_TAGS)
@@ -262,10 +258,7 @@ def _is_new_attempt(before: ContainerMetadata, container: ContainerMetadata) -> 
 
 
 class BatchSelection(Struct, frozen=True, kw_only=True):
-    """The containers to report on, with the ``problem`` of the choice as a sentence for the user.
-
-    ``is_present`` is False while the task does not list them: an agent may do so late, or not any more.
-    """
+    """The containers to report on, and the ``problem`` of the choice. ``is_present``: the task lists them now."""
 
     names: tuple[str, ...]
     problem: str | None = None
@@ -273,10 +266,7 @@ class BatchSelection(Struct, frozen=True, kw_only=True):
 
 
 def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None) -> BatchSelection:
-    """Select the batch: the requested container, else the only application container, else all candidates.
-
-    ``own`` is the monitor's container; None for the one with the monitor's usual name.
-    """
+    """The requested container, else the only application container, else all. Without ``own``: the usual name's."""
     if requested is not None:
         present = sorted({container.name for container in task.containers})
         problem = (

@@ -115,15 +115,10 @@ class ProcessExitWaiter(Waiter):
         self._events_descriptors: frozenset[int] = frozenset()
 
     def open(self) -> None:
-        """Open the event for :meth:`wake`, which has no effect before."""
         self._wake_event = WakeEvent()
 
     def watch(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
-        """Wait for the end of these processes, and for a change of these open ``cgroup.events``, only.
-
-        A change is reported until the file is read. The files remain the caller's, who calls this again between closing
-        one and the next wait.
-        """
+        """Wait for these only. The files remain the caller's, who calls this again between closing one and a wait."""
         self._events_descriptors = frozenset(events_descriptors)
         for pid in self._pidfds.keys() - set(pids):
             os.close(self._pidfds.pop(pid))
@@ -134,7 +129,7 @@ class ProcessExitWaiter(Waiter):
                 continue
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the timeout, :meth:`wake` or an event; True if a process ended or a group changed (once each)."""
+        """True if a process ended or a group changed (once each)."""
         poll = select.poll()
         pids = {descriptor: pid for pid, descriptor in self._pidfds.items()}
         for descriptor in pids:
@@ -158,7 +153,7 @@ class ProcessExitWaiter(Waiter):
             self._wake_event.set()
 
     def close(self) -> None:
-        """Close all descriptors. Only the thread that waits may call this, after its last wait."""
+        """Only the thread that waits may call this, after its last wait."""
         self.watch(())
         wake_event, self._wake_event = self._wake_event, None
         if wake_event is not None:

@@ -40,7 +40,7 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 class OwnUsage(Struct, frozen=True, kw_only=True):
-    """CPU time and peak of the resident memory of this process; None if the kernel does not report it."""
+    """CPU time and peak of the resident memory of this process."""
 
     cpu_seconds: float
     max_rss_mb: float | None = None
@@ -156,10 +156,9 @@ def parse_swap_counters(vmstat: bytes, page_bytes: int) -> SwapCounters | None:
 
 
 def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
-    """The mount points of disks, at most 16, the shortest.
+    """The mount points of disks, at most 16, the shortest; without single files, which Docker mounts from the disk.
 
-    Single files, which Docker and the NVIDIA runtime mount from the instance's disk, are left out. ``is_folder`` is
-    called only for paths of disks: others may hang.
+    ``is_folder`` is called only for paths of disks: others may hang.
     """
     # If several mounts are on the same folder, the last one is visible.
     mounts = {mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}
@@ -191,12 +190,7 @@ def _read_disk(mount_point: str) -> Disk | None:
 
 
 class KernelView(Struct, frozen=True, kw_only=True):
-    """The information about a process and the kernel that is readable here.
-
-    ``schedstat`` is the time that a process waits for a CPU, ``system_calls`` the call in progress, as for level 2 of
-    the time breakdown, ``pressure`` the pressure stall information (PSI) of the CPU, and ``ptrace_scope`` Yama's
-    setting; None without Yama. ``cgroup_version`` is None without control groups.
-    """
+    """What is readable of a process and the kernel: levels 1 and 2 of the time breakdown, PSI, Yama's setting."""
 
     schedstat: bool
     system_calls: bool

@@ -1,7 +1,4 @@
-"""Which files, sockets and pipes the requests of an io_uring are for: the last entries of its queue.
-
-The queue is in the memory of the process, which other processes cannot read on older kernels: then nothing is known.
-"""
+"""Which files and sockets the requests of an io_uring are for, by its queue, if its memory is readable."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

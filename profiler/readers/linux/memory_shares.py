@@ -36,12 +36,11 @@ class MemoryShares:
     """The shares of the processes of one tree. Their sum is a lower bound, which ``unsure_bytes`` may complete.
 
     ``is_exact``: they complete it by at most 5 %. ``has_lost``: a process has ended since the reading before.
-    ``cpu_ns`` is the CPU time of the calling thread, of which reading has taken ``used_cpu_ns``.
 
-    The share is the PSS if it is readable (``smaps_rollup``: processes of the same user), whenever the sum may have
-    moved by 5 % and the CPU time allows it. Since then, what a process allocated is its own, but not what a fork
-    inherited or which files it maps. Each page fault may have copied one inherited page. All processes together hold at
-    least as much as the largest, and as many pages of files.
+    The share is the PSS (``smaps_rollup``: processes of the same user), read whenever the sum may have moved by 5 % and
+    the CPU time allows it. Since then, what a process allocated is its own, but not what a fork inherited or which
+    files it maps. Each page fault may have copied one inherited page. All processes together hold at least as much as
+    the largest, and as many pages of files.
     """
 
     def __init__(

@@ -30,9 +30,9 @@ _FILESYSTEM_TYPE, _SUPER_OPTIONS = 0, 2
 class ProcessStat(Struct, frozen=True, kw_only=True):
     """``/proc/PID/stat``. The values of children count those that the process has waited for.
 
-    ``name`` has at most 15 bytes. ``is_exiting`` is true from the moment a process frees its memory, before it is a
-    zombie, ``is_forked`` until a process executes a program: so long it shares pages with its parent. ``stack_start``
-    is an address that changes when a process executes a program; 0 if it is not readable for this user.
+    ``is_exiting`` is true from the moment a process frees its memory, before it is a zombie, ``is_forked`` until it
+    executes a program: so long it shares pages with its parent. ``stack_start`` is an address that changes when a
+    process executes a program; 0 if it is not readable for this user.
     """
 
     name: str
@@ -154,19 +154,10 @@ def parse_io(text: bytes) -> BlockBytes | None:
     return BlockBytes(read_bytes=read_bytes, write_bytes=write_bytes)
 
 
-def parse_interfaces(net_dev: bytes) -> int | None:
-    """The bytes that all interfaces of ``/proc/PID/net/dev`` have received and sent; None if it lists none."""
-    counts = [line.rpartition(b":")[2].split() for line in net_dev.splitlines() if b":" in line]
-    try:
-        return sum(int(count[_RECEIVED]) + int(count[_SENT]) for count in counts) if counts else None
-    except (IndexError, ValueError):
-        return None
-
-
-def parse_network(net_dev: bytes) -> tuple[int, int] | None:
-    """The bytes received and sent by the interfaces of ``/proc/PID/net/dev`` but the loopback; None if it has none."""
+def parse_network(net_dev: bytes, *, with_loopback: bool = False) -> tuple[int, int] | None:
+    """The bytes received and sent by the interfaces of ``/proc/PID/net/dev``; None if it has none."""
     lines = (line.partition(b":") for line in net_dev.splitlines())
-    counts = [after.split() for name, colon, after in lines if colon and name.strip() != b"lo"]
+    counts = [after.split() for name, colon, after in lines if colon and (with_loopback or name.strip() != b"lo")]
     try:
         found = [(int(count[_RECEIVED]), int(count[_SENT])) for count in counts]
     except (IndexError, ValueError):
@@ -200,11 +191,7 @@ def _unescape(path: str) -> str:
 
 
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
-    """The arguments in the first 4 KiB of ``/proc/PID/cmdline``, without the program (argument 0).
-
-    An argument that is cut there becomes an ellipsis: part of a secret may not look like one. (A short command line may
-    lack its last NUL.)
-    """
+    """The arguments in the first 4 KiB. One that is cut becomes an ellipsis: it may be part of a secret."""
     is_cut = len(cmdline) >= _MAX_CMDLINE_BYTES and not cmdline[:_MAX_CMDLINE_BYTES].endswith(b"\0")
     words = cmdline[:_MAX_CMDLINE_BYTES].removesuffix(b"\0").split(b"\0")
     shown = [word.decode(errors="replace") for word in words[1:]]

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Collection, Container, Iterable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -19,6 +20,7 @@ _MAX_THREADS = 64
 _ALL_READ_NS, _OUT_OF_DATE = 10 * NS_PER_SECOND, -1
 # Positions in /proc/PID/statm, in pages.
 _SIZE, _RESIDENT, _SHARED, _DATA = 0, 1, 2, 5
+_Fallback = TypeVar("_Fallback", int, None)
 
 
 class ProcessReading(Struct, frozen=True, kw_only=True):
@@ -26,9 +28,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
 
     ``rss_bytes`` counts shared pages in full, ``share_bytes`` only for one of the processes that share them
     (:class:`MemoryShares`). ``anonymous_bytes`` is the part of the RSS that is neither file nor shared memory. ``name``
-    has the script of an interpreter, unless the ``arguments`` are read. ``state`` is the letter of the main thread's
-    state. ``is_forked``: the process has not executed a program. ``faults`` counts page faults, and ``children_faults``
-    those of the children that it has waited for.
+    has the script of an interpreter, unless the ``arguments`` are read. ``state`` is the main thread's. ``is_forked``:
+    the process has not executed a program. ``children_faults`` counts the children that it has waited for.
     """
 
     pid: int
@@ -68,8 +69,8 @@ class _Process(Struct, gc=False):
 class ProcessTree:
     """The descendants of one process, without unrelated children and their descendants.
 
-    A process that has not been on a CPU since its last reading has not changed and is not read again, except after ten
-    seconds: the kernel may have taken some of its memory, or given it the children of a process that ended.
+    A process that has not been on a CPU since its last reading is not read again, except after ten seconds: the kernel
+    may have taken some of its memory, or given it the children of a process that ended.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int], monotonic_ns: Callable[[], int]) -> None:
@@ -91,7 +92,6 @@ class ProcessTree:
         return tuple([self._reading(pid, self._processes[pid]) for pid in stats])
 
     def identities(self) -> tuple[tuple[int, int], ...]:
-        """The identities of all processes of the tree. Nothing else is read."""
         return tuple((pid, stat.started_ticks) for pid, stat in self._descendants().items())
 
     def _reading(self, pid: int, process: _Process) -> ProcessReading:
@@ -124,16 +124,14 @@ class ProcessTree:
 
     def _stat(self, pid: int, *, is_again: bool = False) -> proc.ProcessStat | None:
         """The state of a process; None if it has ended. ``is_again``: read it, even if the process has not run."""
-        process, ran_ns = self._processes.get(pid), _cpu_ns(pid)
+        process, ran_ns = self._processes.get(pid), own_cpu_ns(pid, None)
         if process is not None and ran_ns is not None and ran_ns == process.ran_ns and not is_again:
             return process.stat
         stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
         if stat is None:
             return None
-        before = None if process is None else process.reading
-        if process is not None and _has_another_program(process.stat, stat):
-            before = None
-        self._processes[pid] = _Process(ran_ns, stat, before)
+        is_same = process is not None and not _has_another_program(process.stat, stat)
+        self._processes[pid] = _Process(ran_ns, stat, process.reading if process is not None and is_same else None)
         return stat
 
     def _children(self, pid: int) -> tuple[int, ...]:
@@ -160,10 +158,7 @@ class ProcessTree:
         return descendants
 
     def _walk(self) -> dict[int, proc.ProcessStat]:
-        """Read the lists of children, from the root down, and the last processes that are in none.
-
-        When a thread ends, its children move to another thread's list, which may have been read already.
-        """
+        """Read the lists of children, then the last processes: a child may move to a list that was read already."""
         descendants: dict[int, proc.ProcessStat] = {}
         for first_pids in (list_children(self._root_pid, 1), *((pid,) for pid in tuple(self._processes))):
             pending = list(first_pids)
@@ -183,10 +178,7 @@ class ProcessTree:
         return stat.parent_pid == self._root_pid and pid not in self._unrelated_children
 
     def _search(self, pids: Collection[int]) -> dict[int, proc.ProcessStat]:
-        """Search all processes except the others of the last search: none of those becomes a descendant.
-
-        After the largest id the kernel begins again at small ones, which may then be new processes.
-        """
+        """Search all processes except the others of the last search, unless the kernel begins at small ids again."""
         children: dict[int, list[int]] = {}
         last_pid = proc.read_last_pid() or 0
         others = self._others if last_pid >= self._last_pid > 0 else ()
@@ -211,10 +203,7 @@ class ProcessTree:
 
 
 def inherited_bytes(process: ProcessReading, parent: ProcessReading | None) -> int:
-    """The most anonymous memory that a fork, as it was first seen, can have inherited: its and its parent's mark.
-
-    If the parent is another program, it has adopted the fork.
-    """
+    """The most anonymous memory that a fork can have inherited: its and its parent's mark, unless it was adopted."""
     of_parent = parent.peak_bytes if parent is not None and parent.name == process.name else None
     return min_known(process.peak_bytes, of_parent) or 0
 
@@ -232,18 +221,13 @@ def list_children(pid: int, threads: int) -> tuple[int, ...]:
     return tuple(child for children in lists for child in proc.parse_pids(children))
 
 
-def own_cpu_ns(pid: int, fallback_ns: int) -> int:
+def own_cpu_ns(pid: int, fallback_ns: _Fallback) -> int | _Fallback:
     """CPU time of a process and its ended threads, by an exact clock that every user can read; else the fallback."""
-    cpu_ns = _cpu_ns(pid)
-    return fallback_ns if cpu_ns is None else cpu_ns
-
-
-def _cpu_ns(pid: int) -> int | None:
     try:
         # The clock id as clock_getcpuclockid(3) computes it (CPUCLOCK_SCHED).
         return time.clock_gettime_ns(~pid << 3 | 2)
     except OSError:
-        return None
+        return fallback_ns
 
 
 class _Known(Struct, frozen=True, gc=False):
@@ -258,9 +242,8 @@ class _Known(Struct, frozen=True, gc=False):
 class QuickMemory:
     """Reads the memory of the descendants of one process, without unrelated children and their descendants.
 
-    A lower bound: the last reading, its anonymous growth since, and new ones' private memory. Nothing counts twice.
-
-    ``has_changed``: other processes than at the last :meth:`follow`. ``largest_bytes``: the largest process in it.
+    A lower bound: the last reading, its anonymous growth since, and new ones' private memory. ``has_changed``: other
+    processes than at the last :meth:`follow`. ``largest_bytes``: the largest process in it.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int]) -> None:

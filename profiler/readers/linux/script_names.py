@@ -1,7 +1,4 @@
-"""Finds what an interpreter runs, because the name ``python3`` does not identify the program.
-
-Only the name of the script or module is used: arguments and program text can contain secrets.
-"""
+"""Finds what an interpreter runs: its script or module, never arguments or text, which can contain secrets."""
 
 import re
 import shlex
@@ -25,10 +22,9 @@ _PREFIXES = {"exec", "command", "time", "if", "while", "until", "then", "do", "e
 class _Options(Struct, frozen=True, kw_only=True):
     """The options of an interpreter. The search for the script ends at any other one.
 
-    Each short option is a letter. ``flags`` have no value; what follows an option of ``attached`` in the word is its
-    value; the value of one of ``values`` may also be the next word. ``inline`` is program text, ``modules`` is followed
-    by a module, and ``scripts`` by the script. ``long`` and ``long_values`` are long options as ``flags`` and
-    ``values``. ``has_shell_text``: after the flag -c, the first word that is not an option is the program text.
+    ``flags`` have no value; what follows an option of ``attached`` in the word is its value; the value of one of
+    ``values`` may also be the next word. ``inline`` is program text, ``modules`` is followed by a module, and
+    ``scripts`` by the script. ``has_shell_text``: after -c, the first word that is not an option is the program text.
     """
 
     flags: str = ""

@@ -1,8 +1,7 @@
 """Reads the threads of processes: time on a CPU, time waiting for one, and what the blocked ones wait for.
 
-Every user can read ``schedstat`` and the state; the system call only the same user or SYS_PTRACE, else a blocked thread
-waits for the disk or for something else. A thread that has not been on a CPU is still blocked in the same call, and not
-read again. Where there is more to read than a reading may cost, the next ones continue.
+Every user can read ``schedstat`` and the state; the system call only the same user or SYS_PTRACE. A thread that has not
+been on a CPU is still blocked in the same call, and not read again.
 """
 
 import math
@@ -38,10 +37,7 @@ _DISK, _OTHER = Wait("disk"), Wait("other")
 
 
 class ThreadGrowth(Struct, frozen=True, gc=False):
-    """By how much a thread's time on a CPU, and waiting for one, grew. A wait counts only when it has ended.
-
-    ``steps``: the readings since the thread was read, which may have waited for its turn. ``thread`` is its id.
-    """
+    """By how much a thread's time on a CPU, and waiting for one, grew in ``steps`` readings."""
 
     run_ns: int
     wait_ns: int
@@ -54,10 +50,9 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
     """The threads since the last reading.
 
     ``growth`` has those that ran or waited for a CPU since then; None if the kernel does not count this. ``waits`` are
-    the present waits of the blocked threads, with their number. Threads whose system call was not read are missing,
-    because no thread can have been blocked for long, or because there are too many. ``has_refused``: the system calls
-    of a process are not readable. ``sees_calls``: any was readable so far. ``is_partial``: threads whose system call is
-    readable are missing, because there are too many. ``has_running``: one of them was on a CPU, or waited for one.
+    the present waits of the blocked threads whose system call was read, with their number. ``has_refused``: the system
+    calls of a process are not readable. ``sees_calls``: any was readable so far. ``is_partial``: readable threads are
+    missing, because there are too many. ``has_running``: one of them was on a CPU, or waited for one.
     """
 
     growth: Sequence[ThreadGrowth] | None = ()
@@ -69,18 +64,12 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
 
 
 class _Moment(Struct, frozen=True, gc=False):
-    """The number and the time of a reading."""
-
     number: int
     at_ns: int
 
 
 class _Thread(Struct, eq=False):
-    """One thread, and its last reading (``read_at``).
-
-    ``is_stale`` is whether it was on a CPU since ``wait`` was determined, ``is_postponed`` whether the peer that it
-    waits for is to be asked for again.
-    """
+    """One thread. ``is_stale``: it was on a CPU since ``wait`` was determined; ``is_postponed``: its peer was not."""
 
     thread_id: int
     path: str
@@ -239,7 +228,7 @@ class ThreadReader:
         )
 
     def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
-        """Update the processes, and note those whose threads may have run since the last reading."""
+        """Note the processes whose threads may have run since the last reading."""
         known = self._processes
         for reading in processes:
             process = known.get(reading.pid)
@@ -367,7 +356,7 @@ class ThreadReader:
                 del self._stale[pid]
 
     def _ask(self, process: _Process, thread: _Thread, now_ns: int) -> Wait | None:
-        """The wait of a thread; None if the thread is not blocked or has ended."""
+        """None if the thread is not blocked or has ended."""
         thread.is_postponed = False
         reading = process.reading
         if reading.state in _STOPPED_STATES:

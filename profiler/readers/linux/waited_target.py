@@ -1,7 +1,6 @@
 """What a thread that is blocked in a system call waits for: the kind of the wait, and a peer or a path.
 
-Links, socket tables and lists of watched descriptors are read, never data: as the same user or with SYS_PTRACE.
-The peers of sockets are found by their inode in ``/proc/PID/net``. No name is ever looked up.
+Links, socket tables and lists of watched descriptors are read, never data. No name is ever looked up.
 """
 
 import math
@@ -249,7 +248,7 @@ _REQUESTED_KINDS = ("disk", "network", "pipe", "sleep", "child")
 
 
 class WaitResolver:
-    """Finds what blocked threads wait for."""
+    """Finds what blocked threads wait for, by the links of ``/proc/PID/fd``."""
 
     def __init__(
         self, calls: Mapping[int, tuple[str, Action]], proc_folder: str, own_cpu_ns: Callable[[], int]

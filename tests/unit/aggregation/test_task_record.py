@@ -6,7 +6,6 @@ from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     RecordPart,
-    ResourceLimits,
     build_batch_record,
     build_interval,
     build_other_container,
@@ -19,6 +18,7 @@ from profiler.aggregation.task_record import (
     with_peak,
 )
 from profiler.core.ecs_terms import arn_part, task_id
+from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
 from profiler.record.activity_model import TimeBreakdown

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import ResourceLimits
 from profiler.local_run.live_view import LiveFigures, LiveView, NamedProcesses, live_rows, top_processes
 from profiler.local_run.terminal_rows import GREEN, RED, YELLOW, BottomRows, Row
+from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.family_identity import UsualDuration
 from tests.fakes import START_NS, sample, seconds

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.task_record import ResourceLimits, build_sampling
+from profiler.aggregation.task_record import build_sampling
 from profiler.core.timestamps import format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.local_notices import LocalNotices
@@ -26,6 +26,7 @@ from profiler.local_run.local_record import (
     resolve_peak,
 )
 from profiler.local_run.prepared_run import read_caller_environment
+from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host

@@ -472,7 +472,7 @@ def test_a_report_that_cannot_even_be_printed_does_not_end_the_monitor_with_an_e
     world = World(batch_ends=10.5)
     world.streams.failure, world.budget.last_seconds = DeliveryFailure("It refuses."), 15
     world.output = Mock(spec=FakeStdout, **{"keep.side_effect": ValueError})
-    collector, stuck = FakeCollector(world), Mock(spec=StackCollector)
+    collector, stuck = FakeCollector(world), Mock(spec=StackCollector, **{"on_batch_started.return_value": None})
     stuck.part.return_value, stuck.stop.side_effect = RecordPart(), TimeoutError
     world.collectors = (collector, stuck)
     printing, stopping = world.run().log.events("error")[-2:]
@@ -756,7 +756,7 @@ def test_devices_are_in_the_interval_and_in_the_series() -> None:
 def test_the_call_stacks_are_delivered_before_the_report_and_not_with_checkpoints() -> None:
     world = World(batch_ends=30.5, checkpoint_seconds=10)
     stacks = Mock(spec=StackCollector, **{"stacks_line.return_value": b'{"type":"task.stacks"}'})
-    stacks.part.return_value = RecordPart()
+    stacks.part.return_value, stacks.on_batch_started.return_value = RecordPart(), None
     world.collectors = (stacks,)
     world.run()
     assert [json.loads(line)["type"] for _, line in world.streams.lines] == ["task.stacks", "task.report"]

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart, ResourceLimits
+from profiler.aggregation.task_record import RecordPart
 from profiler.monitor.loop import MonitorLoop
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.waited_target import Wait

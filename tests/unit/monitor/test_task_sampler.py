@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.aggregation.task_record import RecordPart, ResourceLimits
+from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collectors
 from profiler.core.timestamps import format_ms
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler
 from profiler.readers import Unavailable
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
+from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.host import Host, SwapCounters
 from profiler.record.record_model import Container, Monitor, Record
 from tests.fakes import START_NS, FakeClock, FakeLog, FakeStdout, seconds
@@ -171,7 +172,9 @@ def swap_counters(out_mib: float, in_mib: float) -> SwapCounters:
 def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount(
     before: SwapCounters | None, after: SwapCounters | None, launch_type: str | None, amounts: list[str]
 ) -> None:
-    warning = SwapWarning(before, lambda: after)
+    counters = iter([before, after])
+    warning = SwapWarning(lambda: next(counters))
+    warning.on_batch_started(ContainerMetadata(name="batch", docker_id="b"))
     sentence = "The instance swapped while the batch ran ({}): give it more memory, or fewer tasks at a time."
     assert warning.part(record(launch_type), "b").warnings == tuple(map(sentence.format, amounts))
 

@@ -13,7 +13,7 @@ from tests.fakes import FakeClock, FakeStdout, seconds
 
 @pytest.mark.parametrize(
     ("processes", "expected"),
-    [("off", ["GpuCollector"]), ("on", ["LazyProcessCollector", "GpuCollector", "StackCollector"])],
+    [("off", ["GpuCollector"]), ("on", ["ProcessDiscovery", "GpuCollector", "StackCollector"])],
 )
 def test_processes_and_stacks_are_collected_only_if_they_are_enabled_and_neuron_devices_never(
     processes: Processes, expected: list[str]

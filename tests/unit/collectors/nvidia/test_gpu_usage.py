@@ -144,11 +144,7 @@ def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
     assert usage.idle_ns("", seconds(3), seconds(10)) == 0
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60),
-    st.integers(0, 1000),
-    st.integers(0, 1000),
-)
+@given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60), st.integers(0, 1000), st.integers(0, 1000))
 def test_idle_time_between_two_moments_is_the_sum_of_its_parts(
     steps: list[tuple[int, bool]], first: int, second: int
 ) -> None:

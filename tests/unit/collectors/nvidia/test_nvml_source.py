@@ -142,16 +142,13 @@ def test_a_driver_changed_under_us_is_started_anew(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [12, 9])
-def test_a_missing_driver_is_tried_for_a_few_minutes(value: int) -> None:
+def test_a_missing_driver_is_tried_again_every_half_minute(value: int) -> None:
     machine = Machine(FakeGpu())
     machine.nvml.fail("nvmlInit", value, always=True)
-    looks = 0
-    while not machine.source.permanently_unavailable:
+    for _ in range(61):
         machine.refused()
-        assert machine.source.is_driver_missing
         machine.clock.advance(1)
-        looks += 1
-    assert (machine.nvml.calls["nvmlInit"], 300 <= looks <= 302) == (6, True)
+    assert (machine.nvml.calls["nvmlInit"], machine.source.is_driver_missing) == (3, True)
 
 
 def test_a_gpu_that_answers_nothing_three_times_is_started_anew_at_most_twice_a_minute() -> None:
@@ -230,10 +227,9 @@ def test_no_sequence_of_errors_ends_the_reading(script: list[tuple[str, int | No
     machine.nvml.clear_failures()
     machine.clock.advance(61)
     machine.source.read(counters=True)
-    if not machine.source.permanently_unavailable:
-        machine.clock.advance(31)
-        machine.source.read(counters=True)
-        assert {sample.facts.uuid for sample in machine.read().samples} == {"GPU-0", "GPU-1"}
+    machine.clock.advance(31)
+    machine.source.read(counters=True)
+    assert {sample.facts.uuid for sample in machine.read().samples} == {"GPU-0", "GPU-1"}
 
 
 def looks_at(*existing: str) -> Callable[[str], bool]:
@@ -412,18 +408,3 @@ def test_a_device_that_is_lost_frees_its_samples_and_begins_anew_when_it_is_foun
     machine.after(30)
     first, second = (next(one for one in machine.after().samples if one.facts.uuid == "GPU-0") for _ in range(2))
     assert (gpm_values(first), second.gpm_ns) == ({}, seconds(1))
-
-
-GPM_ERRORS = st.one_of(st.none(), st.sampled_from([1, 2, 3, 4, 6, 10, 13, 15, 25, 999]))
-
-
-@given(st.lists(st.tuples(st.sampled_from([*GPM_FUNCTIONS, "nvmlGpmSampleFree"]), GPM_ERRORS), max_size=40))
-def test_no_error_of_these_functions_costs_another_value(script: list[tuple[str, int | None]]) -> None:
-    machine = GpmMachine("GPU-0", "GPU-1")
-    for function, value in script:
-        machine.nvml.fail(function, value)
-    for _ in range(20):
-        reading = machine.after()
-        assert [sample.utilization_percent for sample in reading.samples] == [0, 0]
-        assert len(reading.notes) <= 1
-        assert machine.nvml.live_samples <= 2 * 2 + sum(name == "nvmlGpmSampleFree" for name, _ in script)

@@ -4,14 +4,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart, ResourceLimits
+from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collectors, with_collected
-from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of, visible_devices
-from profiler.readers.container_sample import ContainerSample
+from profiler.collectors.processes.discovery import ProcessDiscovery, pids_of, visible_devices
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.readers.linux.waited_target import Wait
-from profiler.record.record_model import Container, Monitor, Process, Record, Sampling
-from tests.fakes import sample
+from profiler.record.record_model import Container, Monitor, Record, Sampling
 
 BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING")
 RECORD = Record(
@@ -31,30 +28,14 @@ class FakeCollector:
     def on_batch_started(self, container: ContainerMetadata) -> None:
         self.calls.append(f"started {container.docker_id}")
 
-    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:
-        self.calls.append(f"sample {batch}")
-
     def final_reading(self, max_seconds: float) -> None:
         self.calls.append("final reading")
 
     def stop(self, max_seconds: float) -> None:
         self.calls.append("stop")
 
-    def longest_wait(self, batch: str, since_ns: int) -> Wait | None:
-        return Wait("sleep", batch)
-
-    def forget(self, batch: str) -> None:
-        self.calls.append(f"forget {batch}")
-
     def part(self, record: Record, batch: str) -> RecordPart:
-        processes = (Process(name="job"),)
-        return RecordPart(values={"processes": processes}, source="processes", warnings=("A warning.",))
-
-
-def call_everything(lazy: LazyProcessCollector) -> None:
-    lazy.on_sample("b", sample(1), ResourceLimits())
-    lazy.final_reading(0.3)
-    lazy.stop(1)
+        return RecordPart(source="processes")
 
 
 def test_without_visible_processes_no_collector_is_made_and_the_search_ends() -> None:
@@ -64,34 +45,24 @@ def test_without_visible_processes_no_collector_is_made_and_the_search_ends() ->
         searched.append(docker_id)
         return False
 
-    def make() -> FakeCollector:
-        raise AssertionError("no process is visible")
-
-    lazy = LazyProcessCollector(is_visible, make)
-    lazy.start()
+    collectors = Collectors(ProcessDiscovery(is_visible, FakeCollector))
     for _ in range(20):
-        lazy.on_batch_started(BATCH)
-    lazy.on_batch_started(replace(BATCH, docker_id="c"))
-    lazy.on_batch_started(replace(BATCH, docker_id=None))
-    call_everything(lazy)
+        collectors.on_batch_started(BATCH)
+    collectors.on_batch_started(replace(BATCH, docker_id="c"))
+    collectors.on_batch_started(replace(BATCH, docker_id=None))
     assert searched == [*["b"] * 5, "c"]
-    assert lazy.part(RECORD, "b") == RecordPart()
+    assert with_collected(RECORD, collectors, "b") == RECORD
 
 
-def test_once_seen_the_collector_is_started_and_receives_every_call() -> None:
-    collector = FakeCollector()
-    seen = iter([False, True])
-    lazy = LazyProcessCollector(lambda _: next(seen), lambda: collector)
-    lazy.on_batch_started(BATCH)
-    lazy.on_sample("b", sample(1), ResourceLimits())
-    for _ in range(2):
-        lazy.on_batch_started(BATCH)
-    call_everything(lazy)
-    assert collector.calls == ["start", "started b", "started b", "sample b", "final reading", "stop"]
-    assert Collectors(lazy).longest_wait("b", 0) == Wait("sleep", "b")
-    record = with_collected(RECORD, (lazy,), "b")
-    assert (record.sampling, record.monitor) == (Sampling(sources=("processes",)), Monitor(warnings=("A warning.",)))
-    assert record.processes == (Process(name="job"),)
+def test_once_processes_are_seen_their_collector_is_started_and_receives_every_call() -> None:
+    collector, seen = FakeCollector(), iter([False, True])
+    collectors = Collectors(ProcessDiscovery(lambda _: next(seen), lambda: collector))
+    for _ in range(3):
+        collectors.on_batch_started(BATCH)
+    collectors.final_readings()
+    collectors.stop()
+    assert collector.calls == ["start", "started b", "started b", "final reading", "stop"]
+    assert with_collected(RECORD, collectors, "b").sampling == Sampling(sources=("processes",))
 
 
 DOCKER_ID = "c0ffee" * 10

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart, ResourceLimits
+from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.cgroup.hierarchy import MemoryReading
+from profiler.readers.container_sample import ResourceLimits
 from profiler.record.record_model import (
     Distribution,
     Interval,
@@ -203,8 +204,7 @@ def test_a_batch_that_is_restarted_in_place_is_counted_once(*, has_group: bool, 
 
 
 @pytest.mark.parametrize(
-    ("stats_cpu", "ends", "covered_percent"),
-    [(4.9, 20, 100.0), (4.9, 25, 80.0), (10.1, 20, 50.0), (None, 25, 80.0)],
+    ("stats_cpu", "ends", "covered_percent"), [(4.9, 20, 100.0), (4.9, 25, 80.0), (10.1, 20, 50.0), (None, 25, 80.0)]
 )
 def test_the_cpu_time_is_covered_until_the_last_reading_of_the_source_that_has_more_of_it(
     stats_cpu: float | None, ends: int, covered_percent: float

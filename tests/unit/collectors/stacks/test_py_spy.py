@@ -289,16 +289,6 @@ def test_the_busiest_since_the_last_sample_come_first() -> None:
     assert machine.choose()[:3] == [20, 7, 1]
 
 
-def test_a_process_that_may_not_be_read_is_not_tried_again() -> None:
-    machine = Machine()
-    machine.programs = {1: "secret", 2: "python3"}
-    assert machine.choose() == [2]
-    assert machine.processes.is_refused
-    assert not machine.processes.add_failure((2, 1), 0, "Permission Denied: Try running again with sudo")
-    assert machine.choose(1000) == []
-    assert machine.decided == [1, 2]
-
-
 def test_a_process_that_keeps_failing_is_tried_less_and_less_often() -> None:
     machine = Machine()
     machine.programs = {1: "python3"}

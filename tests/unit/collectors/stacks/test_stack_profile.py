@@ -3,11 +3,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.stacks.py_spy import Frame, ThreadStack
 from profiler.collectors.stacks.stack_profile import (
     MAX_MOMENTS,
@@ -19,12 +17,10 @@ from profiler.collectors.stacks.stack_profile import (
     StackProfile,
 )
 from profiler.core.timestamps import format_ms
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ResourceLimits
 from profiler.record.activity_model import StackMoment, StacksLine
 from tests.fakes import START_NS, sample, seconds
 from tests.values import present
-
-_PATHS = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=8)
 
 
 def running(*frames: tuple[str, int]) -> ThreadStack:
@@ -83,19 +79,6 @@ _samples = st.lists(
 )
 
 
-@given(st.lists(_PATHS, min_size=1, max_size=60))
-def test_the_shares_fit_together(paths: list[list[str]]) -> None:
-    counts = FunctionCounts()
-    for path in paths:
-        counts.add(running(*((name, 1) for name in path)))
-    top = counts.top()
-    for each in top:
-        assert 0 <= (each.self_percent or 0) <= (each.total_percent or 0) <= 100
-    assert sum(each.self_percent or 0 for each in top) <= 100 + 0.1 * len(top)
-    if len({name for path in paths for name in path}) <= TOP_FUNCTIONS:
-        assert sum(each.self_percent or 0 for each in top) == pytest.approx(100, abs=0.1 * len(top))
-
-
 def line_of(folded: FoldedStacks, started_ns: int = START_NS) -> bytes:
     steps = folded.steps(started_ns)
     return msgspec.json.encode(StacksLine(type="task.stacks", task_id="t" * 36, container="c" * 255, steps=steps))
@@ -106,11 +89,7 @@ def test_counts_are_kept_by_step_with_their_offsets() -> None:
     for second in (2, 3, 3.5, 30):
         folded.add(START_NS + seconds(second), {"a": 1, "b": 2})
     found = [(step.offset_ms, step.duration_ms, dict(step.stacks)) for step in folded.steps(START_NS)]
-    assert found == [
-        (2000, 1000, {"b": 2, "a": 1}),
-        (3000, 10_000, {"b": 4, "a": 2}),
-        (30_000, 1000, {"b": 2, "a": 1}),
-    ]
+    assert found == [(2000, 1000, {"b": 2, "a": 1}), (3000, 10_000, {"b": 4, "a": 2}), (30_000, 1000, {"b": 2, "a": 1})]
 
 
 @given(_samples)
@@ -253,23 +232,3 @@ def test_of_many_moments_those_with_most_samples_are_kept_in_their_order() -> No
     found = run.found()
     assert len(found) == MAX_MOMENTS
     assert [moment.samples for moment in found] == sorted(moment.samples or 0 for moment in found)
-
-
-_counts = st.none() | st.integers(0, 2**62)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 2**60), _counts, _counts), max_size=30),
-    st.none() | st.floats(0, 1000),
-    st.none() | st.floats(0, 1e15),
-)
-def test_no_usage_is_too_strange(
-    samples: list[tuple[int, int | None, int | None]], vcpu: float | None, memory_bytes: float | None
-) -> None:
-    moments = StackMoments()
-    for at, (read_ns, cpu_ns, used) in enumerate(samples):
-        usage = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=used)
-        moments.add_usage(usage, ResourceLimits(vcpu=vcpu, memory_bytes=memory_bytes), seconds(at))
-        moments.add_stacks([stack("f", line=at)])
-    for moment in moments.record():
-        assert 0 < (moment.percent or 0) <= 100

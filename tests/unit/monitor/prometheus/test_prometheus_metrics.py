@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
 from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LatestGpu, LiveGpus
@@ -24,7 +23,7 @@ from profiler.monitor.prometheus.prometheus_metrics import (
     metrics_text,
 )
 from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Disk, InstanceReading, OwnUsage, SwapCounters
 from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, RuntimeReport
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
@@ -15,6 +14,7 @@ from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
 from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers import Unavailable
+from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.linux.host import InstanceReading
 from tests.fakes import (

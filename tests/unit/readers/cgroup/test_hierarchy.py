@@ -14,13 +14,13 @@ from profiler.readers.cgroup.container_group import (
 )
 from profiler.readers.cgroup.hierarchy import (
     V2_MEMORY,
-    Limits,
     MemoryReading,
     Mount,
     group_folders,
     parse_memory,
     read_own_cgroups,
 )
+from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.proc import all_pids
 from tests.cgroup_files import CPU_STAT, V1_FILES, V2_MEMORY_FILES, write_files
 from tests.values import present
@@ -49,7 +49,7 @@ _HYBRID_MOUNTS = (
                 "memory.max": f"{2 * _GIB}\n",
                 "memory.events": "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\n",
             },
-            Limits(vcpu=1.5, memory_bytes=2 * _GIB),
+            ResourceLimits(vcpu=1.5, memory_bytes=2 * _GIB),
             2,
             id="version 2 in a container",
         ),
@@ -64,7 +64,7 @@ _HYBRID_MOUNTS = (
                 "user.slice/memory.events": "oom_kill 3\n",
                 "memory.events": "oom_kill 7\n",
             },
-            Limits(vcpu=1.0, memory_bytes=_GIB),
+            ResourceLimits(vcpu=1.0, memory_bytes=_GIB),
             3,
             id="the smallest limit on the way up, and the kills of the nearest group that counts memory",
         ),
@@ -77,7 +77,7 @@ _HYBRID_MOUNTS = (
                 "memory/memory.limit_in_bytes": f"{_GIB}\n",
                 "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
             },
-            Limits(vcpu=0.5, memory_bytes=_GIB),
+            ResourceLimits(vcpu=0.5, memory_bytes=_GIB),
             1,
             id="version 1 in a container that shows the host's path",
         ),
@@ -90,15 +90,15 @@ _HYBRID_MOUNTS = (
                 "memory/job/memory.limit_in_bytes": "9223372036854771712\n",
                 "unified/memory.max": "4096\n",
             },
-            Limits(),
+            ResourceLimits(),
             None,
             id="on a hybrid host version 1 is read",
         ),
-        pytest.param("", "", {}, Limits(), None, id="nothing to read"),
+        pytest.param("", "", {}, ResourceLimits(), None, id="nothing to read"),
     ],
 )
 def test_the_limits_and_the_kills(
-    tmp_path: Path, cgroup: str, mounts: str, files: dict[str, str], limits: Limits, kills: int | None
+    tmp_path: Path, cgroup: str, mounts: str, files: dict[str, str], limits: ResourceLimits, kills: int | None
 ) -> None:
     write_files(tmp_path, {"proc/self/cgroup": cgroup, "proc/self/mountinfo": mounts})
     write_files(tmp_path / "sys/fs/cgroup", files)
@@ -249,18 +249,6 @@ def test_version_2_shows_when_no_process_is_left(tmp_path: Path) -> None:
     reading = present(group.read())
     assert (reading.is_empty, reading.has_mark, group.events_descriptor) == (None, True, None)
     group.close()
-
-
-def test_what_a_kernel_does_not_have_leaves_the_rest(tmp_path: Path) -> None:
-    """The mark, or the memory controller."""
-    process(
-        tmp_path, V2_CGROUP, V2_MOUNTS, {name: text for name, text in V2_GROUP_FILES.items() if name != "memory.peak"}
-    )
-    reading = read_once(tmp_path)
-    assert (reading.peak_bytes, reading.oom_kills) == (None, 2)
-    (tmp_path / "7/root/sys/fs/cgroup/memory.current").unlink()
-    reading = read_once(tmp_path)
-    assert (reading.memory, reading.cpu_ns) == (None, 1_276_795_000)
 
 
 def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.readers import Unavailable
@@ -208,16 +207,6 @@ def test_a_refusal_names_the_permission_and_quotes_no_message() -> None:
 )
 def test_any_other_error_is_the_reason(error: object, stated: str) -> None:
     assert tags(Errors=[error]) == Unavailable(f"ECS did not return them ({stated})")
-
-
-@given(mutated_task, st.none() | st.dictionaries(st.text(), st.none() | st.text() | st.integers()) | st.text())
-def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: object) -> None:
-    if isinstance(document, dict):
-        document = {**document, "TaskTags": found, "Errors": [REFUSED, document]}
-    decoded = decode_tags(json.dumps(document).encode())
-    assert isinstance(decoded, dict | Unavailable)
-    if isinstance(decoded, dict):
-        assert all(name and isinstance(value, str) for name, value in decoded.items())
 
 
 OWN = ContainerMetadata(name="watcher", docker_id="own")

@@ -33,9 +33,8 @@ NET_DEV = b"""Inter-|   Receive                                                |
 
 
 def test_the_bytes_of_all_interfaces() -> None:
-    assert proc.parse_interfaces(NET_DEV) == 1000 + 1000 + 9876543210 + 234
-    assert [proc.parse_interfaces(text) for text in (b"", NET_DEV[:100], b"eth0: 1 2", b"eth0: a b")] == [None] * 4
     assert proc.parse_network(NET_DEV) == (9876543210, 234)
+    assert proc.parse_network(NET_DEV, with_loopback=True) == (1000 + 9876543210, 1000 + 234)
     assert [proc.parse_network(text) for text in (b"", NET_DEV[:100], b"eth0: 1 2", b"eth0: a b")] == [None] * 4
 
 
@@ -43,7 +42,6 @@ def test_the_bytes_of_all_interfaces() -> None:
 def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     for number in (hierarchy.parse_number(text), hierarchy.parse_cpu_stat_ns(text)):
         assert number is None or number >= 0
-    proc.parse_interfaces(text)
     proc.parse_network(text)
     host.parse_swap_counters(text, 4096)
     assert all(number >= 0 for number in waited_target.poll_descriptors(text))

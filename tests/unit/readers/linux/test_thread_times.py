@@ -6,8 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
@@ -109,13 +107,6 @@ def test_a_thread_on_a_cpu_waits_for_nothing(machine: FakeMachine) -> None:
     assert (sample.sees_calls, sample.is_partial, sample.has_running) == (True, False, True)
     machine.thread(7, run=2)
     assert not machine.read(process(cpu=2, threads=2), at=3).has_running
-
-
-def test_a_thread_that_was_on_a_cpu_at_an_earlier_reading_may_be_on_none_now(machine: FakeMachine) -> None:
-    machine.thread(7, call="running\n", state="R")
-    assert machine.read(process(state="R")).has_running
-    machine.thread(7, run=2)
-    assert not machine.read(process(cpu=2), at=2).has_running  # nobody is asked
 
 
 def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) -> None:
@@ -305,15 +296,3 @@ def test_files_are_closed(machine: FakeMachine) -> None:
     machine.read(process(), at=2)
     machine.reader.close()
     assert open_files() == before
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=40).filter(lambda text: b"\0" not in text))
-def test_any_counters_can_be_read(tmp_path: Path, text: bytes) -> None:
-    machine = FakeMachine(tmp_path)
-    machine.thread(7)
-    (tmp_path / "7" / "task" / "7" / "schedstat").write_bytes(text)
-    try:
-        machine.read(process())
-    finally:
-        machine.reader.close()
