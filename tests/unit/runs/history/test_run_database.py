@@ -24,7 +24,7 @@ from profiler.runs.history.recorder import DEFAULT_RUNS, HistoryRecorder, runs_t
 from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.run_source import RunFilter
-from profiler.runs.step_series import Point, StepSeries, encode_points
+from profiler.runs.step_series import StepSeries, encode_rows
 from tests.fakes import START_NS, FakeClock, seconds
 from tests.report_page import report, rows, step
 from tests.shown_runs import etl, waiting, waiting_stacks
@@ -116,25 +116,21 @@ def test_lines_that_cannot_be_read_are_skipped_and_counted(history: HistoryStore
     assert history.unreadable_count == 1
 
 
-@given(
-    st.lists(st.builds(Point, elapsed_ms=st.integers(0, 2**53), vcpu_used=st.none() | st.floats(0, 1e4),
-                       memory_used_bytes=st.none() | st.integers(0, 2**53),
-                       block_read_bytes=st.none() | st.integers(0, 2**53),
-                       block_write_bytes=st.none() | st.integers(0, 2**53),
-                       gpu_percent=st.none() | st.floats(0, 100),
-                       gpu_memory_bytes=st.none() | st.integers(0, 2**53)))
-)  # fmt: skip
-def test_any_points_are_read_as_they_were_written(
-    tmp_path_factory: pytest.TempPathFactory, points: list[Point]
+COUNTS = st.none() | st.integers(0, 2**53)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**53), st.none() | st.floats(0, 1e4), COUNTS, COUNTS, COUNTS,
+                          st.none() | st.floats(0, 100), COUNTS)))  # fmt: skip
+def test_any_steps_are_read_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, written: list[tuple[float | None, ...]]
 ) -> None:
     history = HistoryStore(tmp_path_factory.mktemp("any") / "h", FakeClock())
-    history.add(encode(report("a")), report("a"), encode_points(points), max_runs=1)
+    history.add(encode(report("a")), report("a"), encode_rows(written), max_runs=1)
     (read,) = history.steps([report("a")])
-    assert list(read.ends_ms) == [point.elapsed_ms for point in points]
-    for name in ("vcpu_used", "gpu_percent", "block_read_bytes", "block_write_bytes"):
-        assert list(getattr(read, name)) == [getattr(point, name) for point in points]
-    for column, name in ((read.memory_mb, "memory_used_bytes"), (read.gpu_memory_mb, "gpu_memory_bytes")):
-        assert [size and size * 2**20 for size in column] == [getattr(point, name) for point in points]
+    as_bytes = {"memory_mb": 2**20, "gpu_memory_mb": 2**20}
+    for name, column in zip(StepSeries.__struct_fields__, zip(*written, strict=True), strict=False):
+        found = [size and size * as_bytes.get(name, 1) for size in getattr(read, name)]
+        assert (found or [None] * len(written)) == list(column)
 
 
 # --- call stacks ---------------------------------------------------------------------------------
