@@ -1,7 +1,4 @@
-"""The parts of the record that show what the processes did: the time breakdown, usage by command, and call stacks.
-
-The call stacks over time are in a separate line, :class:`StacksLine`.
-"""
+"""The parts of the record that show what the processes did: the time breakdown, usage by command, and call stacks."""
 
 import re
 from collections.abc import Mapping

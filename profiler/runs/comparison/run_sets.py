@@ -1,8 +1,7 @@
 """Two sets of past runs, each selected by a text.
 
-A text is ``NAME``, ``NAME@REVISION`` or ``NAME@LABEL=VALUE``, and means the newest successes of a family; or it is the
-ids of runs of any status, joined by commas. A family takes precedence. Names and values may have any character: the
-text of a family's run is compared with the whole text.
+``NAME``, ``NAME@REVISION`` or ``NAME@LABEL=VALUE`` are the newest successes of a family; else it is ids of runs of any
+status, joined by commas. Names and values may have any character.
 """
 
 from collections import Counter
@@ -49,11 +48,7 @@ class RunSet(Struct, frozen=True, kw_only=True):
 
 
 class SetSelection(Struct, frozen=True, kw_only=True):
-    """The selection that both sets share.
-
-    ``last`` is the number of successes of a family that count. ``container`` is the name of the container; None: the
-    container of the runs, which must be one.
-    """
+    """The selection that both sets share: ``last`` successes of a family, of one container."""
 
     runs: RunFilter
     last: int
@@ -65,8 +60,7 @@ def read_run_sets(
 ) -> tuple[tuple[RunSet, RunSet], Sequence[str]]:
     """Read both sets. Also returns sentences about their limits.
 
-    Raises TaskProfilerError if the source has no run of a set, UsageError if a text does not name one set of comparable
-    runs.
+    Raises TaskProfilerError for a set without runs, UsageError if a text does not name one set of comparable runs.
     """
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
@@ -118,7 +112,6 @@ class _FamilyRuns:
         self._costs: dict[str, Cost] = {}  # keyed by the task's id
 
     def add(self, run: PastRun) -> None:
-        """Add a run if it belongs to the set and the set is not full."""
         record, key, family = run.report.record, run_key(run.report), family_key(run.report.record)
         if self.is_full or family.name != self.name or key in self.found:
             return
@@ -172,7 +165,6 @@ def _counted(run: PastRun) -> tuple[Report | None, str]:
 
 
 def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
-    """Refuse a name that means several families."""
     for name in dict.fromkeys(runs.name for runs in found):
         families = {family for runs in found if runs.name == name for family in runs.found.values()}
         places = (

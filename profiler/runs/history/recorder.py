@@ -1,9 +1,6 @@
-"""Adds a run to the history. Determines how many runs it keeps.
+"""Adds a run to the history; while it lasts, it is written down as a run in progress every 1 to 60 s.
 
-While the run lasts, it is written down as a run in progress every 1 to 60 s.
-
-sqlite3 is imported only when a run is written: it would delay the start of every command. Paths are texts, because
-pathlib is slow to import.
+sqlite3 is imported only when a run is written: it would delay the start of every command.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +61,7 @@ class HistoryRecorder:
     def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
         """Write down the report and the series of the run so far, if this is due: this process may be killed.
 
-        A thread writes, because a file system may hang. A failure has no effect: the end adds the run to the history.
+        A thread writes, because a file system may hang. A failure has no effect: the end adds the run.
         """
         now_ns = self._clock.monotonic_ns()
         is_writing = self._write_call is not None and self._write_call.result_so_far() is None
@@ -108,10 +105,7 @@ class HistoryRecorder:
         return runs_to_keep(self._environment)[0] > 0
 
     def search(self, find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
-        """Search the history, in a thread: ``find`` takes it. Call the result to wait, but briefly.
-
-        Whatever goes wrong, nothing is found: the run is reported without a comparison.
-        """
+        """Search the history, in a thread. Call the result to wait, but briefly; it is None whatever goes wrong."""
 
         def search() -> _T | None:
             with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
@@ -137,10 +131,7 @@ class HistoryRecorder:
         except TaskProfilerError as error:
             failure = f"This run is not in the history. {error}"
         except ImportError as error:
-            failure = (
-                f"This run is not in the history. This Python has no SQLite ({error}): use --no-history, or another "
-                "Python."
-            )
+            failure = f"This run is not in the history: this Python has no SQLite ({error}), use another one."
         return tuple(sentence for sentence in (warning, failure) if sentence is not None)
 
 
