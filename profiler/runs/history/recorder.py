@@ -23,28 +23,13 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-DEFAULT_RUNS = 10_000
+MAX_RUNS = 10_000
 # The steps of a stored time series.
 MAX_STEPS = 10_000
-_MAX_DIGITS = 9
 # The end of a run waits at most this long for a write in progress.
 _MAX_WRITE_SECONDS = 0.5
 # The report waits at most this long for the last runs of its family.
 _MAX_SEARCH_SECONDS = 0.25
-_RUNS_VARIABLE = "TASK_PROFILER_HISTORY_RUNS"
-
-
-def runs_to_keep(environment: Mapping[str, str]) -> tuple[int, str | None]:
-    """How many runs the history keeps (0: no history), and a sentence if the setting is invalid."""
-    text = environment.get(_RUNS_VARIABLE, "").strip()
-    if not text:
-        return DEFAULT_RUNS, None
-    if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
-        return int(text), None
-    return (
-        DEFAULT_RUNS,
-        f"{_RUNS_VARIABLE} must be a whole number of at most {_MAX_DIGITS} digits; {DEFAULT_RUNS} runs are kept.",
-    )
 
 
 class HistoryRecorder:
@@ -56,7 +41,7 @@ class HistoryRecorder:
         self._words = words
         self._write_call: BackgroundCall[bool] | None = None
         self._began_ns: int | None = None
-        self._due_ns: int | None = 0 if self.keeps_runs else None
+        self._due_ns: int | None = 0
 
     def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
         """Write down the report and the series of the run so far, if this is due: this process may be killed.
@@ -100,10 +85,6 @@ class HistoryRecorder:
 
         return HistoryStore(path, self._clock, max_wait_seconds)
 
-    @property
-    def keeps_runs(self) -> bool:
-        return runs_to_keep(self._environment)[0] > 0
-
     def search(self, find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
         """Search the history, in a thread. Call the result to wait, but briefly; it is None whatever goes wrong."""
 
@@ -116,23 +97,20 @@ class HistoryRecorder:
 
     def add(
         self, line: bytes, report: Report, series: RunSeries | None, stacks_line: bytes | None = None
-    ) -> tuple[str, ...]:
-        """Add the run. Returns sentences about failures; a failure affects only the entry."""
-        max_runs, warning = runs_to_keep(self._environment)
+    ) -> str | None:
+        """Add the run. Returns a sentence about a failure, which affects only the entry."""
         if self._write_call is not None:
             self._write_call.result()
-        failure = None
         try:
-            if max_runs:
-                store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
-                points, command = _points(report, series), self._command()
-                store.add(line, report, points, command, max_runs=max_runs, stacks_line=stacks_line)
-                store.add_abandoned_runs()
+            store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
+            points, command = _points(report, series), self._command()
+            store.add(line, report, points, command, max_runs=MAX_RUNS, stacks_line=stacks_line)
+            store.add_abandoned_runs()
         except TaskProfilerError as error:
-            failure = f"This run is not in the history. {error}"
+            return f"This run is not in the history. {error}"
         except ImportError as error:
-            failure = f"This run is not in the history: this Python has no SQLite ({error}), use another one."
-        return tuple(sentence for sentence in (warning, failure) if sentence is not None)
+            return f"This run is not in the history: this Python has no SQLite ({error}), use another one."
+        return None
 
 
 def _points(report: Report, series: RunSeries | None) -> bytes:
