@@ -1,7 +1,7 @@
 """Builds the record of a run from the task, the batch container, its usage, and the parts that collectors add."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -101,20 +101,26 @@ def container_limits(
     return ResourceLimits(vcpu=host.vcpu if task.vcpu_limit is None else task.vcpu_limit, memory_bytes=memory_bytes)
 
 
+def _usage_fields(totals: UsageWindow, cpu_seconds: float | None, sizes: ResourceLimits) -> dict[str, Any]:
+    """The fields that a whole run and an interval have."""
+    return {
+        "cpu_seconds": None if cpu_seconds is None else round(cpu_seconds, CPU_SECONDS_DIGITS),
+        "vcpu_used": totals.vcpu.distribution(digits=VCPU_DIGITS),
+        "cpu_utilization_percent": percent_of(totals.vcpu, sizes.vcpu),
+        "memory_used_mb": totals.memory_bytes.distribution(per=MIB),
+        "memory_utilization_percent": percent_of(totals.memory_bytes, sizes.memory_bytes),
+    }
+
+
 def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
     """The metrics of a container: its usage, absolute and relative to its limits."""
     limits = Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
     if usage is None:
         return limits
-    totals = usage.run
     return replace(
         limits,
         max_memory_used_mb=mebibytes(usage.memory_max_bytes),
-        cpu_seconds=None if usage.cpu_seconds is None else round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
-        vcpu_used=totals.vcpu.distribution(digits=VCPU_DIGITS),
-        cpu_utilization_percent=percent_of(totals.vcpu, sizes.vcpu),
-        memory_used_mb=totals.memory_bytes.distribution(per=MIB),
-        memory_utilization_percent=percent_of(totals.memory_bytes, sizes.memory_bytes),
+        **_usage_fields(usage.run, usage.cpu_seconds, sizes),
         memory_peak_source=None if usage.memory_max_bytes is None else "sampled",
         memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
         max_memory_used_at=None if usage.memory_max_at_ns is None else format_ms(usage.memory_max_at_ns),
@@ -174,11 +180,7 @@ def build_interval(totals: UsageWindow, sizes: ResourceLimits, *, started_ns: in
     return Interval(
         started_at=format_ms(started_ns),
         finished_at=format_ms(finished_ns),
-        cpu_seconds=None if totals.cpu_seconds is None else round(totals.cpu_seconds, CPU_SECONDS_DIGITS),
-        vcpu_used=totals.vcpu.distribution(digits=VCPU_DIGITS),
-        cpu_utilization_percent=percent_of(totals.vcpu, sizes.vcpu),
-        memory_used_mb=totals.memory_bytes.distribution(per=MIB),
-        memory_utilization_percent=percent_of(totals.memory_bytes, sizes.memory_bytes),
+        **_usage_fields(totals, totals.cpu_seconds, sizes),
     )
 
 

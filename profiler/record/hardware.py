@@ -93,16 +93,13 @@ def is_idle(gpu: Gpu) -> bool:
 
 def idle_advice(gpus: Sequence[Gpu]) -> str | None:
     """A sentence about the GPUs that were never used; None if all were used."""
-    idle = [gpu for gpu in gpus if is_idle(gpu)]
+    idle = sum(map(is_idle, gpus))
     if not idle:
         return None
-    if len(idle) < len(gpus):
-        subject = f"{len(idle)} of {len(gpus)} GPUs {'was' if len(idle) == 1 else 'were'}"
-        return f"{subject} never used: request {len(gpus) - len(idle)}, or spread the work."
-    subject, them = ("The GPU was", "it") if len(gpus) == 1 else (f"All {len(gpus)} GPUs were", "them")
-    return (
-        f"{subject} allocated but never used: run the task without {them}, or check why the batch did not find {them}."
-    )
+    if idle == len(gpus):
+        return "No GPU was ever used: run the task without one, or check why the batch did not find it."
+    were = "was" if idle == 1 else "were"
+    return f"{idle} of {len(gpus)} GPUs {were} never used: request {len(gpus) - idle}, or spread the work."
 
 
 def unseen_memory_limit(

@@ -31,7 +31,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.spot_price import cost_on
-from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
+from profiler.record.task_end import EventContainer, StoppedTask, judge_candidates
 from profiler.record.units import CPU_SECONDS_DIGITS, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.sizing.advice import with_recommendation
@@ -194,22 +194,14 @@ def run_of_minutes(
     )
     time = format_ms(span.until_ns or int(event.timestamp) * NS_PER_MS)
     report = Report(time=time, type="task.report", record=_priced(record, ended, prices, time))
-    return PastRun(report=report, event=None if end is None else _task_event(end, outcome))
+    of_task = {"stop_code": ended.stop_code, "stop_category": outcome.category, "started_by": ended.started_by}
+    event_of_task = TaskEvent(**of_task, stopped_reason=outcome.reason, out_of_memory=outcome.out_of_memory)
+    return PastRun(report=report, event=None if end is None else event_of_task)
 
 
 def _size(reserved: float | None, per: int) -> Number | None:
     """A size; None if nothing is reserved, as for the CPU of tasks on EC2."""
     return as_number(_possible(reserved, per)) or None
-
-
-def _task_event(end: StoppedTask, outcome: Outcome) -> TaskEvent:
-    return TaskEvent(
-        stop_code=end.stop_code,
-        stop_category=outcome.category,
-        stopped_reason=outcome.reason,
-        started_by=end.started_by,
-        out_of_memory=outcome.out_of_memory,
-    )
 
 
 def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str) -> Record:

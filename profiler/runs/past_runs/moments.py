@@ -72,7 +72,7 @@ def what_ran(frames: Sequence[ShownFrame]) -> str:
     return " → ".join(dict.fromkeys(frame.short_name for frame in shown))
 
 
-class _SampledStack(Struct, frozen=True, kw_only=True):
+class _SampledStack(Struct, frozen=True):
     """The functions of a moment, with its time in milliseconds after the start of the run."""
 
     kind: str
@@ -93,15 +93,9 @@ def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
         if from_ns is None or not functions:
             continue
         start_ms = max((from_ns - started_ns) / NS_PER_MS, 0)
-        to_ns = parse_ns(moment.to_at)
-        yield _SampledStack(
-            kind=moment.kind,
-            start_ms=start_ms,
-            end_ms=start_ms if to_ns is None else max((to_ns - started_ns) / NS_PER_MS, start_ms),
-            functions=functions,
-            share=share,
-            is_in_socket=not share and frame_of(moment.stack[-1]).file in {"socket.py", "ssl.py"},
-        )
+        end_ms = max(((parse_ns(moment.to_at) or 0) - started_ns) / NS_PER_MS, start_ms)
+        is_in_socket = not share and frame_of(moment.stack[-1]).file in {"socket.py", "ssl.py"}
+        yield _SampledStack(moment.kind, start_ms, end_ms, functions, share, is_in_socket)
 
 
 def _share(moment: StackMoment) -> str:

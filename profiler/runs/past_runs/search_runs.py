@@ -259,14 +259,9 @@ class IndexedRuns(RunSource):
         match body:
             case {"hits": {"hits": [*_]}} if response.ok:
                 return body
-        if not response.ok and ("error" in body or response.status in (401, 403)):
-            raise TaskProfilerError(
-                f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check the address, "
-                "its prefix and the sign-in, and that the index templates are installed (task-profiler kibana import)."
-            )
         raise TaskProfilerError(
-            f"{response.address} did not answer as Elasticsearch or OpenSearch does (HTTP {response.status}): check "
-            "the address, and that no proxy or sign-in page answers instead."
+            f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check the address, its "
+            "prefix, the sign-in and proxies, and that the index templates are installed (task-profiler kibana import)."
         )
 
     def _run(self, hit: Mapping[str, Any]) -> PastRun:
