@@ -24,8 +24,7 @@ from playwright.sync_api import Browser, sync_playwright
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from profiler.record.record_model import Report, Series, TaskSize, encode
 from profiler.record.units import MIB
-from profiler.runs.step_series import Point
-from tools.example_runs import runs
+from tools.example_runs import Point, runs
 
 _CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 _CHROMIUM_OPTIONS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")

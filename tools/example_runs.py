@@ -4,14 +4,13 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import Container, Distribution, Gpu, Metrics, Record, Report
 from profiler.record.run_outcome import Status
-from profiler.runs.step_series import Point
 
 SEED = 20261120
 END = datetime(2026, 11, 20, 6, 0, tzinfo=UTC)
@@ -75,6 +74,18 @@ BATCHES = (
     ),
     Batch(family="db-vacuum", hours=(4,), minutes=11, vcpu=1, memory_mb=2048, cpu=0.21, memory=0.22),
 )
+
+
+class Point(NamedTuple):
+    """The usage in one step, as a row of the history (``encode_rows``)."""
+
+    elapsed_ms: int
+    vcpu_used: float
+    memory_used_bytes: int
+    block_read_bytes: int | None = None
+    block_write_bytes: int | None = None
+    gpu_percent: float | None = None
+    gpu_memory_bytes: int | None = None
 
 
 def runs(
@@ -159,8 +170,7 @@ def _with_devices(point: Point, batch: Batch, share: float, step_ms: int) -> Poi
     reads = 0.05 if is_idle else max(math.cos(share * 17) + 0.6, 0) * (1.2 - share)
     writes = max(math.sin(share * 31), 0) * share * 2
     mb_a_step = step_ms / 1000 * _MB
-    point = replace(
-        point,
+    point = point._replace(
         block_read_bytes=int(batch.read_mb_s * reads * mb_a_step),
         block_write_bytes=int(batch.written_mb_s * writes * mb_a_step),
     )
@@ -168,7 +178,7 @@ def _with_devices(point: Point, batch: Batch, share: float, step_ms: int) -> Poi
         return point
     utilization = 0.04 if is_idle else batch.gpu * min(share * 6, 1) * (0.93 + 0.07 * math.sin(share * 160))
     gpu_memory_mb = _GPU_MEMORY_MB * (0.12 + 0.7 * min(share * 5, 1))
-    return replace(point, gpu_percent=round(100 * utilization, 2), gpu_memory_bytes=int(gpu_memory_mb * _MB))
+    return point._replace(gpu_percent=round(100 * utilization, 2), gpu_memory_bytes=int(gpu_memory_mb * _MB))
 
 
 def _gpus(points: Sequence[Point]) -> tuple[Gpu, ...]:

@@ -25,7 +25,7 @@ from profiler.core.clock import SystemClock
 from profiler.forwarder.run_links import kibana_task
 from profiler.record.record_model import encode
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.step_series import encode_points
+from profiler.runs.step_series import encode_rows
 from tools import example_documents
 from tools.example_runs import END, runs
 
@@ -80,7 +80,7 @@ def write_history(file: Path) -> str:
     history = HistoryStore(file, SystemClock())
     killed_task_id = ""
     for report, points in runs(RUNS):
-        history.add(encode(report), report, encode_points(points), max_runs=RUNS)
+        history.add(encode(report), report, encode_rows(points), max_runs=RUNS)
         killed_task_id = report.record.task_id if report.record.likely_out_of_memory else killed_task_id
     return killed_task_id
 

@@ -45,17 +45,13 @@ class UsageWindow(Struct):
 class ContainerUsage:
     """The usage of one container, across restarts and changes of its Docker id.
 
-    The vCPU of a step is the increase of ``total_usage`` divided by the increase of ``read`` between
-    two consecutive samples. The first step begins at the container's start, where the counter was 0. A sample
-    with an unchanged ``read`` is a duplicate. A step in which the wall clock was set is corrected by as much.
-    Values that the machine cannot reach are left out and counted in ``impossible``.
+    The vCPU of a step is the increase of ``total_usage`` divided by the increase of ``read`` between two samples. The
+    first step begins at the container's start, where the counter was 0. A sample with an unchanged ``read`` is a
+    duplicate. A step in which the wall clock was set is corrected by as much. Values that the machine cannot reach are
+    left out and counted in ``impossible``.
 
-    ``run`` is the usage since the start, ``last_vcpu`` the vCPU of the last known step, ``last_sample`` the last sample
-    without impossible values, ``received_ns`` its monotonic time. ``steps_ms`` are the times between samples.
-    ``kernel_peak_bytes`` is the peak by the kernel's mark after the end, without page cache; None without such a mark.
-
-    The time series has at most ``2 * series_points`` steps (0: there is none). ``finest_ns`` is the least time between
-    two samples, if the first ones follow each other faster than the others.
+    ``received_ns`` is the monotonic time of ``last_sample``. ``kernel_peak_bytes`` is the peak by the kernel's mark
+    after the end, without page cache. The other arguments are those of :class:`RunSeries` (0 points: no series).
     """
 
     def __init__(
@@ -115,10 +111,9 @@ class ContainerUsage:
         """Add a sample, received at ``received_ns`` (monotonic); returns False if it is a duplicate.
 
         ``epoch`` is the container's Docker id: with a new one, the counters may begin at 0, but not the network's if
-        the task shares them (awsvpc). ``started_ns`` is the start of the run, ``attempt_started_ns`` the last start of
-        a container that was restarted. ``is_new``: the counters were 0 at the start of the run; they may be older if
-        the container was restarted in place before. ``clock_shift_ns``: the amount by which the wall clock was set
-        since the start until now; this ``read`` may be older.
+        the task shares them (awsvpc). ``attempt_started_ns`` is the last start of a container that was restarted.
+        ``is_new``: the counters were 0 at the start of the run. ``clock_shift_ns``: the amount by which the wall clock
+        was set since the start until now; this ``read`` may be older.
         """
         if sample.read_ns == self.last_read_ns and epoch == self._epoch:
             self.duplicates += 1
@@ -257,10 +252,7 @@ class ContainerUsage:
             self.series.add_memory(at_ns, sample.memory_used_bytes, held_ns=held_ns)
 
     def _held(self, step_ns: int | None) -> int:
-        """The time before a reading of the memory for which the reading counts: at most the usual step, 0 if unknown.
-
-        Before that, the endpoint was unavailable, or the monitor was not running yet.
-        """
+        """The time before a reading of the memory for which it counts: at most the usual step, 0 if unknown."""
         if step_ns is None or step_ns <= _REGULAR_STEP * self._nominal_step_ns:
             return step_ns or 0
         usual_ns = min((self.steps_ms.median() or 0.0) * NS_PER_MS, _MAX_STATS_PERIOD_NS)

@@ -50,15 +50,13 @@ class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
 class IdleTime:
     """The time for which a batch has been idle, from its counters, in constant memory.
 
-    A step is quiet if the batch used less than 1 % of a vCPU, and less than 1 KB/s of network and of disk. The
-    statistics spread a poll of a few hundred bytes over a step of up to 10 s, which is below that: so bytes for which
-    the batch used CPU time also count as activity, and so do bytes clearly above the amount in most other steps.
-    Traffic below the limits that costs the batch no CPU time does not count: in awsvpc mode, all containers of the task
+    A step is quiet if the batch used less than 1 % of a vCPU, and less than 1 KB/s of network and of disk. A poll of a
+    few hundred bytes in a step of 10 s is below that: so bytes for which the batch used CPU time also count, and so do
+    bytes clearly above the amount in most other steps. Other bytes do not: in awsvpc mode, all containers of the task
     share the network counters.
 
-    ``since_ns`` is None before the first reading, and after readings are missing: they are never idleness. ``vcpu``,
-    ``network`` and ``block`` are the largest values of any step since then. A batch that is idle for ``window_ns`` is
-    stuck; a time above ``max_step_ns`` between two readings is a gap.
+    ``since_ns`` is None without readings: a gap, a time above ``max_step_ns`` between two of them, is never idleness.
+    ``vcpu``, ``network`` and ``block`` are the largest values of any step since then.
     """
 
     def __init__(self, window_ns: int, *, max_step_ns: int) -> None:

@@ -22,10 +22,7 @@ _MAX_MISSING_SHARE, _MAX_MISSING_BYTES = 0.05, 4 * MIB
 
 
 class _Gone(Struct, frozen=True):
-    """The processes that ended in a step, each with its parent before, and what was estimated of their CPU time.
-
-    ``has_adopted``: this process has waited for children of a process that had ended.
-    """
+    """The processes that ended in a step, each with its parent before, and what was estimated of their CPU time."""
 
     processes: Sequence[tuple[ProcessReading, ProcessReading | None]] = ()
     handed_over_ns: int = 0
@@ -49,9 +46,8 @@ class TreeCpu(Struct):
     def add(self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False) -> int:
         """Add a reading of all processes of the tree; returns the tree's total in nanoseconds.
 
-        ``reaped_ns`` is the CPU time of all children that this process itself has waited for so far. The CPU time of a
-        process that has ended is normally part of the children's time of the parent that waited for it, as are its page
-        faults. If no process waited for it (its parent ignores SIGCHLD), its last known value is kept.
+        ``reaped_ns`` is the CPU time of all children that this process itself has waited for so far. The parent that
+        waited for a process has its CPU time and page faults. If none did (SIGCHLD ignored), its last value is kept.
         """
         now = {process.identity: process for process in processes}
         before = self._previous
@@ -77,10 +73,7 @@ class TreeCpu(Struct):
         return self.total_ns
 
     def _settle(self, latest: Mapping[tuple[int, int], ProcessReading]) -> None:
-        """Correct the estimate of the last step: a parent that waited for a child since has its page faults.
-
-        In the step itself the parent may have been read before it waited.
-        """
+        """Correct the estimate of the last step, in which a parent may have been read before it waited."""
         last, lost, unknown = self._gone, list[ProcessReading](), list[ProcessReading]()
         for process, parent in last.processes:
             after = None if parent is None else latest.get(parent.identity)
@@ -104,12 +97,10 @@ def _cpu_ns(process: ProcessReading) -> int:
 
 
 class TreeMemory(Struct):
-    """The memory of several processes together and its peak, which takes the kernel's high-water marks into account.
+    """The memory of several processes together and its peak, by the kernel's high-water marks.
 
-    When the high-water mark of a process has risen between two readings, the candidate for the peak is this mark plus
-    the memory that the others held at both readings. Two rises are never added: nothing shows that they happened at the
-    same time. ``peak_processes`` held the memory of the peak. ``largest_mark_bytes`` is the largest high-water mark of
-    one process.
+    When the mark of a process has risen between two readings, the candidate for the peak is this mark plus the memory
+    that the others held at both readings. Two rises are never added: nothing shows that they happened at the same time.
     """
 
     peak_bytes: int | None = None
@@ -150,9 +141,8 @@ class TreeMemory(Struct):
 def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
     """The high-water mark without the pages that other processes' shares count.
 
-    The number of these pages is known at both ends of the step, but not at the time of the mark. If it changed, another
-    process has released shared pages (or mapped them), and the others' shares have changed by the same amount.
-    Therefore the larger number and the difference are both subtracted.
+    Their number is known at both ends of the step, but not at the time of the mark. If it changed, the others' shares
+    have changed by the same amount. Therefore the larger number and the difference are both subtracted.
     """
     ends = [max((end.rss_bytes or 0) - (end.share_bytes or 0), 0) for end in (before, now) if end is not None]
     return max((now.peak_bytes or 0) - max(ends) - (max(ends) - min(ends)), 0)
@@ -161,9 +151,8 @@ def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int
 class GroupTotal(Struct):
     """The memory of all processes of a control group together, which can be more than the group's.
 
-    A page of a mapped file counts only for the group that read it first, which is another group if the file was in
-    memory already. The total is the group's memory, or the memory of its processes if the group lacks a notable part of
-    it. ``uncounted_bytes`` is the most mapped memory that the group lacked.
+    A page of a mapped file counts only for the group that read it first. The total is the group's memory, or that of
+    its processes if the group lacks a notable part of it. ``uncounted_bytes`` is the most mapped memory that it lacked.
     """
 
     uncounted_bytes: int = 0
@@ -186,10 +175,7 @@ class GroupTotal(Struct):
         return self.between(group, tree_bytes, max([process.share_bytes or 0 for process in present], default=0))
 
     def between(self, group: MemoryReading, tree_bytes: int, largest_bytes: int) -> int:
-        """The total in bytes, from values that may count pages of several processes twice.
-
-        ``largest_bytes`` is the memory of the largest process.
-        """
+        """The total in bytes, from the tree's bytes, which may count pages twice, and its largest process's."""
         held_bytes = max(largest_bytes, min(tree_bytes, group.used_bytes + (self._missing_bytes or 0)))
         return held_bytes if lacks_memory(group.used_bytes, held_bytes) else group.used_bytes
 
@@ -207,16 +193,15 @@ def lacks_memory(counted_bytes: int, held_bytes: int) -> bool:
 class TreeBlocks(Struct):
     """The block I/O of a tree. It never falls.
 
-    The counters of a process include the children it has waited for. A parent is read before its children, so nothing
-    is counted twice. A process that ends between these two reads is in neither; the total is then unknown, and the next
-    reading includes it.
+    The counters of a process include the children it has waited for. A parent is read before its children: a process
+    that ends between these two reads is in neither, and the next reading includes it.
     """
 
     _unreaped: BlockBytes = BlockBytes(read_bytes=0, write_bytes=0)
     _total: BlockBytes = BlockBytes(read_bytes=0, write_bytes=0)
 
     def add(self, processes: Iterable[ProcessReading], reaped: BlockBytes) -> BlockBytes | None:
-        """Add a reading of all processes of the tree; returns the tree's total, or None if it is unknown this time.
+        """Add a reading of all processes; returns the tree's total, or None if it is unknown this time.
 
         ``reaped`` is the block I/O of all children that this process itself has waited for so far.
         """
@@ -224,8 +209,8 @@ class TreeBlocks(Struct):
         known = [process_blocks for process_blocks in blocks if process_blocks is not None]
         if len(known) < len(blocks):
             return None
-        read_bytes = reaped.read_bytes + sum(process_blocks.read_bytes for process_blocks in known)
-        write_bytes = reaped.write_bytes + sum(process_blocks.write_bytes for process_blocks in known)
+        read_bytes = reaped.read_bytes + sum(one.read_bytes for one in known)
+        write_bytes = reaped.write_bytes + sum(one.write_bytes for one in known)
         # A sum below the last total means that a process ended without a wait by its parent: its part is kept.
         self._unreaped = BlockBytes(
             read_bytes=max(self._unreaped.read_bytes, self._total.read_bytes - read_bytes),
@@ -241,8 +226,7 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
     """A control group's high-water mark, and the facts that decide whether it is the peak of its processes.
 
     ``cache_bytes`` is the most page cache that was seen in the group. ``includes_all_processes`` is False if a process
-    of the command was outside of the group, or if the mark was not read after the end. ``uncounted_bytes`` is the most
-    memory of the processes that the group did not count (:class:`GroupTotal`).
+    was outside of the group, or if the mark was not read after the end. ``uncounted_bytes``: see :class:`GroupTotal`.
     """
 
     size_bytes: int | None = None
@@ -263,9 +247,6 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
         return is_complete and self.is_free_of_cache(transferred_bytes)
 
     def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:
-        """Whether the mark includes hardly any page cache.
-
-        The block I/O of the processes bounds the cache of files that were deleted before a reading could show it.
-        """
+        """Whether the mark includes hardly any page cache, also of files that were deleted before a reading."""
         max_bytes = max(_MAX_CACHE_SHARE * (self.size_bytes or 0), _CHARGE_BATCH_BYTES)
         return max(self.cache_bytes, transferred_bytes) < max_bytes

@@ -21,8 +21,7 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     """The end of a run, or the fact that it is running.
 
     ``until_ns`` is the wall-clock time up to which durations count, ``finished_ns`` the end of the run, or the last
-    reading of a batch that disappeared. Each is None if unknown. When a task is stopped while the batch runs, the
-    monitor does not see the end of the batch: only ``until_ns`` is known.
+    reading of a batch that disappeared; None if a stop of the task hid the end.
     """
 
     status: Status
@@ -42,10 +41,9 @@ def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int) -> RunE
 class StopEvidence(Struct, frozen=True, kw_only=True):
     """The evidence of a stop of the task. Times are wall-clock times, None if unknown.
 
-    ``seen_ns`` is the time at which a stop was seen while the batch was listed as running, ``signalled_ns`` the time of
-    the monitor's own SIGTERM, ``execution_stopped_ns`` the end of the task's first essential container.
-    ``others_finished_ns`` are the ends of the other containers. ``is_task_stopping``: ECS has requested the end of the
-    task, at an unknown time.
+    ``seen_ns`` is when a stop was seen while the batch was listed as running, ``signalled_ns`` the monitor's own
+    SIGTERM, ``execution_stopped_ns`` the end of the task's first essential container, ``others_finished_ns`` the ends
+    of the other containers. ``is_task_stopping``: ECS has requested the end of the task, at an unknown time.
     """
 
     seen_ns: int | None = None
@@ -107,10 +105,8 @@ def out_of_memory(
 ) -> OutOfMemory:
     """Whether the kernel killed the batch or one of its processes for lack of memory, as far as there is evidence.
 
-    ``memory_kills`` are the kills that the kernel counted, which are decisive (None: unknown). ``limit_hits`` alone are
-    no evidence, because version 1 of cgroup also counts reclaimed page cache. With ``may_have_missed_a_kill``, the exit
-    code is not enough evidence: the usage reached the limit unseen, where a child may have been killed, or the batch
-    was restarted after an end that was not seen.
+    The kills that the kernel counted are decisive (None: unknown). ``limit_hits`` alone are no evidence, because
+    version 1 of cgroup also counts reclaimed page cache. With ``may_have_missed_a_kill``, an exit code excludes none.
     """
     if memory_kills:
         return OutOfMemory(likely=True, evidence="kernel-counter")

@@ -48,9 +48,8 @@ class GrowthFit(Struct, frozen=True):
 class GrowthToLimit:
     """Finds a quantity that grows towards its limit, in constant memory.
 
-    Growth is the rise of the lowest values over the last quarter of the run. The lowest values of a garbage collector's
-    sawtooth do not rise. The growth must continue in all parts of the last 15 minutes, and exceed all earlier values. A
-    step up, a plateau, and a quantity that was as high before do not count.
+    Growth is the rise of the lowest values over the last quarter of the run: those of a garbage collector's sawtooth do
+    not rise. It must continue in all parts of the last 15 minutes, and exceed all earlier values.
     """
 
     def __init__(self, started_ns: int) -> None:
@@ -116,9 +115,9 @@ def _growth(levels: Sequence[float], length_ns: int) -> float:
 
 
 class NoticeFinding(Struct, frozen=True, kw_only=True):
-    """A condition that was met from ``since_ns`` on, in words, and in numbers: the fields of NoticeEvidence.
+    """A condition that was met from ``since_ns`` on, in words, and in the fields of NoticeEvidence.
 
-    ``waited_since_ns``: what the run has waited for since then is to be named; None for growth.
+    ``waited_since_ns``: what the run has waited for since then is to be named.
     """
 
     kind: "NoticeKind"

@@ -1,8 +1,4 @@
-"""The time series of a run's commands: the largest ones, and all others together, in constant memory.
-
-The processes that are read are the whole; a command is a part of it. All parts have the start of the run and steps that
-are multiples of each other, so they can be merged to the steps of the run's own series.
-"""
+"""The time series of a run's commands: the largest ones, and all others together, in constant memory."""
 
 from collections.abc import Collection, Hashable, Mapping
 from functools import partial
@@ -38,11 +34,10 @@ class _Command(Struct):
 
 
 class SeriesByCommand(Generic[_Key]):
-    """Collects the series of each command.
+    """Collects the series of each command. The arguments are those of the run's own series.
 
     With too many commands, the smallest are merged into the others. A command that is seen again later has no values
-    for the time before. The other arguments are those of the run's own series. ``is_new``: no process is older than the
-    run. If there may be such processes, their CPU time before the first reading is unknown.
+    for the time before. ``is_new``: no process is older than the run; else the CPU time before it is unknown.
     """
 
     def __init__(
@@ -59,11 +54,7 @@ class SeriesByCommand(Generic[_Key]):
         self._dropped: set[_Key] = set()
 
     def add(self, read_ns: int, cpu_ns: Mapping[_Key, int], memory_bytes: Mapping[_Key, int]) -> None:
-        """Add a reading of all processes, at a time on the clock of the run's start.
-
-        ``cpu_ns`` is the CPU time of commands since the last reading, ``memory_bytes`` the memory of each command that
-        has a process.
-        """
+        """Add a reading: the CPU time of commands since the last one, the memory of each that has a process."""
         since_ns = self._read_ns
         elapsed_ns = 0 if since_ns is None else max(read_ns - since_ns, 0)
         held_ns = min(elapsed_ns, self._max_held_ns)
@@ -95,10 +86,9 @@ class SeriesByCommand(Generic[_Key]):
         return key in self._commands
 
     def add_to(self, series: Series, shown: Mapping[_Key, str]) -> Series:
-        """Return the series of the run with the series of its commands, on the same steps.
+        """Return the run's series with those of the commands to ``show``, each with its text, and of all others.
 
-        Shorter steps of the run are merged. ``shown`` are the commands to show, each with its text; all others together
-        are the last entry.
+        They have the same steps: shorter ones of the run are merged.
         """
         whole = self._whole.copy(min_step_ms=series.step_ms)
         if not whole.length or series.started_at != format_ms(self._started_ns):
@@ -138,7 +128,6 @@ class SeriesByCommand(Generic[_Key]):
         return part.copy(min_step_ms=whole.step_ns / NS_PER_MS)
 
     def _begin_commands(self, present: Mapping[_Key, int], since_ns: int | None) -> None:
-        """Begin a series for each new command; the smallest ones have none if there are too many."""
         new = [key for key in present if key not in self._commands and key not in self._dropped]
         if len(self._commands) + len(new) > _MAX_COMMANDS:
             self._drop_smallest(present)
@@ -166,10 +155,7 @@ class SeriesByCommand(Generic[_Key]):
 
 
 def _fill_with_zeros(part: RunSeries, whole: RunSeries, first: int) -> None:
-    """Count 0 from the step ``first`` on in each step in which the whole was measured and the part was not seen.
-
-    The CPU time counts for the time in which the whole was measured.
-    """
+    """Count 0 from the step ``first`` on where the whole was measured and the part was not seen."""
     length = whole.length
     cpu = zip(part.cpu.padded(length), whole.cpu.padded(length), strict=True)
     part.cpu.cells = [

@@ -1,8 +1,4 @@
-"""How much longer the same work would have taken with fewer vCPUs, from the vCPUs that it used over time.
-
-docs/record.md has the formulas. They give two bounds: ``min`` for work that is spread evenly within each step, ``max``
-for work that comes in bursts and does not overlap with waiting.
-"""
+"""How much longer the same work would have taken with fewer vCPUs: docs/record.md has the formulas of both bounds."""
 
 import math
 from collections.abc import Mapping
@@ -18,15 +14,12 @@ _MIN_TIME_SHARE = 0.05
 # A slowdown up to this factor counts as none.
 _NO_SLOWDOWN = 1.001
 _DIGITS = 3
-# More levels of parallelism than any machine has; a higher one counts as the highest.
-_MAX_LEVEL = 4096
 
 
 class CpuDemand:
-    """Aggregates of the vCPUs that a task used, of constant size.
+    """Aggregates of the vCPUs that all containers of a task used, of constant size.
 
-    A step is the vCPUs in use by all containers of the task, and how long. The sizes of Fargate are always followed, so
-    that the task's size can also be found later.
+    The sizes of Fargate are always followed, so that the task's size can also be found later.
     """
 
     def __init__(self, vcpu_size: float | None = None) -> None:
@@ -51,24 +44,18 @@ class CpuDemand:
             if vcpu_used <= size:
                 break
             self._longer_ns[size] += held_ns * (vcpu_used / size - 1)
-        level = min(int(vcpu_used / SATURATED_SHARE), _MAX_LEVEL)
+        level = int(vcpu_used / SATURATED_SHARE)
         self._level_ns[level] = self._level_ns.get(level, 0) + held_ns
 
     def saturated_percent(self, vcpu_size: float | None) -> float | None:
-        """The share of the time in which the task used at least 95 % of its vCPUs, in percent.
-
-        None if no CPU was measured, and for a size that is neither one of Fargate's nor ``vcpu_size``.
-        """
+        """The share of the time with 95 % of the vCPUs in use; None if unknown, and for a size not followed."""
         saturated_ns = self._saturated_ns.get(vcpu_size) if vcpu_size else None
         if not self._time_ns or saturated_ns is None:
             return None
         return round(100 * saturated_ns / self._time_ns, _DIGITS)
 
     def slowdown(self, *, vcpu_size: float | None, max_threads: int | None) -> Mapping[float, SlowdownBounds] | None:
-        """The bounds for each size that would have been slower; None if no CPU was measured.
-
-        ``vcpu_size`` is the task's size, ``max_threads`` the most threads that were seen in it; each None if unknown.
-        """
+        """The bounds for each size that would have been slower than the task's; None if no CPU was measured."""
         if not self._time_ns:
             return None
         # The number of vCPUs that the task used when it computed, p of the formulas: the smallest whole number that was

@@ -1,7 +1,7 @@
 """Builds the record of a run from the task, the batch container, its usage, and the parts that collectors add."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,11 +44,10 @@ _SAMPLED_PEAK_FRACTION = 0.9
 
 
 class RecordPart(Struct, frozen=True, kw_only=True):
-    """One collector's data on a run. All collectors see the same record, so their order has no effect on values.
+    """One collector's data on a run: fields of the record of which no other collector has a value.
 
-    ``values`` are fields of the record of which no other collector has a value, ``source`` the name of the source (None
-    if it had no data), ``reader_cpu_ns`` the CPU time of a program that the collector runs, which counts as the
-    monitor's, ``while_idle`` what the batch did while all GPUs were idle.
+    ``source`` is None if it had no data. ``reader_cpu_ns`` is the CPU time of a program that the collector runs, which
+    counts as the monitor's, ``while_idle`` what the batch did while all GPUs were idle.
     """
 
     values: Mapping[str, object] = {}
@@ -87,8 +86,7 @@ def container_limits(
 ) -> ResourceLimits:
     """The vCPUs of the task, else of the machine. The container's own memory limit, else the task's.
 
-    A container's ``cpu`` is a share and limits nothing. A memory limit in the stats above the machine's memory means
-    "unlimited".
+    A memory limit in the stats above the machine's memory means "unlimited".
     """
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
     stats_bytes = None if usage is None else usage.memory_limit_bytes
@@ -97,20 +95,26 @@ def container_limits(
     return ResourceLimits(vcpu=host.vcpu if task.vcpu_limit is None else task.vcpu_limit, memory_bytes=memory_bytes)
 
 
+def _usage_fields(totals: UsageWindow, cpu_seconds: float | None, sizes: ResourceLimits) -> dict[str, Any]:
+    """The fields that a whole run and an interval have."""
+    return {
+        "cpu_seconds": None if cpu_seconds is None else round(cpu_seconds, CPU_SECONDS_DIGITS),
+        "vcpu_used": totals.vcpu.distribution(digits=VCPU_DIGITS),
+        "cpu_utilization_percent": percent_of(totals.vcpu, sizes.vcpu),
+        "memory_used_mb": totals.memory_bytes.distribution(per=MIB),
+        "memory_utilization_percent": percent_of(totals.memory_bytes, sizes.memory_bytes),
+    }
+
+
 def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:
     """The metrics of a container: its usage, absolute and relative to its limits."""
     limits = Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
     if usage is None:
         return limits
-    totals = usage.run
     return replace(
         limits,
         max_memory_used_mb=mebibytes(usage.memory_max_bytes),
-        cpu_seconds=None if usage.cpu_seconds is None else round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
-        vcpu_used=totals.vcpu.distribution(digits=VCPU_DIGITS),
-        cpu_utilization_percent=percent_of(totals.vcpu, sizes.vcpu),
-        memory_used_mb=totals.memory_bytes.distribution(per=MIB),
-        memory_utilization_percent=percent_of(totals.memory_bytes, sizes.memory_bytes),
+        **_usage_fields(usage.run, usage.cpu_seconds, sizes),
         memory_peak_source=None if usage.memory_max_bytes is None else "sampled",
         memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
         max_memory_used_at=None if usage.memory_max_at_ns is None else format_ms(usage.memory_max_at_ns),
@@ -121,10 +125,7 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
 
 
 def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits) -> Metrics:
-    """Replace the memory peak of the samples by another one, also as the maximum of the distributions.
-
-    A peak far above all samples has no time: it lies somewhere between two of them.
-    """
+    """Replace the memory peak of the samples, also as the distributions' maximum; far above them, it has no time."""
     percent = None if size_bytes is None or not sizes.memory_bytes else round(100 * size_bytes / sizes.memory_bytes, 3)
     peak_mb = mebibytes(size_bytes)
     sampled_mb = None if metrics.memory_used_mb is None else metrics.memory_used_mb.max
@@ -140,9 +141,9 @@ def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | N
 
 
 def within_total(processes: Iterable[Process], total_mb: Number | None, *, is_one: bool = False) -> tuple[Process, ...]:
-    """The processes of a run, each with at most the memory peak of all together; the only one (``is_one``) has it.
+    """The processes, each with at most the memory peak of all together; the only one (``is_one``) has it.
 
-    The kernel counts a process's memory in another way than its control group's, so its mark can be a little higher.
+    The kernel's mark of a process can be a little higher than its control group's.
     """
     return tuple(
         replace(process, max_memory_used_mb=total_mb if is_one else min_known(process.max_memory_used_mb, total_mb))
@@ -155,10 +156,7 @@ def within_total(processes: Iterable[Process], total_mb: Number | None, *, is_on
 def with_cpu_demand(
     metrics: Metrics, demand: CpuDemand, *, vcpu_size: float | None, max_threads: int | None
 ) -> Metrics:
-    """Add how often the task used all of its vCPUs, and how much slower smaller sizes would have been.
-
-    ``vcpu_size`` is the size of the task, else of the container, ``max_threads`` the most threads of the task.
-    """
+    """Add how often the task used all of its vCPUs, and how much slower smaller sizes would have been."""
     slowdown = demand.slowdown(vcpu_size=vcpu_size, max_threads=max_threads)
     return replace(
         metrics,
@@ -176,11 +174,7 @@ def build_interval(totals: UsageWindow, sizes: ResourceLimits, *, started_ns: in
     return Interval(
         started_at=format_ms(started_ns),
         finished_at=format_ms(finished_ns),
-        cpu_seconds=None if totals.cpu_seconds is None else round(totals.cpu_seconds, CPU_SECONDS_DIGITS),
-        vcpu_used=totals.vcpu.distribution(digits=VCPU_DIGITS),
-        cpu_utilization_percent=percent_of(totals.vcpu, sizes.vcpu),
-        memory_used_mb=totals.memory_bytes.distribution(per=MIB),
-        memory_utilization_percent=percent_of(totals.memory_bytes, sizes.memory_bytes),
+        **_usage_fields(totals, totals.cpu_seconds, sizes),
     )
 
 
@@ -229,10 +223,7 @@ def build_other_container(
     *,
     clock_shift_ns: int = 0,
 ) -> OtherContainer:
-    """A container other than the batch, without the task's network counters, which the batch's metrics have.
-
-    ``clock_shift_ns`` is the amount by which the wall clock was set since the container's start.
-    """
+    """A container other than the batch, without the task's network counters, which the batch's metrics have."""
     if container.is_stopped:
         end = ended(container.exit_code, container.finished_ns, was_stopped=False)
     else:

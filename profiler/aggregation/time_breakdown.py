@@ -1,10 +1,8 @@
 """Divides the wall time of a run: on a CPU, waiting for a CPU, and blocked by what the run waited for.
 
 The time of each step is divided by the counters of the kernel, and its blocked part belongs to the kind that the sample
-at its end shows. Threads that wait for a CPU at the same time do not make a step longer: the longest wait of a thread
-counts, and also the wait of a thread that began in the step, which may follow another thread.
-
-The time in which the GPUs were idle is divided in the same way: it has the same share of each part of a step.
+at its end shows. Of threads that wait for a CPU at the same time, the longest wait counts, and also the wait of one
+that began in the step, which may follow another. Idle time of the GPUs has the same share of each part of a step.
 """
 
 import math
@@ -75,10 +73,7 @@ class _Span(Struct):
 
 
 class RecentWaits(Struct):
-    """What a run waited for since a moment that is known only later, in constant memory.
-
-    The waits add up in spans of the run. Older spans are merged into longer ones.
-    """
+    """What a run waited for since a moment that is known only later: in spans, the older the longer."""
 
     _spans: list[_Span] = field(default_factory=list)
 
@@ -183,8 +178,7 @@ class _Parts(Struct):
     def add(self, step: _Step, part_ns: int, before: _Shown | None, after: _Shown | None) -> None:
         """Add ``part_ns`` of the time of a step; ``before`` and ``after`` are the samples around it.
 
-        Blocked time of which no sample shows anything belongs to what the samples around it show, if that is the same;
-        else it is ``other``.
+        Blocked time that no sample covers belongs to what the samples around it show, if that is the same.
         """
         shown = step.shown
         if self.undecided_ns and shown is not None:
@@ -281,10 +275,9 @@ def percents_of(parts: Mapping[str, int]) -> dict[str, float]:
 
 
 class TimeAccount:
-    """Divides the time of one run step by step, in constant memory.
+    """Divides the time of one run step by step, in constant memory; without ``started_ns``, from the first reading on.
 
-    If ``started_ns`` is None, the first reading is the start. ``idle_ns`` returns for how long all GPUs were idle
-    between two moments, on the clock of ``started_ns``.
+    ``idle_ns`` returns for how long all GPUs were idle between two moments, on the clock of ``started_ns``.
     """
 
     def __init__(self, started_ns: int | None, interval_ns: int, idle_ns: IdleBetween = never_idle) -> None:
@@ -306,20 +299,14 @@ class TimeAccount:
         self._last_shown: _Shown | None = None
 
     def add(self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None = None) -> None:
-        """Add a reading at the end of a step: the CPU time so far, and the threads since the last reading.
-
-        The series gets the waits for a CPU.
-        """
+        """Add a reading at the end of a step: the CPU time so far, and the threads. The series gets their waits."""
         self._readings.append((read_ns, cpu_ns, sample))
         self._buffered += 1 + len(sample.growth or ()) + len(sample.waits)
         if self._buffered > _MAX_BUFFERED:
             self.flush(series)
 
     def finish(self, read_ns: int, cpu_ns: int, last: ThreadSample, series: RunSeries | None = None) -> None:
-        """Add the end of the run.
-
-        If no thread of it was readable any more, it is assumed to have waited for a CPU as long as in the step before.
-        """
+        """Add the end of the run. If no thread was readable any more, it waited for a CPU as in the step before."""
         self.flush(series)
         before = self._steps[-1] if self._steps else None
         step = self._add_step(read_ns, cpu_ns, last, series)

@@ -56,22 +56,19 @@ class _Column(Struct, Generic[_Cell]):
     cells: list[_Cell] = field(default_factory=list)
 
     def add(self, index: int, cell: _Cell) -> None:
-        """Combine a measurement with the others of its step."""
         if index >= len(self.cells):
             self.cells.extend([self.empty] * (index + 1 - len(self.cells)))
         self.cells[index] = self.combine(self.cells[index], cell)
 
     def padded(self, length: int) -> list[_Cell]:
-        """The cells, followed by empty ones up to ``length``."""
         return self.cells + [self.empty] * (length - len(self.cells))
 
 
 class RunSeries:
-    """Collects the series of one run.
+    """Collects the series of one run, in at most ``2 * points`` steps.
 
     Memory and devices that were read before the start of the run (wall clock) count for the first step; CPU time counts
-    from the start on. The first step is the sampling interval, divided by the largest power of two that leaves at least
-    ``finest_ns``. There are at most ``2 * points`` steps.
+    from the start on. The first step is the interval, divided by a power of two that leaves at least ``finest_ns``.
     """
 
     def __init__(self, started_ns: int, step_ns: int, points: int, finest_ns: int | None = None) -> None:
@@ -92,10 +89,7 @@ class RunSeries:
         self.columns = (*cpu, self.memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written)
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
-        """Spread ``cpu_ns`` evenly over the time from ``start_ns`` to ``end_ns``; no CPU time is lost by rounding.
-
-        A step that began before the run counts from the start of the run; one that ended before it is ignored.
-        """
+        """Spread ``cpu_ns`` evenly over the time, from the start of the run on; nothing is lost by rounding."""
         self._spread(self.cpu, start_ns, end_ns, cpu_ns)
 
     def add_cpu_wait(self, start_ns: int, end_ns: int, wait_ns: int, *, is_late: bool = False) -> None:
@@ -126,10 +120,7 @@ class RunSeries:
             self.memory.add(index, size_bytes)
 
     def add_blocks(self, at_ns: int, read_bytes: int | None, written_bytes: int | None, *, held_ns: int = 0) -> None:
-        """Spread the bytes read from and written to storage in the ``held_ns`` nanoseconds that end at ``at_ns``.
-
-        They count for the steps of which most is in this time, else for the step of its middle.
-        """
+        """Spread the bytes over the steps of which most is in the ``held_ns`` before ``at_ns``, else of its middle."""
         self._index(at_ns - 1 if held_ns else at_ns)  # it may merge
         margin_ns = min(self.step_ns, held_ns) // 2
         first, last = self._index(at_ns - held_ns + margin_ns), self._index(at_ns - margin_ns)
@@ -140,10 +131,7 @@ class RunSeries:
                 column.add(first + place, share)
 
     def add_devices(self, at_ns: int, readings: DeviceReadings, *, around_ns: int = 0) -> None:
-        """Count the devices' utilization and memory for the step of ``at_ns``.
-
-        With ``around_ns``, they count for all steps of which most is at most this long before or after ``at_ns``.
-        """
+        """Count the devices for the step of ``at_ns``, and for those of which most is within ``around_ns`` of it."""
         reach_ns = max(around_ns - self.step_ns // 2, 0)
         last = self._index(at_ns + reach_ns)
         for index in range(self._index(at_ns - reach_ns), last + 1):
@@ -170,10 +158,7 @@ class RunSeries:
         )
 
     def steps(self) -> Iterator[SeriesRow]:
-        """The steps so far, without rounding.
-
-        A step has its end in ns after the start, vCPU, memory, bytes read and written, percent and memory of the GPUs.
-        """
+        """The end of each step in ns after the start, vCPU, memory, bytes read and written, GPUs' percent and bytes."""
         length = self.length
         columns = (
             _means(self.cpu, length),
@@ -197,7 +182,7 @@ class RunSeries:
         return copied
 
     def absorb(self, other: "RunSeries") -> None:
-        """Count the measurements of another series of the same run. The shorter steps of the two are merged."""
+        """Count the measurements of another series of the same run. The shorter steps are merged."""
         while self.step_ns < other.step_ns:
             self.merge()
         while other.step_ns < self.step_ns:
@@ -231,10 +216,7 @@ def _means(column: _Column[_Sum], length: int) -> Column:
 
 
 def with_columns(series: Series | None, other: RunSeries, names: Collection[str]) -> Series | None:
-    """Replace columns of a series with the columns of another series of the same run.
-
-    The shorter steps of the two are merged: the columns that stay are averaged (memory: the maximum).
-    """
+    """Replace columns of a series with those of another series of the same run; the shorter steps are merged."""
     columns = other.copy(min_step_ms=0 if series is None else series.step_ms).values()
     if columns is None:
         return series

@@ -57,11 +57,9 @@ class _Total(Struct, frozen=True, gc=False):
 
 
 class ProcessTotals:
-    """Sums up all processes by name. A process that was never seen running is not included.
+    """Sums up all processes by name. What one used before it executed another program belongs to its name then.
 
-    What a process used before it executed another program belongs to its name of that time.
-
-    ``make_series`` makes the time series of the commands, at the first reading that it has; None for no series.
+    ``make_series`` makes the time series of the commands, at the first reading that it has.
     """
 
     def __init__(
@@ -82,9 +80,9 @@ class ProcessTotals:
     def add(
         self, processes: Iterable[ProcessReading], read_ns: int | None = None, *, total_bytes: int | None = None
     ) -> None:
-        """Add a reading of all processes; ``read_ns`` is its time in the time series, None if it has none there.
+        """Add a reading of all processes; ``read_ns`` is its time in the time series, where it has one.
 
-        No command exceeds ``total_bytes``, the memory of all processes together, in the time series.
+        There, no command exceeds ``total_bytes``, the memory of all processes together.
         """
         before, now = self._present, dict[tuple[int, int], tuple[_ProcessName, ProcessReading]]()
         readings: dict[_ProcessName, list[ProcessReading]] = {}
@@ -124,7 +122,6 @@ class ProcessTotals:
         self._ended[name] = self._ended.get(name, _Total()).plus(self._cpu_ns(process))
 
     def _cpu_ns(self, process: ProcessReading) -> int:
-        """The CPU time of a process by its present name."""
         return max(process.own_cpu_ns - self._earlier_ns.get(process.identity, 0), 0)
 
     def _count_ended(
@@ -171,10 +168,7 @@ class ProcessTotals:
         )
 
     def with_commands(self, series: Series | None) -> Series | None:
-        """Return the run's time series with the series of its commands, by descending CPU time, and of all others.
-
-        Shown are the commands of :meth:`top`, at most eight of them.
-        """
+        """Return the run's time series with those of at most eight commands of :meth:`top`, and of all others."""
         own = self._series
         if series is None or own is None:
             return series
@@ -214,7 +208,7 @@ def _unread_ns(
 ) -> Iterator[tuple[_ProcessName, int]]:
     """What processes of one name used between their last reading and their end: their parent has it after its wait.
 
-    No process can have used more than the step on each of its threads: the rest is of children that were never seen.
+    More than the step on each of their threads is of children that were never seen.
     """
     gone: dict[tuple[int, int], list[_Named]] = {}
     by_pid = {process.pid: process for _, process in before.values()}
@@ -267,8 +261,7 @@ class OomKillTracker(Struct):
     ) -> None:
         """Add a reading of the kernel's counters of OOM kills: in the container, and on the host since its boot.
 
-        ``ended`` are the processes that have ended since the last reading, ``missed_pids`` the number of those that
-        started and ended in between.
+        ``ended`` have ended since the last reading; ``missed_pids`` started and ended in between.
         """
         kind: _Kill = "in container"
         before, self._host_before = self._host_before, on_host
@@ -290,10 +283,7 @@ class OomKillTracker(Struct):
         self._pending_on_host = 0 if in_container is not None else self._pending
 
     def kills(self, *, is_host_dedicated: bool, was_killed: bool) -> MemoryKills | None:
-        """The kills so far; None if there was none, or if no kill can be attributed to the batch.
-
-        ``was_killed``: the batch ended by SIGKILL.
-        """
+        """The kills so far; None if none can be attributed to the batch, which SIGKILL ended if it ``was_killed``."""
         kinds: list[_Kill] = ["in container"]
         if is_host_dedicated:
             kinds += ["on host", "main process"]

@@ -1,7 +1,4 @@
-"""The parts of the record that show what the processes did: the time breakdown, usage by command, and call stacks.
-
-The call stacks over time are in a separate line, :class:`StacksLine`.
-"""
+"""The parts of the record that show what the processes did: the time breakdown, usage by command, and call stacks."""
 
 import re
 from collections.abc import Mapping
@@ -18,8 +15,7 @@ MomentKind = Literal["memory", "idle", "saturated"]
 WAITING_SUFFIX = " [waiting]"
 # How the lines of the sampler begin.
 STACKS_BEGINNING = b'{"type":"task.stacks"'
-# A line's type is at its beginning, or at its end if a program has sorted the names.
-_STACKS_TYPE, _MAX_END_BYTES = rb'[{,]\s*"type"\s*:\s*"task\.stacks"', 1024
+_STACKS_LINE = re.compile(rb'\s*\{\s*"type"\s*:\s*"task\.stacks"')
 
 # A reader keeps a word that only a newer writer knows.
 _AnyWaitKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(WaitKind))})]
@@ -140,9 +136,7 @@ class StacksLine(Model, frozen=True, kw_only=True):
 
 def is_stacks_line(line: bytes) -> bool:
     """Whether the line has the call stacks of a run. Decoding it would take longer than decoding a report."""
-    head = line[:_MAX_END_BYTES].lstrip()
-    ends = head if len(line) <= _MAX_END_BYTES else head + line[-_MAX_END_BYTES:]
-    return head.startswith(b"{") and re.search(_STACKS_TYPE, ends) is not None
+    return _STACKS_LINE.match(line) is not None
 
 
 def decode_stacks(line: bytes) -> StacksLine | None:

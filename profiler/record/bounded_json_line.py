@@ -1,8 +1,4 @@
-"""A record as one JSON line below 64 KiB.
-
-Long lists are cut to their limits. If the line is still too long, whole parts are removed one after the other until
-it fits. In both cases ``truncated`` is true in the record.
-"""
+"""A record as one JSON line below 64 KiB: long lists are cut, then whole parts are removed until it fits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -64,10 +60,7 @@ def without_lists(record: Record) -> Record:
 
 
 def short_line(line: bytes) -> bytes:
-    """A report line for a log driver that splits lines of more than 16 KiB: above that, without the commands over time.
-
-    Docker gives lines to its drivers in parts of that size, and not all of them put the parts together again.
-    """
+    """The line without the commands over time if it is above 16 KiB: some of Docker's log drivers would split it."""
     if len(line) <= MAX_PART_BYTES:
         return line
     document = msgspec.json.decode(line)

@@ -1,7 +1,4 @@
-"""What a family is, and how long its runs usually take.
-
-Runs belong together when account, Region and the task definition's family agree.
-"""
+"""A family is account, Region and the task definition's family; and how long its runs usually take."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase

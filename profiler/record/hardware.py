@@ -1,8 +1,4 @@
-"""The hardware of a run: the short name of the CPU's model, and all GPUs, or all NeuronCores, together.
-
-Sentences tell what the batch did while its GPUs were idle, and give advice: about GPUs that are unused or used too
-little, and about a program that sees the whole machine but may use a part of it.
-"""
+"""The hardware of a run: the short name of the CPU's model, all GPUs or NeuronCores together, and advice on them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -41,10 +37,7 @@ _SMALL_PERCENT, _PERCENT = 25, 100
 
 
 class GpuTotals(Struct, frozen=True, kw_only=True):
-    """All GPUs of a run as one.
-
-    ``avg`` is the mean of the GPUs' averages, ``max`` the largest maximum of any GPU; the percentiles are absent.
-    """
+    """All GPUs of a run as one: the mean of their averages, and the largest maximum."""
 
     count: int | None = None
     idle: int | None = None
@@ -100,25 +93,19 @@ def is_idle(gpu: Gpu) -> bool:
 
 def idle_advice(gpus: Sequence[Gpu]) -> str | None:
     """A sentence about the GPUs that were never used; None if all were used."""
-    idle = [gpu for gpu in gpus if is_idle(gpu)]
+    idle = sum(map(is_idle, gpus))
     if not idle:
         return None
-    if len(idle) < len(gpus):
-        subject = f"{len(idle)} of {len(gpus)} GPUs {'was' if len(idle) == 1 else 'were'}"
-        return f"{subject} never used: request {len(gpus) - len(idle)}, or spread the work."
-    subject, them = ("The GPU was", "it") if len(gpus) == 1 else (f"All {len(gpus)} GPUs were", "them")
-    return (
-        f"{subject} allocated but never used: run the task without {them}, or check why the batch did not find {them}."
-    )
+    if idle == len(gpus):
+        return "No GPU was ever used: run the task without one, or check why the batch did not find it."
+    were = "was" if idle == 1 else "were"
+    return f"{idle} of {len(gpus)} GPUs {were} never used: request {len(gpus) - idle}, or spread the work."
 
 
 def unseen_memory_limit(
     visible: Visible | None, size: TaskSize | None, container_mb: Number | None
 ) -> tuple[str, str] | None:
-    """The memory that a program sees, and the task's limit; None if they agree or are unknown.
-
-    A program sees a limit of its container (``container_mb``, if it differs from the task's) in its control group.
-    """
+    """The memory that a program sees, and the task's limit; None if they agree, or if the container has its own."""
     seen_mb, limit_mb = (visible or Visible()).memory_mb, (size or TaskSize()).memory_mb
     if seen_mb is None or not limit_mb or container_mb != limit_mb or seen_mb <= _SEEN_MEMORY_FACTOR * limit_mb:
         return None
@@ -181,10 +168,7 @@ def processor_difference(record: Record, other: Record, other_name: str = "the o
 
 
 def gpu_idle_sentence(record: Record) -> str | None:
-    """``the GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/train.tar)``.
-
-    None if the GPUs were not idle, or if that is unknown. The first half alone if the processes were not seen.
-    """
+    """``the GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/train.tar)``, if it was idle."""
     idle = record.gpu_idle
     if idle is None or idle.percent < _MIN_SHOWN_PERCENT:
         return None

@@ -1,6 +1,6 @@
-"""Removes impossible values from a decoded report: log lines can come from any program, and from broken meters.
+"""Removes from a decoded report, as not measured, what log lines of any program, or broken meters, can have in it.
 
-A negative number, NaN, a number beyond any machine and a time outside the years 1970 to 2200 count as not measured.
+A negative number, NaN, a number beyond any machine and a time outside the years 1970 to 2200 are impossible.
 """
 
 import math
@@ -42,7 +42,7 @@ _decoder = cache(Decoder)
 def decode_leniently(kind: type[S], line: bytes | str) -> S:
     """Decode a line. NaN, infinities and numbers beyond a double are not JSON; they count as missing.
 
-    Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError if the line is still not valid.
+    Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError for another line.
     """
     try:
         return cast("S", _decoder(kind).decode(line))
@@ -64,9 +64,9 @@ def _finite(text: str) -> float | None:
 
 
 def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
-    """Return the value with impossible numbers and times as missing; None if a field that it needs is impossible.
+    """The value (itself, if nothing is impossible); None if a field that it needs is impossible.
 
-    If nothing is impossible, it is the value itself. ``limit`` holds for fields without their own unit.
+    ``limit`` holds for fields without their own unit.
     """
     changed: dict[str, object] = {}
     values = astuple(value)  # faster than one field after the other

@@ -1,8 +1,7 @@
 """The metric catalogue: each value that a run is reported with is one row.
 
-It makes the REPORT text line and the CloudWatch metrics (``record/report_line.py``), the fields of the search
-documents (``record/search_document_fields.py``, ``profiler/forwarder/documents.py``), and their index templates
-(``kibana/``). The order of the rows is the order of the document's fields and of the CloudWatch metrics.
+It makes the REPORT text line and the CloudWatch metrics (``record/report_line.py``), the fields of the search documents
+(``record/search_document_fields.py``) and their index templates (``kibana/``), in the order of the rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -49,10 +48,9 @@ class RunView(Struct, frozen=True):
 class Metric(Struct, frozen=True, kw_only=True):
     """A row of the catalogue. What is None is not in the output concerned.
 
-    ``get`` reads the value; None if it was not measured. ``record_path`` is where the record's JSON contains the value,
-    if it is not calculated. ``field_type`` is the type in the index if it is not the usual one of the unit.
-    ``text_digits`` is the number of digits after the point in the REPORT text line; None: all that the value needs.
-    ``gpu_field`` is the field of one GPU of which the value is the sum; with ``live_name`` it is a live metric.
+    ``record_path`` is where the record's JSON contains the value, if it is not calculated. ``field_type`` is the type
+    in the index if it is not the usual one of the unit. ``text_digits`` are those after the point in the REPORT text
+    line; None: all. ``gpu_field`` is the field of one GPU of which the value is the sum; ``live_name``: a live metric.
     """
 
     unit: Unit

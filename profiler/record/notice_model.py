@@ -1,7 +1,4 @@
-"""Notices: a line about a run that may need attention, and a line about a schedule that did not run.
-
-The monitor writes :class:`NoticeLine`; the forwarder's ``watch_schedules`` writes :class:`ScheduleNoticeLine`.
-"""
+"""Notices: the monitor's line about a run that may need attention, and the forwarder's about a schedule."""
 
 import re
 from typing import Annotated, Literal, TypeAlias, cast, get_args

@@ -1,11 +1,8 @@
 """The metrics of a report in its lines: as a text like Lambda's, and in CloudWatch's Embedded Metric Format (EMF).
 
-CloudWatch Logs extracts the metrics from a line of EMF, whose root object has them, without any header in the request
-(https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html).
-
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 CloudWatch bills each name in each family as one metric. A name that begins with ``max`` is a maximum; the name of any
-other distribution is its average. Values cover the run so far, except the averages of CPU and memory in a checkpoint:
-they cover the time since the last checkpoint.
+other distribution is its average.
 """
 
 import math

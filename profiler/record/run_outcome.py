@@ -1,7 +1,4 @@
-"""How a run ended: the words of records, documents and notifications, and their sentences.
-
-The lists are closed for writers. A reader treats a word that only a newer version knows as unknown.
-"""
+"""How a run ended: the words of records, documents and notifications, and their sentences."""
 
 import signal
 from collections.abc import Mapping

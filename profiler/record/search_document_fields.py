@@ -1,8 +1,6 @@
 """The fields of a search document, with the names of the Elastic Common Schema where it has one.
 
-``FIELDS`` lists the fields that identify a run, and the metric catalogue's. The forwarder's documents
-(``profiler/forwarder/documents.py``) and the index templates (``kibana/``) are
-made from it.
+The forwarder's documents and the index templates (``kibana/``) are made of it.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,9 +19,8 @@ INTERVAL_PREFIX = "interval."
 class DocumentField(Struct, frozen=True, kw_only=True):
     """A field of a search document; the points in ``name`` separate the names of objects and of the field.
 
-    ``get`` reads the value from the record; None if the forwarder or the task's event provides it. ``record_path`` is
-    where the record's JSON contains it; None if it is calculated. ``is_list``: the record has the only
-    element of the list. A value that is not searchable is only stored.
+    ``get`` is None if the forwarder or the task's event provides the value. ``record_path`` is where the record's JSON
+    contains it, if it is not calculated. ``is_list``: the record has the only element of the list.
     """
 
     name: str

@@ -17,7 +17,6 @@ SPOT_FRACTION: Final = 0.3
 
 def spot_fraction(cost: Cost | None) -> float:
     """The price on Spot as a fraction of the cost; 1 if it was calculated with the user's own prices."""
-    # The price basis names the settings of the user's own prices.
     is_own = cost is not None and "TASK_PROFILER_PRICE" in (cost.price_basis or "")
     return 1.0 if is_own else SPOT_FRACTION
 

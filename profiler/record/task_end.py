@@ -1,10 +1,7 @@
 """The end of a task: EventBridge's "ECS Task State Change", and how the task ended.
 
-The same rules hold for the task's event, for DescribeTasks, and for every other place that shows the end of a task.
-
-A value of the event that cannot be used counts as absent, and the others are used: a wrong type, a time that is not one
-of the years 1970 to 2200, an exit code beyond 32 bits. Half of a surrogate pair, which UTF-8 cannot encode, is replaced
-in the event's text.
+A value of the event that cannot be used counts as absent: a wrong type, a time that is not one of the years 1970 to
+2200, an exit code beyond 32 bits. Half of a surrogate pair, which UTF-8 cannot encode, is replaced in the event's text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -91,10 +88,7 @@ class EventContainer(Struct, frozen=True, kw_only=True):
 
 
 class StoppedTask(Struct, frozen=True, kw_only=True):
-    """A task that has stopped. The order of the containers has no meaning.
-
-    On EC2, ``vcpu`` and ``memory_mb`` can be the sums of its containers'.
-    """
+    """A task that has stopped. On EC2, ``vcpu`` and ``memory_mb`` can be the sums of its containers'."""
 
     arn: str
     stop_code: str | None = None
@@ -150,9 +144,8 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     def duration_ms(self) -> float | None:
         """Milliseconds from the start to the end of execution; None if one of them is unknown.
 
-        None also if the difference is negative, for a task that crashed at once: ``startedAt`` is when the control
-        plane saw the task running, seconds after it started. ``stoppedAt`` is not the end of execution: ECS cleans up
-        for about 20 s more.
+        A task that crashed at once ended before ``startedAt``, when the control plane saw it running: None, too.
+        ``stoppedAt`` is not the end of execution: ECS cleans up for about 20 s more.
         """
         end = self.execution_stopped_at
         if self.started_at is None or end is None or end < self.started_at:
@@ -163,8 +156,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 class Outcome(Struct, frozen=True, kw_only=True):
     """How a task ended, and why.
 
-    ``reason`` is the most specific text from ECS: the batch's own reason, else the task's, else the reason of another
-    container after its name. None without any.
+    ``reason`` is the batch's own reason, else the task's, else that of another container after its name.
     """
 
     status: EndStatus
@@ -179,11 +171,9 @@ def judge_candidates(
 ) -> tuple[Outcome, str | None]:
     """Determine the outcome of a task, and which of the candidates is its batch; None: unknown.
 
-    If several containers could be the batch, they are judged together: one that failed is the batch, and the run is a
-    success only if all exited with 0. Those that ECS stopped because another one ended do not count.
-
-    ``default`` is the batch if the end does not distinguish the candidates. The reason of the ``monitor`` does not
-    explain the end of the batch.
+    Several are judged together: one that failed is the batch, and the run is a success only if all exited with 0. Those
+    that ECS stopped because another one ended do not count. ``default`` is the batch if the end does not distinguish
+    them. The reason of the ``monitor`` does not explain the end of the batch.
     """
     listed = [task.container(name) for name in candidates]
     if len(listed) <= 1:

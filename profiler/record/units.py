@@ -1,10 +1,7 @@
 """Units: conversion into the record's units, and the text of durations, sizes and money for people.
 
-Every output for people uses the ``format_`` functions: terminal, recommendation, Slack message. The
-HTML report has the same functions in JavaScript (``report_page/assets/modules/formats.js``); a browser test
-compares both. Machine-readable outputs contain plain numbers.
-
-All round half up. A share and a number of vCPUs never read 0 if they are not 0.
+The report page has the same ``format_`` functions in JavaScript (``report_page/assets/modules/formats.js``); a browser
+test compares both. All round half up. A share and a number of vCPUs never read 0 if they are not 0.
 """
 
 import math
@@ -132,10 +129,7 @@ def format_usd(usd: float) -> str:
 
 
 def format_change(new: float, old: float, format_value: Callable[[float], str]) -> str:
-    """Format the change from ``old`` as ``+10 %``, ``-3 %`` or ``12×``.
-
-    It is ``=`` if both values read the same: 0.04 MB and 0 MB. Empty if the old value is 0.
-    """
+    """Format the change as ``+10 %``, ``-3 %``, ``12×``, or ``=`` if both values read the same; empty if old is 0."""
     if format_value(new) == format_value(old):
         return "="
     if old <= 0:

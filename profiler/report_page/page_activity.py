@@ -1,7 +1,6 @@
 """What the processes of a run did, for the report page: the time breakdown, the use by command, and the call stacks.
 
-The use by command and the stacks are long, and only an opened run shows them. Each run has its own compressed text,
-which the page reads when the run is opened.
+The last two are long: each run has its own compressed text, which the page reads when the run is opened.
 """
 
 import math
@@ -20,7 +19,6 @@ StacksOf = Callable[[Report], StacksLine | None]
 MAX_CHARACTERS = 1_500_000
 # To read the stacks of a run takes milliseconds in a local history, and a request to a log group.
 _MAX_RUNS_WITH_STACKS = 50
-_DIGITS = 3
 # Below that, nobody sees the line in the chart.
 _MIN_SHOWN_WAIT = 0.05
 _PARTS = [
@@ -29,10 +27,9 @@ _PARTS = [
 
 
 def activity_fields(record: Record) -> dict[str, Any]:
-    """Return the fields of an opened run: the parts of its time, and a summary of its stacks.
+    """The parts of the run's time in the order of :class:`TimeBreakdown`, and a summary of its stacks.
 
-    ``time`` are the percentages in the order of :class:`TimeBreakdown`. ``hasActivity``: the run has a text of
-    :func:`activity_texts` if the page has room for it.
+    ``hasActivity``: the run has a text of :func:`activity_texts` if the page has room for it.
     """
     breakdown, stacks, processor = record.time_breakdown or TimeBreakdown(), record.stacks, record.processor
     parts = [finite_number(getattr(breakdown, field)) for field in _PARTS]
@@ -95,10 +92,9 @@ def _processes(record: Record) -> dict[str, Any]:
     series = record.series
     if series is None:
         return {}
-    wait = known_column(series.cpu_wait, _DIGITS)
+    wait = known_column(series.cpu_wait)
     processes = [
-        (one.command, known_column(one.vcpu_used, _DIGITS), known_column(one.memory_used_mb, _DIGITS))
-        for one in series.processes
+        (one.command, known_column(one.vcpu_used), known_column(one.memory_used_mb)) for one in series.processes
     ]
     length = max(len(column or ()) for column in (wait, *(column for _, *both in processes for column in both)))
     if not length:

@@ -1,9 +1,7 @@
 """The data of the report page: JSON, compressed by gzip, as base64. The time series are a separate text.
 
-What the processes did is a text for each run, of the newest runs as far as there is room.
-
-The page must stay below 8 MB. If the data does not fit, details of runs and time series are left out first, then
-the oldest runs.
+The page must stay below 8 MB. If the data does not fit, details of runs and time series are left out first, then the
+oldest runs.
 """
 
 from bisect import bisect_right
@@ -42,8 +40,6 @@ _SCALE = {
 }
 # The counts of omitted items, and names.
 _END_BYTES = 200
-# Up to this number of runs, the page has room for a fourth significant digit of the time series.
-_MAX_FINE_RUNS = 500
 
 
 class PageData(Struct, frozen=True, kw_only=True):
@@ -69,11 +65,10 @@ def build_page_data(
     notices: Sequence[ScheduleNoticeLine] = (),
     max_bytes: int = MAX_BYTES,
 ) -> PageData:
-    """Build the data of the page. ``runs`` and ``notices`` are sorted, the newest first.
+    """Build the data of the page from runs and notices, the newest first; ``max_bytes`` limits all texts together.
 
-    ``only_one``: the page shows the first run alone; the others are only for comparison. ``on_fargate``: the Region in
-    which runs outside Fargate count as if they had run on Fargate. ``evidence``: that of the families for their sizes;
-    None: that of the runs. ``max_bytes`` limits the length of all texts.
+    ``only_one``: the page shows the first run alone; the others are for comparison. ``on_fargate``: the Region in which
+    runs outside Fargate count as if they had run on it. ``evidence`` is the families' for their sizes, else the runs'.
     """
     now_ns, overrides = parse_ns(generated_at) or 0, price_overrides or PriceOverrides()
     keys = [family_key(run.record) for run in runs]
@@ -97,8 +92,7 @@ def build_page_data(
     text = compressed(
         f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
     )
-    digits = 4 if len(shown) <= _MAX_FINE_RUNS else 3
-    series = (series_columns(run.steps, digits) or None for run in shown)
+    series = (series_columns(run.steps) or None for run in shown)
     packed = compressed(array_of(first_that_fit(series, max_bytes - len(text) - _END_BYTES)[0], len(shown)))
     opened = [run.past.report for run in (shown[:1] if only_one else shown)]
     return PageData(
@@ -157,8 +151,7 @@ def first_that_fit(
 ) -> tuple[list[str], int]:
     """Return the first values as JSON texts that fit into a share of the room, and the room that they leave.
 
-    ``room`` is in characters of the values compressed together. ``at_least`` values are returned even if they do not
-    fit.
+    ``room`` is in characters of the values compressed together. ``at_least`` values are returned in any case.
     """
     texts = list(map(to_json, values))
 

@@ -42,12 +42,11 @@ def steps_per_run(runs: int) -> int:
     return max(60, min(600, MAX_STEPS // max(runs, 1)))
 
 
-def series_columns(steps: StepSeries, digits: int) -> dict[str, Column]:
-    """The columns that the page draws, without empty ones; no column without any measurement.
+def series_columns(steps: StepSeries) -> dict[str, Column]:
+    """The columns that the page draws, without empty ones; ``unpackRuns`` in content.js reads them.
 
-    The columns are vCPU, MB of memory, MB read and written per second, percent and MB of the GPUs, percent of the
-    NeuronCores. The times are in ``ms``, the end of each step in ms after the start. Equal steps are ``steps``: their
-    number, their length in ms, and the end of the last one. ``unpackRuns`` in content.js reads it.
+    Read and written are MB per second. ``ms`` is the end of each step after the start. Equal steps are ``steps``: their
+    number, their length in ms, and the end of the last one.
     """
     ends_ms = steps.ends_ms
     measured: dict[str, Column] = {
@@ -59,7 +58,7 @@ def series_columns(steps: StepSeries, digits: int) -> dict[str, Column]:
         "gpuMb": steps.gpu_memory_mb,
         "neuron": steps.neuron_percent,
     }
-    known = {name: _rounded(column, digits) for name, column in measured.items() if not _is_empty(column)}
+    known = {name: values for name, column in measured.items() if (values := known_column(column)) is not None}
     return {**_times(ends_ms), **known} if known else {}
 
 
@@ -86,9 +85,11 @@ def memory_course(steps: StepSeries) -> str | None:
     return "".join([_DIGITS[round(top * (max(part) / peak_mb))] if part else "-" for part in parts])
 
 
-def known_column(column: Column | None, digits: int) -> Column | None:
-    """Round the values of a column; None for a column without any value."""
-    return None if column is None or _is_empty(column) else _rounded(column, digits)
+def known_column(column: Column | None) -> Column | None:
+    """The values with three significant digits; None for a column without any value."""
+    if column is None or _is_empty(column):
+        return None
+    return [None if value is None else float(f"{value:.3g}") for value in column]
 
 
 def _times(ends_ms: Sequence[int]) -> Mapping[str, Column]:
@@ -96,11 +97,6 @@ def _times(ends_ms: Sequence[int]) -> Mapping[str, Column]:
     if len(ends_ms) > 1 and list(ends_ms[:-1]) == [number * length_ms for number in range(1, len(ends_ms))]:
         return {"steps": [len(ends_ms), length_ms, ends_ms[-1]]}
     return {"ms": ends_ms}
-
-
-def _rounded(column: Column, digits: int) -> Column:
-    form = f"%.{digits}g"
-    return [None if value is None else float(form % value) for value in column]
 
 
 def _is_empty(column: Sequence[float | None]) -> bool:

@@ -1,18 +1,16 @@
 """The time series of a past run in columns, with steps of any length: from the history, the record or checkpoints.
 
-The history keeps it as JSON, one row for each step. The report page draws it. Moments and the curves of ``show`` need
-equal steps.
+The history keeps it as JSON. The report page draws it. Moments and the curves of ``show`` need equal steps.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.aggregation.time_series import RunSeries, padded_column
@@ -21,7 +19,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.record_model import Distribution, Interval, Record, Report, Series
 from profiler.record.units import MIB, VCPU_DIGITS
 
-# The fields of the first version are always written. Later fields are omitted from the end while they are None.
+# These values are always written. Later ones are omitted from the end while they are None.
 _MIN_ROW_LENGTH = 3
 
 Column = Sequence[float | None]
@@ -44,76 +42,47 @@ class StepSeries(Struct, frozen=True, kw_only=True):
     neuron_percent: Column = ()
 
 
-class Point(Struct, frozen=True, kw_only=True, array_like=True):
-    """The usage in one step as the history keeps it. ``gpu_memory_bytes`` is the memory of all GPUs together.
+def encode_rows(rows: Iterable[Sequence[float | None]]) -> bytes:
+    """The steps as the history keeps them, such as ``[[1000,0.5,1048576],[2000,null,1048576,4096,0]]``.
 
-    The fields are stored in this order. A new field comes last, with None as its default.
+    A row has the values of :class:`StepSeries` in its order, with memory in bytes. A new value comes last.
     """
-
-    elapsed_ms: int
-    vcpu_used: float | None
-    memory_used_bytes: int | None
-    block_read_bytes: int | None = None
-    block_write_bytes: int | None = None
-    gpu_percent: float | None = None
-    gpu_memory_bytes: int | None = None
-
-
-@cache
-def _decoder() -> msgspec.json.Decoder[tuple[Point, ...]]:
-    """The decoder. It is slow to make, so it is not made during a measured run."""
-    return msgspec.json.Decoder(tuple[Point, ...])
-
-
-def encode_points(points: Iterable[Point]) -> bytes:
-    """Points as JSON, such as ``[[1000,0.5,1048576],[2000,null,1048576,4096,0]]``."""
-    rows = []
-    for point in points:
-        row = astuple(point)
+    shortened = []
+    for row in rows:
         length = len(row)
         while length > _MIN_ROW_LENGTH and row[length - 1] is None:
             length -= 1
-        rows.append(row[:length])
-    return msgspec.json.encode(rows)
+        shortened.append(row[:length])
+    return msgspec.json.encode(shortened)
 
 
-def points_of(series: RunSeries, duration_ms: float | None) -> tuple[Point, ...]:
-    """The points of a run; the last one ends with the run, if its duration is known."""
-    points, before_ms = [], 0.0
+def rows_of(series: RunSeries, duration_ms: float | None) -> list[Sequence[float | None]]:
+    """The rows of a run; the last one ends with the run, if its duration is known."""
+    rows: list[Sequence[float | None]] = []
+    before_ms = 0.0
     for end_ns, vcpu_used, memory_bytes, read_bytes, write_bytes, gpu_percent, gpus_bytes in series.steps():
         end_ms = end_ns / NS_PER_MS
-        known_end_ms = end_ms if duration_ms is None else min(end_ms, max(duration_ms, before_ms))
-        points.append(
-            Point(
-                elapsed_ms=round(known_end_ms),
-                vcpu_used=None if vcpu_used is None else round(vcpu_used, VCPU_DIGITS),
-                memory_used_bytes=memory_bytes,
-                block_read_bytes=read_bytes,
-                block_write_bytes=write_bytes,
-                gpu_percent=None if gpu_percent is None else round(gpu_percent, 2),
-                gpu_memory_bytes=None if gpus_bytes is None else round(gpus_bytes),
-            )
-        )
+        known_end_ms = round(end_ms if duration_ms is None else min(end_ms, max(duration_ms, before_ms)))
+        gpu = None if gpu_percent is None else round(gpu_percent, 2), None if gpus_bytes is None else round(gpus_bytes)
+        vcpu = None if vcpu_used is None else round(vcpu_used, VCPU_DIGITS)
+        rows.append((known_end_ms, vcpu, memory_bytes, read_bytes, write_bytes, *gpu))
         before_ms = end_ms
-    return tuple(points)
+    return rows
 
 
-def decode_points(text: bytes) -> StepSeries:
+@cache
+def _decoder() -> msgspec.json.Decoder[list[list[int | float | None]]]:
+    """The decoder. It is slow to make, so it is not made during a measured run."""
+    return msgspec.json.Decoder(list[list[int | float | None]])
+
+
+def decode_rows(text: bytes) -> StepSeries:
     """The series in the history's JSON. Raises msgspec.DecodeError for another format."""
-    points = _decoder().decode(text)
-    return StepSeries(
-        ends_ms=[point.elapsed_ms for point in points],
-        vcpu_used=[point.vcpu_used for point in points],
-        memory_mb=[_megabytes(point.memory_used_bytes) for point in points],
-        block_read_bytes=[point.block_read_bytes for point in points],
-        block_write_bytes=[point.block_write_bytes for point in points],
-        gpu_percent=[point.gpu_percent for point in points],
-        gpu_memory_mb=[_megabytes(point.gpu_memory_bytes) for point in points],
-    )
-
-
-def _megabytes(size_bytes: int | None) -> float | None:
-    return None if size_bytes is None else size_bytes / MIB
+    rows = _decoder().decode(text)
+    columns: dict[str, Any] = dict(zip(StepSeries.__struct_fields__, zip_longest(*rows), strict=False))
+    for name in {"memory_mb", "gpu_memory_mb"} & columns.keys():
+        columns[name] = [None if size is None else size / MIB for size in columns[name]]
+    return StepSeries(**columns)
 
 
 def steps_of_record(record: Record) -> StepSeries:

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Error, Page, ViewportSize, sync_playwri
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Report, encode
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.step_series import encode_points
+from profiler.runs.step_series import encode_rows
 from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.prerequisites import skip_or_fail
@@ -109,7 +109,7 @@ def filled_history(count: int, max_points: int) -> Iterator[Path]:
         file = Path(folder) / "history.sqlite3"
         store = HistoryStore(file, FakeClock())
         for report, points in runs(count, max_points=max_points):
-            store.add(encode(report), report, encode_points(points), max_runs=count)
+            store.add(encode(report), report, encode_rows(points), max_runs=count)
         yield file
 
 

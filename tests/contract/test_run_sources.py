@@ -118,7 +118,7 @@ def test_log_groups(aws: FakeAws) -> None:
         source = open_source(SourceOptions(sources=("logs:/ecs/[jo]*",)))
         check_source(source)
     limit, unreadable = source.notes
-    assert limit.startswith("/ecs/jobs and /ecs/other: only the last 30 days were read")
+    assert limit.startswith("/ecs/jobs, /ecs/other: only the last 30 days were read")
     assert limit.endswith("use --since TIME to read further back.")
     assert "could not be read" in unreadable
 

@@ -67,5 +67,4 @@ def history_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the commands under test keep their history."""
     file = tmp_path / "data" / "history.sqlite3"
     monkeypatch.setenv("TASK_PROFILER_HISTORY", str(file))
-    monkeypatch.delenv("TASK_PROFILER_HISTORY_RUNS", raising=False)
     return file

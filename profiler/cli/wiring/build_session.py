@@ -108,7 +108,7 @@ class RunSession:
             return b""
         report, wait, history = result.report, None, None
         is_one_line = self._options.runs > 1 and not (self._options.live or is_file)
-        if recorder is not None and recorder.keeps_runs:
+        if recorder is not None:
             if not is_one_line:
                 from profiler.cli.run_family import family_of_run  # not for the report as JSON
 
@@ -139,7 +139,8 @@ class RunSession:
         """Add a run that started to the history, unless ``--no-history`` is given; returns sentences about failures."""
         if self._recorder is None or result.startup_error is not None:
             return ()
-        return self._recorder.add(line, result.report, result.series, result.stacks_line)
+        failure = self._recorder.add(line, result.report, result.series, result.stacks_line)
+        return () if failure is None else (failure,)
 
     def export(self, record: Record) -> str | None:
         """Export the run by OpenTelemetry's protocol; returns sentences about failures."""

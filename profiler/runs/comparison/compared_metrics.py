@@ -43,11 +43,10 @@ _OUTSIDE_MIDDLE: Final = 0.1
 
 
 class MedianChange(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The medians of one metric in two sets (None: no run has it), and the change from the first, the base.
+    """The medians of one metric in two sets, and the change from the first, the base, with its 95 % interval.
 
-    ``change_percent`` is None if the base is 0. Its 95 % interval from ``low_percent`` to ``high_percent`` is None also
-    if a set has fewer than 5 runs, the upper end also if the base can be 0. ``runs_needed`` are the runs per set that
-    would likely show a change of 5 %; None if no estimate is possible.
+    There is no change from 0, and no interval for a set of fewer than 5 runs; the upper end is None also if the base
+    can be 0. ``runs_needed`` are the runs per set that would likely show a change of 5 %.
     """
 
     a: float | None
@@ -167,7 +166,7 @@ def _middle_indices(runs: int, side: int) -> tuple[tuple[int, int], ...]:
 
 
 class ComparedMetric(Struct, frozen=True):
-    """A metric: its name in JSON, its name for a person, its unit, and how to read it from a record."""
+    """A metric, with its name in JSON and for a person."""
 
     name: str
     title: str

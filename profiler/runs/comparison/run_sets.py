@@ -1,12 +1,11 @@
 """Two sets of past runs, each selected by a text.
 
-A text is ``NAME``, ``NAME@REVISION`` or ``NAME@LABEL=VALUE``, and means the newest successes of a family; or it is the
-ids of runs of any status, joined by commas. A family takes precedence. Names and values may have any character: the
-text of a family's run is compared with the whole text.
+``NAME``, ``NAME@REVISION`` or ``NAME@LABEL=VALUE`` are the newest successes of a family; else it is ids of runs of any
+status, joined by commas.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -49,11 +48,7 @@ class RunSet(Struct, frozen=True, kw_only=True):
 
 
 class SetSelection(Struct, frozen=True, kw_only=True):
-    """The selection that both sets share.
-
-    ``last`` is the number of successes of a family that count. ``container`` is the name of the container; None: the
-    container of the runs, which must be one.
-    """
+    """The selection that both sets share: ``last`` successes of a family, of one container."""
 
     runs: RunFilter
     last: int
@@ -65,25 +60,19 @@ def read_run_sets(
 ) -> tuple[tuple[RunSet, RunSet], Sequence[str]]:
     """Read both sets. Also returns sentences about their limits.
 
-    Raises TaskProfilerError if the source has no run of a set, UsageError if a text does not name one set of comparable
-    runs.
+    Raises TaskProfilerError for a set without runs, UsageError if a text does not name one set of comparable runs.
     """
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
-    families = [[_FamilyRuns(name, suffix, selection) for name, suffix in _splits(text)] for text in texts]
-    everyone = [runs for readings in families for runs in readings]
-    patterns = tuple(sorted({pattern_of(runs.name) for runs in everyone}))
-    for run in source.runs(replace(selection.runs, families=patterns)):  # the runs of all families are read once
-        for runs in everyone:
+    families = [_FamilyRuns(text, selection) for text in texts]
+    patterns = tuple(sorted({pattern_of(runs.name) for runs in families}))
+    for run in source.runs(replace(selection.runs, families=patterns)):  # the runs of both families are read once
+        for runs in families:
             runs.add(run)
-        if all(any(runs.is_full for runs in readings) for readings in families):
+        if all(runs.is_full for runs in families):
             break
-    found = [next((runs for runs in readings if runs.found), None) for readings in families]
-    _check_one_place([runs for runs in found if runs is not None])
-    a, b = (
-        _set_of_ids(source, text, readings, selection) if runs is None else runs.as_set(text, source)
-        for text, runs, readings in zip(texts, found, families, strict=True)
-    )
+    _check_one_place([runs for runs in families if runs.found])
+    a, b = (runs.as_set(source) if runs.found else _set_of_ids(source, runs, selection) for runs in families)
     keys_a, keys_b = ({run_key(report) for report in one.reports} for one in (a, b))
     if keys_a == keys_b:
         raise UsageError(f"{a.text} and {b.text} are the same {format_count(len(keys_a), 'run')}: name two sets.")
@@ -93,21 +82,12 @@ def read_run_sets(
     return (a, b), (remark,) if common else ()
 
 
-def _splits(text: str) -> Iterator[tuple[str, str | None]]:
-    """The ways to parse a text: as a name, and as a name before each ``@``, the longest name first."""
-    yield text, None
-    end = text.rfind("@")
-    while end > 0:
-        yield text[:end], text[end + 1 :]
-        end = text.rfind("@", 0, end)
-
-
 class _FamilyRuns:
-    """Collects the newest runs of a family, or its runs with one revision or label. One way to parse a text."""
+    """Collects the newest runs of a family, or its runs with one revision or label, the ``suffix``."""
 
-    def __init__(self, name: str, suffix: str | None, selection: SetSelection) -> None:
-        self.name = name
-        self.suffix = suffix
+    def __init__(self, text: str, selection: SetSelection) -> None:
+        self.text = text
+        self.name, _, self.suffix = text.partition("@")
         self.others: dict[str, None] = {}  # revisions and labels of the family's other runs, the newest first
         self.other_containers: dict[str, None] = {}
         self.found: dict[tuple[str, str, str], FamilyKey] = {}
@@ -118,7 +98,6 @@ class _FamilyRuns:
         self._costs: dict[str, Cost] = {}  # keyed by the task's id
 
     def add(self, run: PastRun) -> None:
-        """Add a run if it belongs to the set and the set is not full."""
         record, key, family = run.report.record, run_key(run.report), family_key(run.report.record)
         if self.is_full or family.name != self.name or key in self.found:
             return
@@ -127,7 +106,7 @@ class _FamilyRuns:
         if self._selection.container not in (None, record.container.name):
             self.other_containers[record.container.name] = None
             return
-        if self.suffix is not None:
+        if self.suffix:
             labels = (f"{name}={value}" for name, value in (record.labels or {}).items())
             names = [*([record.revision] if record.revision else ()), *labels]
             if self.suffix not in names:
@@ -143,9 +122,9 @@ class _FamilyRuns:
         else:
             self._left_out[reason] += 1
 
-    def as_set(self, text: str, source: RunSource) -> RunSet:
+    def as_set(self, source: RunSource) -> RunSet:
         """The set. Raises TaskProfilerError if no run counts, UsageError for runs of several containers."""
-        left_out = tuple(sorted(self._left_out.items()))
+        text, left_out = self.text, tuple(sorted(self._left_out.items()))
         reports = tuple(with_task_cost(report, self._costs) for report in self._reports)
         found = RunSet(text=text, reports=reports, left_out=left_out, has_more=self.is_full)
         if not self._reports:
@@ -172,7 +151,6 @@ def _counted(run: PastRun) -> tuple[Report | None, str]:
 
 
 def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
-    """Refuse a name that means several families."""
     for name in dict.fromkeys(runs.name for runs in found):
         families = {family for runs in found if runs.name == name for family in runs.found.values()}
         places = (
@@ -187,20 +165,19 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
             )
 
 
-def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], selection: SetSelection) -> RunSet:
+def _set_of_ids(source: RunSource, runs: _FamilyRuns, selection: SetSelection) -> RunSet:
     """The set of the runs whose ids, or the beginnings of them, are in the text."""
-    for runs in readings:
-        for what, others in (
-            (f"has the revision or label {runs.suffix!r}", runs.others),
-            (f"is of the container {selection.container}", runs.other_containers),
-        ):
-            if others:
-                its = f"its runs have {first_names(list(others))}"
-                raise TaskProfilerError(f"No run of {runs.name} in {source.place} {what}: {its}.")
+    for what, others in (
+        (f"has the revision or label {runs.suffix!r}", runs.others),
+        (f"is of the container {selection.container}", runs.other_containers),
+    ):
+        if others:
+            its = f"its runs have {first_names(list(others))}"
+            raise TaskProfilerError(f"No run of {runs.name} in {source.place} {what}: {its}.")
     reports: dict[tuple[str, str, str], Report] = {}
-    for part in map(str.strip, text.split(",")):
+    for part in map(str.strip, runs.text.split(",")):
         if not part:
-            raise UsageError(f"{text!r} has an empty run id: name a family, or run ids joined by commas.")
+            raise UsageError(f"{runs.text!r} has an empty run id: name a family, or run ids joined by commas.")
         run = find_run(source, replace(selection.runs, run=part, reads_checkpoints=True), selection.container)
         record = run.report.record
         if not f"{record.task_id}/{record.container.name}".startswith(part):
@@ -209,4 +186,4 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
         if report is None:
             raise TaskProfilerError(f"The run {record.task_id} has no report yet: compare it when it has ended.")
         reports[run_key(report)] = replace(report, record=without_course(report.record))
-    return RunSet(text=text, reports=tuple(reports.values()))
+    return RunSet(text=runs.text, reports=tuple(reports.values()))

@@ -8,10 +8,7 @@ LOCK_TIMEOUT_SECONDS = 5
 
 
 def history_path(environment: Mapping[str, str], file: str | None = None) -> str:
-    """The history's file: ``file``, else TASK_PROFILER_HISTORY, else below the XDG data folder.
-
-    Raises TaskProfilerError if none of them, nor HOME, is set.
-    """
+    """The history's file: ``file``, else TASK_PROFILER_HISTORY, else below the XDG data folder, or HOME."""
     named = file or environment.get("TASK_PROFILER_HISTORY")
     if named:
         return named

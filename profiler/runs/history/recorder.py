@@ -1,9 +1,6 @@
-"""Adds a run to the history. Determines how many runs it keeps.
+"""Adds a run to the history; while it lasts, it is written down as a run in progress every 1 to 60 s.
 
-While the run lasts, it is written down as a run in progress every 1 to 60 s.
-
-sqlite3 is imported only when a run is written: it would delay the start of every command. Paths are texts, because
-pathlib is slow to import.
+sqlite3 is imported only when a run is written: it would delay the start of every command.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,35 +16,20 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.bounded_json_line import encode_line, truncate_text
 from profiler.record.record_model import Report
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS, history_path
-from profiler.runs.step_series import encode_points, points_of
+from profiler.runs.step_series import encode_rows, rows_of
 
 if TYPE_CHECKING:
     from profiler.runs.history.run_database import HistoryStore
 
 _T = TypeVar("_T")
 
-DEFAULT_RUNS = 10_000
+MAX_RUNS = 10_000
 # The steps of a stored time series.
 MAX_STEPS = 10_000
-_MAX_DIGITS = 9
 # The end of a run waits at most this long for a write in progress.
 _MAX_WRITE_SECONDS = 0.5
 # The report waits at most this long for the last runs of its family.
 _MAX_SEARCH_SECONDS = 0.25
-_RUNS_VARIABLE = "TASK_PROFILER_HISTORY_RUNS"
-
-
-def runs_to_keep(environment: Mapping[str, str]) -> tuple[int, str | None]:
-    """How many runs the history keeps (0: no history), and a sentence if the setting is invalid."""
-    text = environment.get(_RUNS_VARIABLE, "").strip()
-    if not text:
-        return DEFAULT_RUNS, None
-    if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
-        return int(text), None
-    return (
-        DEFAULT_RUNS,
-        f"{_RUNS_VARIABLE} must be a whole number of at most {_MAX_DIGITS} digits; {DEFAULT_RUNS} runs are kept.",
-    )
 
 
 class HistoryRecorder:
@@ -59,12 +41,12 @@ class HistoryRecorder:
         self._words = words
         self._write_call: BackgroundCall[bool] | None = None
         self._began_ns: int | None = None
-        self._due_ns: int | None = 0 if self.keeps_runs else None
+        self._due_ns: int | None = 0
 
     def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
         """Write down the report and the series of the run so far, if this is due: this process may be killed.
 
-        A thread writes, because a file system may hang. A failure has no effect: the end adds the run to the history.
+        A thread writes, because a file system may hang. A failure has no effect: the end adds the run.
         """
         now_ns = self._clock.monotonic_ns()
         is_writing = self._write_call is not None and self._write_call.result_so_far() is None
@@ -103,15 +85,8 @@ class HistoryRecorder:
 
         return HistoryStore(path, self._clock, max_wait_seconds)
 
-    @property
-    def keeps_runs(self) -> bool:
-        return runs_to_keep(self._environment)[0] > 0
-
     def search(self, find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
-        """Search the history, in a thread: ``find`` takes it. Call the result to wait, but briefly.
-
-        Whatever goes wrong, nothing is found: the run is reported without a comparison.
-        """
+        """Search the history, in a thread. Call the result to wait, but briefly; it is None whatever goes wrong."""
 
         def search() -> _T | None:
             with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
@@ -122,27 +97,21 @@ class HistoryRecorder:
 
     def add(
         self, line: bytes, report: Report, series: RunSeries | None, stacks_line: bytes | None = None
-    ) -> tuple[str, ...]:
-        """Add the run. Returns sentences about failures; a failure affects only the entry."""
-        max_runs, warning = runs_to_keep(self._environment)
+    ) -> str | None:
+        """Add the run. Returns a sentence about a failure, which affects only the entry."""
         if self._write_call is not None:
             self._write_call.result()
-        failure = None
         try:
-            if max_runs:
-                store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
-                points, command = _points(report, series), self._command()
-                store.add(line, report, points, command, max_runs=max_runs, stacks_line=stacks_line)
-                store.add_abandoned_runs()
+            store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
+            points, command = _points(report, series), self._command()
+            store.add(line, report, points, command, max_runs=MAX_RUNS, stacks_line=stacks_line)
+            store.add_abandoned_runs()
         except TaskProfilerError as error:
-            failure = f"This run is not in the history. {error}"
+            return f"This run is not in the history. {error}"
         except ImportError as error:
-            failure = (
-                f"This run is not in the history. This Python has no SQLite ({error}): use --no-history, or another "
-                "Python."
-            )
-        return tuple(sentence for sentence in (warning, failure) if sentence is not None)
+            return f"This run is not in the history: this Python has no SQLite ({error}), use another one."
+        return None
 
 
 def _points(report: Report, series: RunSeries | None) -> bytes:
-    return encode_points(() if series is None else points_of(series, report.record.metrics.duration_ms))
+    return encode_rows(() if series is None else rows_of(series, report.record.metrics.duration_ms))

@@ -24,7 +24,7 @@ from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Distribution, Interval, Report, decode
 from profiler.record.units import span_ms
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
-from profiler.runs.step_series import StepSeries, decode_points
+from profiler.runs.step_series import StepSeries, decode_rows
 
 if TYPE_CHECKING:
     from profiler.runs.past_runs.run_source import RunFilter
@@ -76,7 +76,6 @@ class HistoryStore:
     """The runs of one history file. Every failure is a TaskProfilerError with a remedy.
 
     ``max_wait_seconds`` limits the wait for the locks of other processes, in total for one transaction.
-    ``unreadable_count`` counts the lines that ``runs`` has skipped so far.
     """
 
     def __init__(
@@ -207,10 +206,9 @@ class HistoryStore:
         max_runs: int | None,
         stacks_line: bytes | None = None,
     ) -> None:
-        """Add a run and delete the oldest ones beyond ``max_runs``. It replaces what is stored of the same run.
+        """Add a run, or replace it, and delete the oldest ones beyond ``max_runs``.
 
-        To decode the report from ``line`` would take a tenth of the time of a short ``run``. Only the newest 1,000 runs
-        with call stacks keep them. Without ``max_runs``, a run that is stored already stays, and none is deleted.
+        Without ``max_runs``, a run that is stored already stays, and none is deleted.
         """
         record, key, stacks = report.record, (report.record.task_id, _start(report)), None
         if stacks_line is not None:
@@ -261,7 +259,7 @@ class HistoryStore:
     def runs(self, selection: "RunFilter") -> Iterator[tuple[bytes, Report, str | None]]:
         """Past runs, newest first: their record lines as printed, the decoded reports, and the redacted command lines.
 
-        A missing file has no runs. Only families, statuses, times and ``run`` are selected: filter the result again.
+        Only families, statuses, times and ``run`` are selected: filter the result again.
         """
         condition, words = _condition(selection)
         # SQLite cannot compare bytes that are not UTF-8, and no text in the history has any.
@@ -311,10 +309,10 @@ class HistoryStore:
                     yield report
 
     def steps(self, reports: Iterable[Report]) -> Iterator[StepSeries]:
-        """The time series of each run; empty if the run has none or is not stored (any more)."""
+        """The time series of each run; empty if it is not stored (any more)."""
         for text in self._columns("points", reports):
             try:
-                yield StepSeries() if text is None else decode_points(text)
+                yield StepSeries() if text is None else decode_rows(text)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 yield StepSeries()
 

@@ -1,8 +1,7 @@
 """The runs that Container Insights saw, read from CloudWatch Logs by FilterLogEvents alone.
 
 A cluster's performance log group has one event a task and minute, and one for each container. Where somebody set them
-up, a second group has ECS's events of the tasks: their ends. An event of a task is written after its minute, so all
-minutes of a task that started at some time are later; they are read once, in stretches side by side.
+up, a second group has ECS's events of the tasks: their ends.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -53,7 +52,6 @@ class ContainerInsightsRuns(RunSource):
     """The tasks in the performance log events of some clusters. Several threads call ``read_pages``."""
 
     remedy = "use an earlier --since, or check whether tasks ran there"
-    stacks_remedy = "Container Insights has none, so add the monitor"
 
     def __init__(
         self, read_pages: ReadPages, selected: InsightsSelection, open_progress: OpenProgress = no_progress
@@ -76,7 +74,6 @@ class ContainerInsightsRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences about missing and unreadable parts, and about the number of selected runs without values."""
         short = sum((run.report.record.metrics.duration_ms or 0) < MINUTE_MS for run in self._unseen_selected)
         counts = (
             (self._unreadable, "event could not be read", "events could not be read"),
@@ -87,8 +84,7 @@ class ContainerInsightsRuns(RunSource):
         return (*self._notes, *(f"{self.place}: {text}." for text in texts))
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        """Yield the matching runs. The whole group is read first, because the minutes of a task are spread over it."""
-        if self._runs is None:
+        if self._runs is None:  # the whole group is read first, because the minutes of a task are spread over it
             self._read()
             self.reading = self._reading()
             self._runs = self._built()
@@ -124,7 +120,6 @@ class ContainerInsightsRuns(RunSource):
         self._notes += off
 
     def _read_ends(self, cluster: str, show: Callable[[int, float], None]) -> None:
-        """The events of stopped tasks. Without them, the ends are unknown."""
         try:
             self._read_group(f"/aws/events/ecs/containerinsights/{cluster}/performance", _STOPPED, self._add_end, show)
         except TaskProfilerError as error:

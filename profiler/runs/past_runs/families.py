@@ -24,7 +24,7 @@ class FoundFamilies(Struct, frozen=True, kw_only=True):
 def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate: str | None = None) -> FoundFamilies:
     """The families of the matching runs, each with the evidence of its ``last`` newest matching runs.
 
-    With ``on_fargate``, a Region, runs outside Fargate count as if they had run on Fargate there.
+    ``on_fargate``: the Region where runs outside Fargate count as if they had run on it.
     """
     families = Families(last, on_fargate)
     unfinished = _add_runs(families, source, selection, last)
@@ -40,10 +40,7 @@ def read_runs(source: RunSource, selection: RunFilter, last: int) -> Mapping[Fam
 
 
 def family_evidence(run: PastRun, source: RunSource | None, on_fargate: str | None = None) -> Evidence | None:
-    """The evidence of a run's family, as :func:`read_families` returns it; without ``source``, of this run alone.
-
-    The source need not have the run yet. None if no run of the family was measured.
-    """
+    """The evidence of a run's family, also of the run itself; without ``source``, of this run alone."""
     family = family_key(run.report.record)
     families = Families(LAST_RUNS, on_fargate)
     _add(families, run)
@@ -84,9 +81,9 @@ def _add(families: Families, run: PastRun) -> bool:
 
 
 def final_report(run: PastRun) -> Report | None:
-    """The report of an ended run; None for a run that has only checkpoints and whose end is not known.
+    """The report of an ended run; None for one with only checkpoints whose end is not known.
 
-    If ECS's event brought the end of such a run, its numbers count if it ran out of memory.
+    If ECS's event brought its end, the numbers of its last checkpoint count only if it ran out of memory.
     """
     report = run.report
     if report.type != CHECKPOINT:
@@ -117,11 +114,7 @@ def last_success(run: PastRun, source: RunSource) -> PastRun | None:
 
 
 class UsualDurations:
-    """Reads the last successes of families, each family once.
-
-    ``open_source`` opens the past runs; None, or a source that is None: no usual duration is known. Runs count that
-    started at ``since_ns`` or later.
-    """
+    """Reads the last successes of families since a time, each family once; without a source, none is known."""
 
     def __init__(self, open_source: Callable[[], RunSource | None] | None, since_ns: int) -> None:
         self._open_source = open_source

@@ -30,7 +30,6 @@ class JoinedRuns(RunSource):
         self._report_failure = report_failure
         self.place = " and ".join(source.place for source in sources)
         self.remedy = sources[0].remedy
-        self.stacks_remedy = sources[0].stacks_remedy
         self.reads_families = all(source.reads_families for source in sources)
 
     @property
@@ -85,10 +84,7 @@ class JoinedRuns(RunSource):
 
 
 def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
-    """Leave out a run that another source has, too.
-
-    A report counts before a checkpoint, and both count before what Container Insights knows about the task.
-    """
+    """A report counts before a checkpoint of the same run, and both before what Container Insights has of the task."""
     held: dict[str, dict[tuple[str, ...], PastRun]] = {}
     for run in runs:
         for task_id in [*held]:
@@ -99,7 +95,7 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
         key = () if is_sampled_each_minute(run.report.record) else run_key(run.report)
         if key:
             known.pop((), None)
-        if (key not in known and (key or not known)) or (key in known and known[key].report.type == CHECKPOINT):
+        if known[key].report.type == CHECKPOINT if key in known else key or not known:
             known[key] = run
     for same_task in held.values():
         yield from same_task.values()

@@ -7,7 +7,7 @@ from itertools import groupby
 from profiler.record.activity_model import StacksLine
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
-from profiler.runs.history.run_database import MAX_RUNS_WITH_STACKS, HistoryStore
+from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.run_source import ELSEWHERE, PastRun, RunFilter, RunSource, newest_first
 from profiler.runs.step_series import StepSeries
 
@@ -16,7 +16,6 @@ class LocalRuns(RunSource):
     """The runs in a history file."""
 
     remedy = f"make one with task-profiler run -- CMD, or {ELSEWHERE}"
-    stacks_remedy = f"only the newest {MAX_RUNS_WITH_STACKS} runs with call stacks keep them"
 
     def __init__(self, history: HistoryStore) -> None:
         self.place = history.path

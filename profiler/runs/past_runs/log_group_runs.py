@@ -1,7 +1,7 @@
 """The runs in log groups of CloudWatch Logs, read by FilterLogEvents, which has no limit on the number of lines.
 
-A report is written when its run has ended, so a line is never older than the start of its run. The groups are read
-from now back to the past, one stretch of time after the other: whoever needs only the newest runs stops early.
+A line is never older than the start of its run. The groups are read from now back to the past, one stretch of time
+after the other: whoever needs only the newest runs stops early.
 https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.activity_model import StacksLine
 from profiler.record.notice_model import ScheduleNoticeLine
@@ -49,7 +50,6 @@ class LogGroupRuns(RunSource):
 
     remedy = "use an earlier --since, or name the batches' log group, where the monitor writes its reports"
     reads_families = False  # weeks of logs
-    stacks_remedy = "check the retention of the batch's log stream, where their line is before the report"
 
     def __init__(
         self,
@@ -68,8 +68,7 @@ class LogGroupRuns(RunSource):
         self._open_progress = open_progress
         self._unreadable = 0
         self._limit: str | None = None
-        has_many = groups[3:]
-        self.place = f"{groups[0]} and {len(groups) - 1} other log groups" if has_many else " and ".join(groups)
+        self.place = first_names(groups)
 
     @property
     def notes(self) -> Sequence[str]:
@@ -77,10 +76,7 @@ class LogGroupRuns(RunSource):
         return tuple(note for note in (self._limit, lines if self._unreadable else None) if note)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        """Yield the matching runs. Without a time to start from, the last 30 days are read, and a note is printed.
-
-        A run that has only checkpoints is in progress or lost; its report may also be in a group that was not read.
-        """
+        """Yield the matching runs; without a time to start from, those of the last 30 days."""
         if selection.since_ns is None:
             start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
             self._limit = (
@@ -105,7 +101,6 @@ class LogGroupRuns(RunSource):
                 end_ms, length_ms = begin_ms, length_ms * 4
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
-        """The notices in the time that was read so far."""
         return select_notices(self._notices, selection)
 
     def stacks(self, report: Report) -> StacksLine | None:
@@ -185,8 +180,7 @@ class LogGroupRuns(RunSource):
 def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
     """The filter pattern for the lines of the matching runs, and for all notices about schedules if they are wanted.
 
-    The pattern may match more: filter the result again. Patterns with other wildcards than ``*``, and names of tags
-    with special characters, are not part of it.
+    It may match more: patterns with other wildcards than ``*`` are not part of it, for example.
     """
     conditions = ['$.type = "task.report"']
     if selection.reads_checkpoints:

@@ -31,7 +31,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.spot_price import cost_on
-from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
+from profiler.record.task_end import EventContainer, StoppedTask, judge_candidates
 from profiler.record.units import CPU_SECONDS_DIGITS, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.sizing.advice import with_recommendation
@@ -92,14 +92,12 @@ class Minute(Struct, frozen=True, gc=False, rename="pascal"):
         return int(self.timestamp) * NS_PER_MS
 
 
-class SeenTask:
+class SeenTask(Struct):
     """A task that Container Insights saw: the latest event that has its start, and its minutes in any order."""
 
-    __slots__ = ("cluster", "event", "minutes")
-
-    def __init__(self, cluster: str, event: PerformanceEvent) -> None:
-        self.cluster, self.event = cluster, event
-        self.minutes: dict[float, Minute] = {}
+    cluster: str
+    event: PerformanceEvent
+    minutes: dict[float, Minute] = field(default_factory=dict)
 
     def add(self, event: PerformanceEvent, minute: Minute) -> None:
         """Add an event and its values. An event that was delivered twice counts once."""
@@ -141,12 +139,8 @@ def _span(event: PerformanceEvent, ended: StoppedTask, minutes: Sequence[Minute]
     if started_ns is not None and until_ns is None and minutes:
         count = -((started_ns - minutes[-1].end_ns) // _MINUTE_NS)
         until_ns = started_ns + max(count, 0) * _MINUTE_NS
-    return _Span(
-        pulled_ns=_known_ns(event.pull_started_at, ended.pull_started_at),
-        started_ns=started_ns,
-        finished_ns=finished_ns,
-        until_ns=until_ns,
-    )
+    pulled_ns = _known_ns(event.pull_started_at, ended.pull_started_at)
+    return _Span(pulled_ns=pulled_ns, started_ns=started_ns, finished_ns=finished_ns, until_ns=until_ns)
 
 
 def _known_ns(time_ms: float | None, moment: datetime | None) -> int | None:
@@ -158,9 +152,9 @@ def _known_ns(time_ms: float | None, moment: datetime | None) -> int | None:
 def run_of_minutes(
     task: SeenTask, end: StoppedTask | None, images: Mapping[str, str | None], prices: PriceOverrides
 ) -> PastRun | None:
-    """The run of a task; None if the task never started. Without minutes, the run has no numbers.
+    """The run of a task; None if the task never started.
 
-    ``end`` is ECS's event of its end. If that does not have the images of the containers, ``images`` has them by name.
+    ``end`` is ECS's event of its end. If that lists no containers, ``images`` has their images by name.
     """
     event, minutes = task.event, [task.minutes[end] for end in sorted(task.minutes)]
     ended = end or StoppedTask(arn="")
@@ -191,8 +185,8 @@ def run_of_minutes(
         status=outcome.status,
         exit_code=outcome.exit_code,
         likely_out_of_memory=outcome.out_of_memory or None,
-        started_at=_text(span.started_ns),
-        finished_at=_text(span.finished_ns),
+        started_at=None if span.started_ns is None else format_ms(span.started_ns),
+        finished_at=None if span.finished_ns is None else format_ms(span.finished_ns),
         sampling=Sampling(interval_ms=MINUTE_MS, sources=(CONTAINER_INSIGHTS,)),
         metrics=_metrics(event, minutes, span, size),
         task_size=None if size == TaskSize() else size,
@@ -200,26 +194,14 @@ def run_of_minutes(
     )
     time = format_ms(span.until_ns or int(event.timestamp) * NS_PER_MS)
     report = Report(time=time, type="task.report", record=_priced(record, ended, prices, time))
-    return PastRun(report=report, event=None if end is None else _task_event(end, outcome))
-
-
-def _text(moment_ns: int | None) -> str | None:
-    return None if moment_ns is None else format_ms(moment_ns)
+    of_task = {"stop_code": ended.stop_code, "stop_category": outcome.category, "started_by": ended.started_by}
+    event_of_task = TaskEvent(**of_task, stopped_reason=outcome.reason, out_of_memory=outcome.out_of_memory)
+    return PastRun(report=report, event=None if end is None else event_of_task)
 
 
 def _size(reserved: float | None, per: int) -> Number | None:
     """A size; None if nothing is reserved, as for the CPU of tasks on EC2."""
     return as_number(_possible(reserved, per)) or None
-
-
-def _task_event(end: StoppedTask, outcome: Outcome) -> TaskEvent:
-    return TaskEvent(
-        stop_code=end.stop_code,
-        stop_category=outcome.category,
-        stopped_reason=outcome.reason,
-        started_by=end.started_by,
-        out_of_memory=outcome.out_of_memory,
-    )
 
 
 def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str) -> Record:

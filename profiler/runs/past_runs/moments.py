@@ -1,7 +1,6 @@
 """Notable moments of a run in its time series: the memory peak, stretches with all CPUs in use, idle stretches.
 
-The call stacks that were sampled in such moments show what ran, in a few words. Everything here is computed from the
-record alone. A step without a measurement ends every stretch: a gap is neither idle nor busy.
+The call stacks that were sampled in such moments show what ran. A gap is neither idle nor busy.
 """
 
 import re
@@ -45,8 +44,7 @@ class ShownFrame(Struct, frozen=True):
 def frame_of(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
     """The function in a text like ``load_orders (etl/load.py:40)``, with or without the line.
 
-    ``own_files`` are the files of the user's code. In a record of schema 1.2 or earlier they are unknown (None): the
-    short name of a file is a guess, because it does not show whether the file is a package's.
+    ``own_files`` are the files of the user's code; None in a record of schema 1.2 or earlier, where it is a guess.
     """
     found = _FRAME.fullmatch(text)
     name, file = (text, "") if found is None else (found["name"], found["file"])
@@ -74,7 +72,7 @@ def what_ran(frames: Sequence[ShownFrame]) -> str:
     return " → ".join(dict.fromkeys(frame.short_name for frame in shown))
 
 
-class _SampledStack(Struct, frozen=True, kw_only=True):
+class _SampledStack(Struct, frozen=True):
     """The functions of a moment, with its time in milliseconds after the start of the run."""
 
     kind: str
@@ -95,15 +93,9 @@ def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
         if from_ns is None or not functions:
             continue
         start_ms = max((from_ns - started_ns) / NS_PER_MS, 0)
-        to_ns = parse_ns(moment.to_at)
-        yield _SampledStack(
-            kind=moment.kind,
-            start_ms=start_ms,
-            end_ms=start_ms if to_ns is None else max((to_ns - started_ns) / NS_PER_MS, start_ms),
-            functions=functions,
-            share=share,
-            is_in_socket=not share and frame_of(moment.stack[-1]).file in {"socket.py", "ssl.py"},
-        )
+        end_ms = max(((parse_ns(moment.to_at) or 0) - started_ns) / NS_PER_MS, start_ms)
+        is_in_socket = not share and frame_of(moment.stack[-1]).file in {"socket.py", "ssl.py"}
+        yield _SampledStack(moment.kind, start_ms, end_ms, functions, share, is_in_socket)
 
 
 def _share(moment: StackMoment) -> str:
@@ -116,10 +108,10 @@ def _share(moment: StackMoment) -> str:
 
 
 def _peer_waited_for(record: Record, stack: _SampledStack, length_ms: float) -> str | None:
-    """The address that an idle stretch waited for; None unless the record shows it.
+    """The address that an idle stretch waited for; None if unknown.
 
-    The time breakdown covers the whole run. It shows the peer of a stretch if all other waits of the run together are
-    shorter than the stretch; of a stretch in a socket, all that are or may be waits for the network.
+    The time breakdown of the whole run shows it if all other waits together (of a stretch in a socket: all that may be
+    for the network) are shorter than the stretch.
     """
     times, duration_ms = record.time_breakdown, record.metrics.duration_ms
     peers = [] if times is None else [one for one in times.waiting_for if one.kind == "network" and ":" in one.target]
@@ -152,7 +144,7 @@ class Moment(Struct, frozen=True, kw_only=True):
 
 
 def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, ...]:
-    """Find the moments of a run in the order of time: at most one peak, two stretches of each kind, and five stacks."""
+    """The moments in the order of time: at most one peak, two stretches of each kind, and five stacks."""
     series = series or record.series
     moments: list[Moment] = []
     if series is not None:

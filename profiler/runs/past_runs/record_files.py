@@ -55,16 +55,13 @@ class FileRuns(RunSource):
         return (f"{self.place}: skipped {format_count(len(numbers), 'invalid line')}: {listed}",)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        """Yield the matching runs. The file is read once: standard input cannot be read again.
-
-        A line is decoded completely only if its run matches, so the values of other lines are not checked.
-        """
+        """Yield the matching runs. The file is read once: standard input cannot be read again."""
         if self._runs is None:
             self._runs = group_lines(self.run_lines(read_lines(self._source)))
         return matching_runs(self._runs, selection, self._invalid_lines.add, self._now_ns)
 
     def run_lines(self, lines: Iterable[bytes]) -> Iterator[RunLine]:
-        """The record lines. Lines of call stacks, notices about schedules and numbers of invalid lines are kept."""
+        """The record lines. The others are kept: call stacks, notices about schedules, numbers of invalid lines."""
         for number, line in enumerate(lines, start=1):
             text = line.strip()
             if not text:
@@ -83,7 +80,6 @@ class FileRuns(RunSource):
                 self._stacks.append(text)
 
     def stacks(self, report: Report) -> StacksLine | None:
-        """The last stacks in the file of the run's container."""
         return stacks_of(report, reversed(self._stacks))
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
@@ -112,10 +108,7 @@ def read_lines(source: str) -> Iterator[bytes]:
 
 
 def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield record lines; if the lines together are the AWS CLI's JSON, yield the messages in it.
-
-    Only a document that begins with an unfinished line is read whole: record lines are complete documents.
-    """
+    """Yield record lines, or the messages in the AWS CLI's JSON, which begins with an unfinished line."""
     remaining = iter(lines)
     beginning: list[bytes] = []
     for line in remaining:

@@ -49,12 +49,10 @@ class TaskEvent(Struct, frozen=True, kw_only=True):
 
 
 class PastRun(Struct, frozen=True, kw_only=True):
-    """One run.
+    """One run: its report, or the last checkpoint of a run without a report.
 
-    ``report`` is the report, or the last checkpoint of a run without a report. Its status is the one to show: where
-    ECS's event corrected the status, it differs from the status in ``line``, the record line (None: the run left none).
-    ``checkpoints`` are those that the source has at hand, in no particular order. ``command`` is the redacted command
-    line, which only the local history has.
+    Where ECS's event corrected the report's status, it differs from the one in ``line``, the record line (None: the run
+    left none). ``checkpoints`` are in no particular order. ``command`` is redacted; only the local history has it.
     """
 
     report: Report
@@ -117,9 +115,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     """Which runs to read. Empty conditions match every run.
 
     A run has one value of each condition, but all of the tags. ``families`` are shell patterns; None in ``accounts`` or
-    ``regions`` is an unknown one. A run started at ``since_ns`` or later, and before ``until_ns``. ``run`` is the
-    beginning of ``TASK-ID/CONTAINER``, or a family or a pattern of families. With ``reads_checkpoints``, runs that have
-    only checkpoints are read, too, where that is expensive, and those in progress.
+    ``regions`` is an unknown one. ``run`` is the beginning of ``TASK-ID/CONTAINER``, or a pattern of families. With
+    ``reads_checkpoints``, runs in progress and those that have only checkpoints are read, too.
     """
 
     families: tuple[str, ...] = ()
@@ -148,7 +145,6 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         )
 
     def matches_place_and_time(self, family: FamilyKey, cluster: str | None, at_ns: int) -> bool:
-        """Whether the conditions on the family, the cluster and the time hold."""
         return (
             self.matches_family(family)
             and (not self.clusters or cluster in self.clusters)
@@ -157,7 +153,6 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         )
 
     def matches_family(self, family: FamilyKey) -> bool:
-        """Whether the conditions on the family, its account and its Region hold."""
         return (
             matches_any(family.name, self.families)
             and (not self.accounts or family.account_id in self.accounts)
@@ -178,17 +173,15 @@ def filter_of(family: FamilyKey, **conditions: Any) -> RunFilter:  # noqa: ANN40
 class RunSource(ABC):
     """A source of past runs.
 
-    ``place`` is its name in a sentence. ``remedy`` is the advice if it has no run, ``stacks_remedy`` if it lacks the
-    call stacks of a run that had some. ``reading`` is a sentence about the amount
-    and the cost of the reading, which some sources have after the runs. ``reads_families``: reading all runs of a
-    family is not too expensive, so that advice can be based on them.
+    ``place`` is its name in a sentence, ``remedy`` the advice if it has no run. ``reading`` is a sentence about the
+    amount and the cost of the reading, which some sources have after the runs. ``reads_families``: reading all runs of
+    a family is cheap enough for advice.
     """
 
     place: str
     remedy: str
     reading: str | None = None
     reads_families = True
-    stacks_remedy = "add the line of type task.stacks, which is before the report in the batch's log stream"
 
     @property
     @abstractmethod
@@ -204,14 +197,10 @@ class RunSource(ABC):
         return ()
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:  # noqa: ARG002  for sources that can use it
-        """Yield the matching runs, at least the ``last`` newest ones of each family that have ended.
-
-        They are for recommendations of sizes: the time series, the call stacks and the time breakdown may be missing.
-        """
+        """Yield the matching runs, at least the ``last`` newest ones of each family that have ended."""
         return self.runs(selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        """The checkpoints of one run, as far as the source has them."""
         return run.checkpoints
 
     def steps(self, runs: Sequence[PastRun]) -> Iterator["StepSeries"]:
@@ -250,7 +239,7 @@ def no_progress() -> AbstractContextManager[Callable[[int, float], None]]:
 
 
 class RunLine(Struct, frozen=True):
-    """A record line, the head of its report, and its number in a file."""
+    """A record line and its number in a file."""
 
     line: bytes
     head: ReportHead
@@ -265,10 +254,9 @@ def run_line(line: bytes, number: int = 0) -> RunLine:
 def matching_runs(
     groups: Iterable[Sequence[RunLine]], selection: RunFilter, add_invalid: Callable[[int], None], now_ns: int
 ) -> Iterator[PastRun]:
-    """Yield the runs of :func:`group_lines` that match. Only their lines are decoded completely.
+    """Yield the runs of :func:`group_lines` that match; only their lines are decoded completely.
 
-    ``add_invalid`` gets the number of each invalid line; a run without a valid line is left out. A run that has only
-    checkpoints, the last of them long ago, is ``lost``.
+    ``add_invalid`` gets the number of each invalid line. A run with only old checkpoints is ``lost``.
     """
     for group in groups:
         may_be_lost = group[0].head.type == CHECKPOINT
@@ -297,10 +285,7 @@ def _decoded(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> Pa
 
 
 def group_lines(lines: Iterable[RunLine]) -> list[list[RunLine]]:
-    """Group record lines by run, newest run first; runs whose time cannot be parsed come last.
-
-    In a group, reports come before checkpoints and later lines before earlier ones: the first line counts.
-    """
+    """Group record lines by run, newest run first. In a group, the first line counts: the last report or checkpoint."""
     groups: dict[tuple[str, str, str], list[RunLine]] = {}
     for line in lines:
         groups.setdefault(run_key(line.head), []).append(line)
@@ -312,15 +297,14 @@ def group_lines(lines: Iterable[RunLine]) -> list[list[RunLine]]:
 
 
 def newest_first(runs: Iterable[PastRun]) -> list[PastRun]:
-    """Sort by start, newest first. Runs whose time cannot be parsed come last."""
+    """Sort by start. Runs whose time cannot be parsed come last."""
     return sorted(runs, key=lambda run: run.started_ns, reverse=True)
 
 
 def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     """Find the runs of one task, one for each container with a report: the newest task that matches, or the named one.
 
-    ``selection.run`` is a family or a pattern of families (its newest task), the beginning of one task id, or
-    ``TASK-ID/CONTAINER``. A family takes precedence. Each has the cost of the task, which one report contains.
+    A family takes precedence over a task id. Each run has the cost of the task, which one report contains.
     Raises TaskProfilerError if no run matches, or several task ids begin with ``selection.run``.
     """
     run = _find_run(source, selection)
@@ -353,10 +337,7 @@ def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
 
 
 def find_run(source: RunSource, selection: RunFilter, container: str | None = None) -> PastRun:
-    """Find the only run that matches. ``container`` selects one of several containers of its task.
-
-    Raises TaskProfilerError if no run matches, or several.
-    """
+    """The only run that matches, of this container. Raises TaskProfilerError for none or several."""
     runs = find_runs(source, selection)
     named = [run for run in runs if run.report.record.container.name == container]
     if len(runs) == 1 or named:
@@ -406,4 +387,4 @@ def no_stacks_sentence(source: RunSource, record: Record) -> str:
             f"{run} has no call stacks: set TASK_PROFILER_STACKS=on for its monitor, or run the command with "
             "task-profiler run --stacks."
         )
-    return f"{source.place} has no call stacks of {run}: {source.stacks_remedy}."
+    return f"{source.place} has no call stacks of {run}: --from logs:GROUP reads them in the batch's log group."

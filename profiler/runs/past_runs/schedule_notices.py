@@ -35,10 +35,8 @@ def due_ns(line: ScheduleNoticeLine) -> int | None:
 
 
 def select_notices(lines: Iterable[ScheduleNoticeLine], selection: RunFilter) -> tuple[ScheduleNoticeLine, ...]:
-    """The newest notices about due times that the filter selects, each once, the latest due time first.
-
-    A run that did not start has neither tags nor a status.
-    """
+    """The newest notices about due times that the filter selects, each once, the latest due time first."""
+    # A run that did not start has neither tags nor a status.
     if selection.tags or selection.statuses or selection.run is not None:
         return ()
     found = {}

@@ -2,9 +2,6 @@
 
 A document has the run's record as text: the whole line, or only its ``record``. ECS's event may have corrected the
 status since the report was written, and it also makes documents of runs that left no record.
-
-One search finds the families and the start of the oldest of their last runs. Its result is the conditions of a second
-search, which reads these runs, page by page.
 """
 
 import contextlib
@@ -75,7 +72,7 @@ def _matches_pattern(field: str, pattern: str) -> JsonObject:
 
 
 def _filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]:
-    """The conditions of a filter, without its ``run``. The result must be filtered by family again."""
+    """The conditions of a filter, without its ``run``: filter the result by family again."""
     conditions: list[JsonObject] = []
     time: JsonObject = {"format": "epoch_millis"}
     if selection.since_ns is not None:
@@ -107,11 +104,11 @@ def _has_status(statuses: Sequence[str]) -> JsonObject:
 
 
 def _reason(body: Mapping[str, Any]) -> str:
-    error = body.get("error")
-    causes = error.get("root_cause") if isinstance(error, dict) else None
-    if isinstance(causes, list) and causes and isinstance(causes[0], dict):
-        return str(causes[0].get("reason"))
-    return str(error or "no reason given")
+    match body.get("error"):
+        case {"root_cause": [{"reason": reason}, *_]}:
+            return str(reason)
+        case error:
+            return str(error or "no reason given")
 
 
 def _windows_query(selection: RunFilter, last: int, size: int, after: Mapping[str, Any] | None) -> JsonObject:
@@ -145,7 +142,6 @@ class IndexedRuns(RunSource):
     """The runs in the indices of a prefix."""
 
     remedy = "check --from https://HOST/PREFIX, and that the forwarder works"
-    stacks_remedy = "they are not indexed, so read the batch's log group with --from logs:GROUP"
 
     def __init__(self, server: SearchServer, prefix: str, open_progress: OpenProgress = no_progress) -> None:
         self.server = server
@@ -164,12 +160,10 @@ class IndexedRuns(RunSource):
         return (*([unreadable] if self._unreadable else ()), *([cut] if self._is_cut else ()))
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        """Yield the matching runs page by page.
-
-        Runs without a start, which never started, are sorted by their time: they are read by a second search.
-        """
+        """Yield the matching runs page by page."""
         is_found = False
         with self._open_progress() as show:
+            # Runs that never started have no start: a second search sorts them by their time.
             both = (self._all_runs(_conditions(selection, order), order, _PAGE_SIZE) for order in (_START, _TIME))
             merged = heapq.merge(*both, key=lambda run: -run.started_ns)
             for count, run in enumerate(merged, start=1):
@@ -183,7 +177,10 @@ class IndexedRuns(RunSource):
             yield from (run for run in map(self._run, hits) if selection.matches(run.report))
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
-        """Yield the ``last`` newest matching runs of each family, without those that never started."""
+        """Yield the ``last`` newest matching runs of each family, without those that never started.
+
+        The first search finds the starts of these runs, which are the conditions of the second one.
+        """
         searches = self._last_run_conditions(selection, last)
         runs = (self._all_runs(conditions, _START, _LARGE_PAGE_SIZE) for conditions in searches)
         with self._open_progress() as show:
@@ -220,7 +217,6 @@ class IndexedRuns(RunSource):
         return select_notices(read_notices(str(hit.get("_source", _EMPTY).get("record")) for hit in hits), selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        """The checkpoints of a run, at most the newest 1,000."""
         record = run.report.record
         conditions = [_term(_TASK_ID, record.task_id), _term("container.name", record.container.name)]
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
@@ -260,18 +256,12 @@ class IndexedRuns(RunSource):
         path = f"/{quote(self.prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
         response = self.server.request("POST", path, query)
         body = response.body if isinstance(response.body, dict) else {}
-        hits = body.get("hits")
-        rows = hits.get("hits") if isinstance(hits, dict) else None
-        if response.ok and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
-            return body
-        if not response.ok and ("error" in body or response.status in (401, 403)):
-            raise TaskProfilerError(
-                f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check the address, "
-                "its prefix and the sign-in, and that the index templates are installed (task-profiler kibana import)."
-            )
+        match body:
+            case {"hits": {"hits": [*_]}} if response.ok:
+                return body
         raise TaskProfilerError(
-            f"{response.address} did not answer as Elasticsearch or OpenSearch does (HTTP {response.status}): check "
-            "the address, and that no proxy or sign-in page answers instead."
+            f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check the address, its "
+            "prefix, the sign-in and proxies, and that the index templates are installed (task-profiler kibana import)."
         )
 
     def _run(self, hit: Mapping[str, Any]) -> PastRun:

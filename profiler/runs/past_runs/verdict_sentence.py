@@ -89,7 +89,7 @@ def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
     used_mb, size_mb = record.metrics.max_memory_used_mb, record.metrics.memory_size_mb
     if record.likely_out_of_memory is False and cause is None and used_mb is not None and size_mb:
         # The measurement alone: a runtime can end at its own lower limit, such as a heap size.
-        share = "1 %" if used_mb < size_mb / 100 else format_percent(100 * used_mb / size_mb)
+        share = format_percent(100 * used_mb / size_mb)
         cause = f"The memory limit was not reached: at most {share} of {format_memory(size_mb)} was used."
     return Verdict(
         text=f"{name} failed with exit code {describe_exit_code(record.exit_code)}{_after(record)}.",

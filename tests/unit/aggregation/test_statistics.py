@@ -1,5 +1,4 @@
 import math
-from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -9,8 +8,7 @@ from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, Ti
 from profiler.record.record_model import AverageAndMaximum
 from tests.values import present
 
-# Within the 17 orders of magnitude that the bins span (see MAX_BINS).
-values = st.just(0.0) | st.floats(min_value=1e-4, max_value=1e12, allow_nan=False, allow_infinity=False)
+values = st.just(0.0) | st.floats(min_value=1e-9, max_value=1e20, allow_nan=False, allow_infinity=False)
 weights = st.integers(min_value=1_000_000, max_value=10**13)
 
 
@@ -79,19 +77,6 @@ def _candidates(pairs: list[tuple[float, int]], quantile: float) -> list[float]:
             found.append(value)
         passed += weight
     return found
-
-
-@pytest.mark.parametrize("exponents", [range(-20, 21), range(20, -21, -1), (20, *range(-20, 20))])
-def test_values_of_any_size_fill_no_more_than_2048_bins(exponents: Iterable[int]) -> None:
-    """40 orders of magnitude would fill 4600 at 1 %: the lowest are merged, and the highest stay exact."""
-    series = TimeWeightedStatistics()
-    for exponent in exponents:
-        series.add(10.0**exponent, 1_000_000_000)
-    assert len(series._weights) == 2048
-    assert sum(series._weights) == 41 * 1_000_000_000
-    shown = present(series.distribution(digits=20))
-    assert shown.p95 == pytest.approx(1e18, rel=0.0101)
-    assert shown.max == 1e20
 
 
 @pytest.mark.parametrize("lowest", [0.0, 0.5])

@@ -291,7 +291,7 @@ def test_no_part_of_the_sentence_is_invented(record: Record, sentence: str | Non
         ),
         (
             run(gpus=(gpu(use=0),)),
-            ["The GPU was allocated but never used: run the task without it, or check why the batch did not find it."],
+            ["No GPU was ever used: run the task without one, or check why the batch did not find it."],
         ),
     ],
 )

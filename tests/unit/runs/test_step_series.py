@@ -8,11 +8,10 @@ from msgspec.structs import replace
 from profiler.aggregation.time_series import RunSeries
 from profiler.record.record_model import Interval, Metrics, Series
 from profiler.runs.step_series import (
-    Point,
-    decode_points,
+    decode_rows,
     downsample,
-    encode_points,
-    points_of,
+    encode_rows,
+    rows_of,
     steps_of_checkpoints,
     steps_of_record,
     with_equal_steps,
@@ -108,18 +107,13 @@ def collected_series() -> RunSeries:
     return collected
 
 
-def test_a_step_is_a_point_and_the_last_one_ends_with_the_run() -> None:
-    assert points_of(collected_series(), 2500.4) == (
-        Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=10),
-        Point(elapsed_ms=2000, vcpu_used=0.5, memory_used_bytes=None, block_read_bytes=4096, block_write_bytes=0),
-        Point(elapsed_ms=2500, vcpu_used=0.6, memory_used_bytes=None),
-    )
-    assert [point.elapsed_ms for point in points_of(collected_series(), None)] == [1000, 2000, 3000]
-    assert [point.elapsed_ms for point in points_of(collected_series(), 10)] == [10, 1000, 2000]
-    assert points_of(RunSeries(START_NS, seconds(1), 10), 5) == ()
-    text = encode_points(points_of(collected_series(), 2500))
+def test_a_step_is_a_row_and_the_last_one_ends_with_the_run() -> None:
+    assert [row[0] for row in rows_of(collected_series(), None)] == [1000, 2000, 3000]
+    assert [row[0] for row in rows_of(collected_series(), 10)] == [10, 1000, 2000]
+    assert rows_of(RunSeries(START_NS, seconds(1), 10), 5) == []
+    text = encode_rows(rows_of(collected_series(), 2500.4))
     assert text == b"[[1000,0.5,10],[2000,0.5,null,4096,0],[2500,0.6,null]]"
-    assert rows(decode_points(text))[1] == step(2000, 0.5, None, block_read_bytes=4096, block_write_bytes=0)
+    assert rows(decode_rows(text))[1] == step(2000, 0.5, None, block_read_bytes=4096, block_write_bytes=0)
 
 
 @given(st.lists(st.none() | st.integers(0, 2**40), max_size=300), st.integers(1, 50))

@@ -92,7 +92,7 @@ def test_gpus_that_are_known_to_be_the_batchs_are_given_without_a_scope_and_with
     record = world.record()
     assert [gpu.uuid for gpu in record.gpus] == ["GPU-b"]
     assert record.gpu_scope is None
-    assert "never used" in present(record.recommendation).reasons[0]
+    assert "No GPU was ever used" in present(record.recommendation).reasons[0]
 
 
 def test_uuids_without_a_gpu_are_reported() -> None:

@@ -175,14 +175,6 @@ def test_a_set_is_a_family_or_one_of_its_revisions_or_labels() -> None:
     assert (len(a.reports), len(b.reports), a.has_more) == (6, 3, False)
 
 
-def test_the_whole_text_as_a_name_comes_first_and_wildcards_are_characters() -> None:
-    runs = [*runs_of("etl@1"), *runs_of("etl", first=10, revision="1"), *runs_of("e*"), *WEEKLY]
-    (a, _), _ = read("etl@1", "weekly", *runs)
-    assert ids(a) == ["etl@1-2", "etl@1-1", "etl@1-0"]
-    (a, _), _ = read("e*", "weekly", *runs)
-    assert ids(a) == ["e*-2", "e*-1", "e*-0"]
-
-
 def test_only_successes_of_a_name_count_and_the_others_are_counted() -> None:
     mixed = [
         report(0),
@@ -302,7 +294,7 @@ def test_the_seven_metrics_are_those_of_the_record() -> None:
     assert (is_measured(record), is_measured(bare)) == (True, False)
 
 
-@given(name=st.text("ab@=,", min_size=1, max_size=6), suffix=st.text("ab@=,", min_size=1, max_size=6))
+@given(name=st.text("ab=,*", min_size=1, max_size=6), suffix=st.text("ab@=,", min_size=1, max_size=6))
 def test_names_and_values_have_any_character(name: str, suffix: str) -> None:
     mine = runs_of(name, revision=suffix)
     (a, b), _ = read(name, "other", *mine, *runs_of("other"))
