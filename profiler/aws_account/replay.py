@@ -24,6 +24,7 @@ WINDOW_MS = 6 * 60 * 60 * 1000
 # Well below the limit of a Lambda call, even if the payload does not compress.
 MAX_PAYLOAD_BYTES = 1024 * 1024
 _EVENT_OVERHEAD_BYTES = 200
+_CONCURRENT_CALLS = 4
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"', '"task.notice"')
 
 # An event of FilterLogEvents.
@@ -93,7 +94,6 @@ def replay(
     *,
     start_ms: int,
     end_ms: int,
-    concurrency: int,
 ) -> ReplayCounts:
     """Forward the reports of a log group of the account ``owner`` from ``start_ms`` to before ``end_ms`` (since 1970).
 
@@ -102,7 +102,7 @@ def replay(
     window that cannot be forwarded.
     """
     total = ReplayCounts()
-    with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="replay") as pool:
+    with ThreadPoolExecutor(max_workers=_CONCURRENT_CALLS, thread_name_prefix="replay") as pool:
         for window_start_ms in range(start_ms, end_ms, WINDOW_MS):
             window_end_ms = min(window_start_ms + WINDOW_MS, end_ms)
             reports = list(read_reports(client, group, window_start_ms, window_end_ms))

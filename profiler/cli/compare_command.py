@@ -200,9 +200,9 @@ def _interval_text(change: MedianChange) -> str:
 def check_limit(
     changes: Sequence[MetricChange], percent: float | None, *, needs_all: bool
 ) -> tuple[list[MetricChange], list[str]]:
-    """The metrics whose whole interval is above the limit, and sentences about them and those that are unknown.
+    """The metrics whose whole interval is above the limit, and sentences about them and the unknown ones.
 
-    ``needs_all``: metrics that no run has are unknown, because the user named them.
+    ``needs_all``: a metric that no run has is unknown, too.
     """
     if percent is None:
         return [], []

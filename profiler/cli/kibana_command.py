@@ -2,13 +2,13 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
 import click
 
-from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, write_json_lines
+from profiler.cli.printing import STDOUT, fitting, say, write_json_lines
 from profiler.cli.wiring.aws_options import search_session
 from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -17,14 +17,13 @@ from profiler.search_setup.dashboard_import import (
     Flavour,
     choose_flavour,
     dashboard_objects,
-    dashboard_removals,
     existing_objects,
     fit_objects,
     import_dashboards,
     read_version,
 )
 from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
-from profiler.search_setup.template_install import Removal, cluster_removals, install_templates, remove, setup_files
+from profiler.search_setup.template_install import install_templates, setup_files
 
 _Server = ClusterServer | DashboardsServer
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
@@ -69,51 +68,11 @@ def import_setup(
         show("would import" if dry_run else "imported", f"{len(objects)} objects ({chosen})")
 
 
-def remove_setup(
-    *,
-    ui_url: str | None,
-    url: str | None,
-    prefix: str,
-    region: str | None,
-    profile: str | None,
-    with_data: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    """Remove what import has installed: dashboards, index templates, lifecycle policies, empty indices."""
-    show = partial(_show_row, as_json=as_json)
-    cluster, ui = _servers(url or None, ui_url, prefix, region, profile)
-    removals = [*_dashboard_removals(ui, prefix)] if ui else []
-    removals += cluster_removals(cluster, setup_files().templates, prefix=prefix, with_data=with_data)
-    for removal in removals:
-        if removal.delete is None:
-            show("kept", removal.what)
-            continue
-        if yes:
-            remove(removal)
-        show("removed" if yes else "would remove", removal.what)
-    if as_json:
-        return
-    if not removals:
-        say("There is nothing to remove.")
-    elif not yes:
-        say(NOT_APPLIED)
-
-
 def _show_row(action: str, what: str, *, as_json: bool) -> None:
     if as_json:
         write_json_lines([{"action": action, "what": what}])
     else:
         say(fitting(f"{action}: {what}", STDOUT))
-
-
-def _dashboard_removals(ui: DashboardsServer, prefix: str) -> Iterator[Removal]:
-    """The removals of each flavour that the server can have, because an older version may have had another flavour."""
-    version = read_version(ui)
-    flavours: tuple[Flavour, ...] = ("classic",) if version.is_opensearch else ("lens", "classic")
-    objects = [item for flavour in flavours for item in fit_objects(dashboard_objects(flavour, prefix), version)]
-    unique = {(item["type"], item["id"]): item for item in objects}
-    return dashboard_removals(ui, [*unique.values()])
 
 
 def _servers(

@@ -27,12 +27,10 @@ def replay_groups(
     function_name: str,
     since: str,
     until: str,
-    concurrency: int,
     region: str | None,
     profile: str | None,
     yes: bool,
     as_json: bool,
-    restart: bool,
 ) -> None:
     """Send the reports in a log group through the forwarder again."""
     times = run_filter(SourceOptions(since=since, until=until))
@@ -49,9 +47,7 @@ def replay_groups(
         file = ReplayProgressFile(_state_file(group, function_name, place), window_ms[0]) if yes else None
         if file is not None:
             progress_files.append(file)
-            if restart:
-                file.clear()
-        counts = counts.plus(_replay_group(open_client, group, account, function_name, file, window_ms, concurrency))
+        counts = counts.plus(_replay_group(open_client, group, account, function_name, file, window_ms))
     for file in progress_files:
         file.clear()
     if as_json:
@@ -73,7 +69,6 @@ def _replay_group(
     function_name: str,
     progress_file: ReplayProgressFile | None,
     window_ms: tuple[int, int],
-    concurrency: int,
 ) -> ReplayCounts:
     """Send the reports between the two times; without a file for the progress, count them."""
     start_ms, end_ms = window_ms
@@ -91,9 +86,7 @@ def _replay_group(
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row() as show:
             logs = open_client("logs")
             send = None if progress_file is None else partial(call_forwarder, functions, function_name)
-            return replay(
-                logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms, concurrency=concurrency
-            )
+            return replay(logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms)
     except (OSError, ValueError) as error:
         raise TaskProfilerError(f"The replay was interrupted ({error}): run it again to continue.") from error
 

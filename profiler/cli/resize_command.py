@@ -147,8 +147,15 @@ def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *
 def _print(planned: Sequence[PlannedFamily], *, as_json: bool, hint: str) -> None:
     if as_json:
         write_json_lines([*map(_row, planned), _total(planned)])
-    else:
-        _print_plan(planned, hint)
+        return
+    rows = [_cells(one, _decision(one)) for one in planned]
+    found = ((one.family, note, "") for one in planned for note in _notes(one))
+    width = table_width()
+    write_lines([*table(_COLUMNS, rows, width=width), *sentences_about(found, width), EMPTY])
+    changes = [one.saving_usd_per_month for one in _changes(planned)]
+    say(total_saving(changes, [_decision(one).usd_per_month for one in planned]))
+    if changes and hint:
+        say(hint)
 
 
 def _order(planned: PlannedFamily) -> tuple[float, str]:
@@ -206,17 +213,6 @@ def _changes(planned: Sequence[PlannedFamily]) -> Sequence[Resize]:
 
 def _sum(amounts: Iterable[float | None]) -> float:
     return rounded_usd(sum(amount for amount in amounts if amount is not None)) or 0
-
-
-def _print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
-    rows = [_cells(one, _decision(one)) for one in planned]
-    found = ((one.family, note, "") for one in planned for note in _notes(one))
-    width = table_width()
-    write_lines([*table(_COLUMNS, rows, width=width), *sentences_about(found, width), EMPTY])
-    changes = [one.saving_usd_per_month for one in _changes(planned)]
-    say(total_saving(changes, [_decision(one).usd_per_month for one in planned]))
-    if changes and hint:
-        say(hint)
 
 
 def _cells(planned: PlannedFamily, decision: Resize) -> tuple[str, ...]:

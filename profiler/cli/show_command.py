@@ -115,10 +115,7 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
 
 
 def _comparison(run: PastRun, against: str | None, source: RunSource, whole: RunSource | None) -> RunComparison | None:
-    """The requested comparison; for a failed run, the comparison with its family's last success.
-
-    ``whole`` is the source to read more successes from; None: that is too expensive.
-    """
+    """The requested comparison, or a failed run's with its family's last success. ``whole``: None if too expensive."""
     if against is None and known_status(run.report.record) not in _COMPARED_STATUSES:
         return None
     earlier = None if whole is None else earlier_successes(run, whole)
@@ -157,10 +154,7 @@ def log_lines(
     count: int,
     zone: tzinfo | None,
 ) -> Iterator[Line]:
-    """The last ``count`` lines before each moment and the end, none twice. Raises TaskProfilerError without a stream.
-
-    At the end, the last message of a runtime that ran out of memory among these lines and the last ones before the end.
-    """
+    """The last ``count`` lines before each moment and the end, none twice, and the last out-of-memory message."""
     if record.log_group is None or record.log_stream is None:
         raise TaskProfilerError("The record contains no log stream: --logs needs a batch that logs with awslogs.")
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))

@@ -18,10 +18,9 @@ _LAST_DIGIT, _LAST_LETTER = re.compile(r"\S*\d"), re.compile(r"\S*[A-Za-z]")
 
 
 def redact(words: Sequence[str]) -> str:
-    """Join a command line and mask what looks like a secret. The time grows in proportion to the length.
+    """Join a command line and mask what looks like a secret, also in a shell's program text.
 
-    Masked are the values of options and variables whose name suggests a secret, users and passwords in addresses, and
-    long opaque words. The words of a shell's program text are masked in the same way.
+    These are values of options and variables with such names, users and passwords in addresses, and long opaque words.
     """
     shown: list[str] = []
     masks_next = False

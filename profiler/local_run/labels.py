@@ -1,7 +1,4 @@
-"""Labels of a run: short texts by name, given by the user or determined from host, user, git commit and runner.
-
-The git commit is read from git's files: git need not be installed and no process is started.
-"""
+"""Labels of a run: short texts by name. The git commit is read from git's files, without a process."""
 
 import os
 import re
@@ -44,10 +41,7 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
 
 
 def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
-    """The labels from the environment variables of AWS Batch and Airflow; an empty variable makes no label.
-
-    Bytes that are not UTF-8 (surrogates in ``environment``) become ``?``.
-    """
+    """The labels from the environment variables of AWS Batch and Airflow. Bytes that are not UTF-8 become ``?``."""
     values = {label: environment.get(variable, "").strip() for variable, label in _RUNNER_LABELS.items()}
     return {label: without_surrogates(value)[:MAX_LABEL_CHARS] for label, value in values.items() if value}
 

@@ -7,7 +7,6 @@ reference is missing or an object conflicts.
 import json
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -15,7 +14,7 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
 from profiler.search_setup.search_servers import DashboardsServer
-from profiler.search_setup.template_install import Removal, rejection, setup_folder, with_index_prefix
+from profiler.search_setup.template_install import rejection, setup_folder, with_index_prefix
 
 Flavour = Literal["classic", "lens"]
 SavedObject = dict[str, Any]
@@ -101,18 +100,6 @@ def existing_objects(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]])
     if not isinstance(entries, list):
         return None
     return frozenset((str(one.get("type")), str(one.get("id"))) for one in mappings(entries) if "error" not in one)
-
-
-def dashboard_removals(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]) -> Iterator[Removal]:
-    """What is to be removed of these saved objects, dashboards first."""
-    existing = existing_objects(ui, objects)
-    if existing is None:
-        raise TaskProfilerError("The server does not list its dashboards: delete them in its user interface.")
-    for saved_object in sorted(objects, key=lambda item: item["type"] != "dashboard"):
-        kind, identity = saved_object["type"], saved_object["id"]
-        if (kind, identity) in existing:
-            title = saved_object["attributes"]["title"]
-            yield Removal(what=f"{kind} {title}", delete=partial(ui.delete_object, kind, identity))
 
 
 def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavour: Flavour) -> None:

@@ -49,9 +49,6 @@ class DashboardsServer(ClusterServer):
         wanted = [{"type": kind, "id": identity} for kind, identity in objects]
         return self._post("/api/saved_objects/_bulk_get", json=wanted)
 
-    def delete_object(self, kind: str, identity: str) -> ServerResponse:
-        return self._send("DELETE", f"/api/saved_objects/{kind}/{identity}", headers=_XSRF_HEADERS)
-
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """Send a request to the cluster behind the server, through the console's proxy."""
         return self._post("/api/console/proxy", params={"path": path, "method": method}, json=body)

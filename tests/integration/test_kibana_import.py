@@ -20,22 +20,6 @@ kibana = partial(run_here, {}, "kibana")
 import_ = partial(kibana, "import")
 
 
-@pytest.mark.parametrize("played", ["8.12.0", "7.17.0", "2.19.2"], indirect=True)
-def test_remove_deletes_the_imported_objects_by_their_ids_dashboards_first(played: PlayedDashboards) -> None:
-    assert import_("--url", played.url).returncode == 0
-    ((_, objects),) = played.imports
-    plan = kibana("remove", "--url", played.url)
-    assert plan.returncode == 0, plan.stderr
-    assert plan.stdout.count("would remove: ") == len(objects)
-    assert "would remove: dashboard Task overview\n" in plan.stdout
-    assert played.deleted == []
-    done = kibana("remove", "--url", played.url, "--yes")
-    assert done.returncode == 0, done.stderr
-    assert sorted(played.deleted) == sorted((one["type"], one["id"]) for one in objects)
-    assert {kind for kind, _ in played.deleted[:5]} == {"dashboard"}
-    assert kibana("remove", "--url", played.url).stdout == "There is nothing to remove.\n"
-
-
 @pytest.mark.parametrize(
     ("played", "flavour"), [("8.11.0", "lens"), ("7.10.2", "classic"), ("2.19.2", "classic")], indirect=["played"]
 )

@@ -59,41 +59,6 @@ def test_the_templates_can_be_installed_repeatedly_and_a_dry_run_installs_nothin
         requests.delete(f"{search_server.url}/_index_template/team-{name}", timeout=120).raise_for_status()
 
 
-def test_remove_takes_away_what_was_installed_and_nothing_else(search_server: SearchServer) -> None:
-    url, words = search_server.url, ("--elasticsearch", search_server.url, "--prefix", "gone")
-    assert kibana("import", *words).returncode == 0
-    foreign = {"index_patterns": ["gone-logs-*"], "priority": 1}
-    requests.put(f"{url}/_index_template/gone-logs", json=foreign, timeout=120).raise_for_status()
-    requests.put(f"{url}/gone-reports-queue", json={}, timeout=120).raise_for_status()
-    requests.put(f"{url}/gone-reports-2026.01/_doc/1", json={"a": 1}, timeout=120).raise_for_status()
-
-    plan = kibana("remove", *words)
-    assert plan.returncode == 0, plan.stderr
-    assert "would remove: index template gone-reports\n" in plan.stdout
-    assert "kept: index gone-reports-2026.01 (1 document)\n" in plan.stdout
-    assert plan.stdout.endswith("Nothing was changed; --yes carries this out.\n")
-    assert requests.get(f"{url}/_index_template/gone-reports", timeout=120).ok
-
-    done = kibana("remove", *words, "--yes")
-    assert done.returncode == 0, done.stderr
-    assert "kept: index template gone-logs (of somebody else)\n" in done.stdout
-    assert set(requests.get(f"{url}/gone-*", timeout=120).json()) == {"gone-reports-queue", "gone-reports-2026.01"}
-    left = [
-        name
-        for name in ("reports", "checkpoints", "logs", "notices")
-        if requests.get(f"{url}/_index_template/gone-{name}", timeout=120).ok
-    ]
-    assert left == ["logs"]
-
-    assert (
-        "removed: index gone-reports-2026.01 (1 document)\n" in kibana("remove", *words, "--yes", "--with-data").stdout
-    )
-    assert set(requests.get(f"{url}/gone-*", timeout=120).json()) == {"gone-reports-queue"}
-    requests.delete(f"{url}/gone-reports-queue", timeout=120).raise_for_status()
-    requests.delete(f"{url}/_index_template/gone-logs", timeout=120).raise_for_status()
-    assert kibana("remove", *words).stdout == "There is nothing to remove.\n"
-
-
 def test_sign_in(secured_elasticsearch: SearchServer) -> None:
     secured_elasticsearch.remove_ours()
     there = ("--elasticsearch", secured_elasticsearch.url)

@@ -1,7 +1,7 @@
 """Diagnoses a deployment: the CloudFormation stack, its functions, their input, what failed, and the search cluster."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -16,8 +16,6 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.units import format_count
-from profiler.search_setup.dashboard_import import existing_objects
-from profiler.search_setup.search_servers import DashboardsServer
 from profiler.search_setup.template_install import SearchServer, detect_product
 
 _STACK, _REPORTS, _SUBSCRIPTION = "stack", "forward_logs", "subscription"
@@ -33,7 +31,7 @@ _UPDATE = "Update the stack with task-profiler setup stack; docs/commands.md des
 _REJECTED_QUEUE = "FailedItemsQueueUrl"
 _QUEUE_OUTPUTS = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl", _REJECTED_QUEUE)
 _COUNT = "ApproximateNumberOfMessages"
-_TEMPLATES, _DASHBOARDS, _SOURCE = "templates", "dashboards", "past runs"
+_TEMPLATES, _SOURCE = "templates", "past runs"
 _IMPORT = "Install them: task-profiler kibana import."
 
 
@@ -281,19 +279,3 @@ def template_findings(server: SearchServer, names: Iterable[str]) -> Iterator[Fi
         yield problem(_TEMPLATES, f"The {engine} cluster lacks the index templates {', '.join(missing)}.", _IMPORT)
     else:
         yield ok(_TEMPLATES, f"The {engine} cluster has the index templates.")
-
-
-def dashboard_findings(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Whether the server has these saved objects."""
-    try:
-        existing = existing_objects(ui, objects)
-    except TaskProfilerError as error:
-        yield problem(_DASHBOARDS, str(error))
-        return
-    if existing is None:
-        yield note(_DASHBOARDS, "The server does not list its dashboards.", "Look for them in its user interface.")
-    elif len(existing) < len(objects):
-        text = f"{len(objects) - len(existing)} of {len(objects)} dashboards and charts are missing."
-        yield problem(_DASHBOARDS, text, _IMPORT)
-    else:
-        yield ok(_DASHBOARDS, f"All {len(objects)} dashboards and charts are installed.")

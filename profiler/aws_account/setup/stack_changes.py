@@ -218,6 +218,5 @@ def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
     if state.parameters.get("ElasticsearchUrl"):
         prefix = state.parameters.get("IndexPrefix", "task")
         address = state.parameters["ElasticsearchUrl"]
-        command = f"task-profiler kibana remove --elasticsearch {address} --prefix {prefix}"
-        yield f"indices, index templates and dashboards of {prefix} in {address}: {command}"
+        yield f"indices, index templates and dashboards of {prefix} in {address}"
     yield "the log groups of the batches and their monitors, with the reports"

@@ -190,7 +190,6 @@ def container() -> None:
 )
 @option("--cluster", "NAME", "Check all families of this ECS cluster instead.")
 @option("--deployed stack", "STACK", "Check the forwarder in this CloudFormation stack instead.")
-@option("--url ui_url", "URL", "With --deployed: check the dashboards in this Kibana, too.")
 @from_option
 @aws_options
 @implemented_in("profiler.cli.doctor.doctor_command", "run_doctor")
@@ -216,10 +215,8 @@ def doctor() -> None:
 @option("--function function_name", "NAME", "Name or ARN of the forwarder function.", required=True)
 @option("--since", "TIME", "Start: 30m, 12h or 7d ago, or an ISO time.", default="7d")
 @option("--until", "TIME", "End, like --since (default: now).", default="0m", show_default=False)
-@option("--concurrency", "N", "Number of concurrent invocations.", type=WholeNumber(1, 32), default=4)
 @aws_options
 @yes_option
-@flag("--restart", "Ignore the progress of an interrupted replay of this log group.")
 @flag("--json as_json", "Print one JSON object instead of a sentence.")
 @implemented_in("profiler.cli.replay_command", "replay_groups")
 def replay() -> None:
@@ -437,18 +434,4 @@ def import_() -> None:
 
     Without --elasticsearch, the templates are installed through the console of the dashboard server.
     Repeating the command restores the original dashboards unless --keep-existing is given.
-    """
-
-
-@kibana.command("remove", epilog="Example: task-profiler kibana remove --url https://kibana.example.com")
-@_server_options
-@flag("--with-data", "Remove indices with documents, too.")
-@yes_option
-@flag("--json as_json", "Print one JSON object for each step.")
-@implemented_in("profiler.cli.kibana_command", "remove_setup")
-def remove_() -> None:
-    """Remove what import has installed: dashboards, index templates, lifecycle policies, empty indices.
-
-    Indices with documents stay, and so does the lifecycle policy that deletes them later. Without --yes, the command
-    prints what it would remove. Delete the forwarder's stack first.
     """

@@ -42,14 +42,11 @@ def run_doctor(
     seconds: float,
     cluster: str | None,
     stack: str | None,
-    ui_url: str | None,
     options: SourceOptions,
 ) -> None:
     """Show what can be measured in this container and what to change in the task definition."""
     if sum(option is not None for option in (name, cluster, stack)) > 1:
         raise UsageError("FILE, FAMILY, --cluster and --deployed are different checks: use one of them.")
-    if stack is None and ui_url:
-        raise UsageError("--url belongs to the forwarder: add --deployed STACK.")
     clock = SystemClock()
     if cluster is not None:
         from profiler.cli.doctor.account_checks import check_cluster  # not in the monitor's container
@@ -61,7 +58,7 @@ def run_doctor(
 
         findings = findings_of_file(name) if is_file_name(name) else findings_of_family(name, region, profile)
     elif stack is not None:
-        findings = _findings_of_deployment(stack, options, ui_url, clock)
+        findings = _findings_of_deployment(stack, options, clock)
     else:
         findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, region, profile))
     problems = 0
@@ -74,30 +71,17 @@ def run_doctor(
     sys.exit(1 if problems else 0)
 
 
-def _findings_of_deployment(stack: str, options: SourceOptions, ui_url: str | None, clock: Clock) -> Iterator[Finding]:
-    """The findings about the stack, and about the cluster and the dashboards' server of the options."""
-    from profiler.aws_account.doctor.deployment_checks import deployment_findings
-    from profiler.cli.wiring.aws_options import open_clients, search_session
-
-    yield from deployment_findings(stack, open_clients(options.region, options.profile), clock)
-    urls = names_of(options, "search")
-    if not urls and ui_url is None:
-        return
-    from profiler.aws_account.doctor.deployment_checks import dashboard_findings, template_findings
-    from profiler.core.index_names import DEFAULT_PREFIX
-    from profiler.search_setup.dashboard_import import dashboard_objects, fit_objects, read_version  # requests
-    from profiler.search_setup.search_servers import DashboardsServer
+def _findings_of_deployment(stack: str, options: SourceOptions, clock: Clock) -> Iterator[Finding]:
+    """The findings about the stack, and about the clusters of the options."""
+    from profiler.aws_account.doctor.deployment_checks import deployment_findings, template_findings
+    from profiler.cli.wiring.aws_options import open_clients
     from profiler.search_setup.template_install import prefixed_name, setup_files
 
-    prefix = DEFAULT_PREFIX
-    for url in urls:
+    yield from deployment_findings(stack, open_clients(options.region, options.profile), clock)
+    for url in names_of(options, "search"):
         indexed = open_search(url, options)
-        prefix = indexed.prefix
-        yield from template_findings(indexed.server, [prefixed_name(name, prefix) for name in setup_files().templates])
-    if ui_url is not None:
-        ui = DashboardsServer(ui_url, search_session(ui_url, options.region, options.profile, os.environ))
-        version = read_version(ui)
-        yield from dashboard_findings(ui, fit_objects(dashboard_objects(version.flavour, prefix), version))
+        names = [prefixed_name(name, indexed.prefix) for name in setup_files().templates]
+        yield from template_findings(indexed.server, names)
 
 
 def _lines(finding: Finding, width: int | None) -> Iterator[Line]:

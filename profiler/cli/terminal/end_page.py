@@ -1,7 +1,4 @@
-"""The end of ``run`` on a terminal: what happened, what the command used, where its time went, and what to do.
-
-Nothing is wrapped into more lines than the page has, and no number is cut: a narrow terminal gets shorter texts.
-"""
+"""The end of ``run`` on a terminal. No number is cut: a narrow terminal gets shorter texts."""
 
 import shlex
 import sys
@@ -272,11 +269,7 @@ def printed_end(
     history: Sequence[str] | None,
     printed: Sequence[str],
 ) -> bytes:
-    """Draw the end of a run, or only a line of it, for a file or standard error.
-
-    ``earlier``: the successes that the run can be compared with, the newest first. ``history`` and ``printed`` are as
-    in EndView.
-    """
+    """Draw the end of a run, or only a line of it, for a file or standard error. For the parameters, see EndView."""
     encoding = _FILE_ENCODING if is_file else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
     is_colourful = not is_file and is_coloured(STDERR)
     # The command may have left the cursor within a line, and a colour: the end begins on its own line.

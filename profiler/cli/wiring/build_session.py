@@ -36,10 +36,7 @@ _VIEW_AFTER_NS = NS_PER_SECOND // 4
 
 
 class RunSession:
-    """The run of one command, with the real sources and sinks.
-
-    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command and with other runs.
-    """
+    """The run of one command, with the real sources and sinks. ``problems`` are sentences about invalid settings."""
 
     def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output) -> None:
         self._clock = clock

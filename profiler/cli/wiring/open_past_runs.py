@@ -57,8 +57,7 @@ def open_source(
 ) -> RunSource:
     """Open the sources. Raises UsageError for an invalid one, TaskProfilerError if none can be opened.
 
-    Files and log groups are read only once, and keep call stacks and notices about schedules only on request. The
-    modules of a source are imported only for that source.
+    Files and log groups are read only once, and keep call stacks and notices about schedules only on request.
     """
     sources = [parse_source(text) for text in dict.fromkeys(options.sources)] or [Source("history", "")]
     if options.with_services and not any(source.kind == "insights" for source in sources):
@@ -216,10 +215,7 @@ def _clients(options: SourceOptions) -> "OpenClient":
 
 
 def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
-    """Read the prices that replace the table's. Problems, and a Region without a known price, are warnings.
-
-    Raises UsageError for what is not a Region.
-    """
+    """Read the prices that replace the table's, with warnings. Raises UsageError for what is not a Region."""
     if on_fargate == "":
         raise UsageError("--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out.")
     from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs

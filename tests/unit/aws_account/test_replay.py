@@ -67,7 +67,6 @@ def run(events: list[dict[str, Any]], function: FakeFunction | None, windows: li
         lambda done_until_ms, _counts: windows.append(done_until_ms),
         start_ms=0,
         end_ms=3 * WINDOW_MS,
-        concurrency=3,
     )
 
 

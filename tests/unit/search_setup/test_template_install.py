@@ -1,4 +1,4 @@
-"""The installation of templates, policies and indices; and what ``kibana remove`` finds and removes of it."""
+"""The installation of templates, policies and indices."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -13,14 +13,11 @@ from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.search_setup.template_install import (
     Engine,
     Method,
-    Removal,
     ServerResponse,
     SetupFiles,
     TemplateStep,
-    cluster_removals,
     detect_product,
     install_templates,
-    remove,
     setup_files,
 )
 
@@ -190,59 +187,3 @@ def test_the_setup_creates_the_index_of_the_forwarders_report(period: IndexPerio
     pulled_at = datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC)
     list(install_templates(cluster, FILES, prefix="p", now=pulled_at, dry_run=False, period=period))
     assert f"/{name}" in cluster.put
-
-
-FOREIGN = "/task-reports-queue"
-POLICIES = {"elasticsearch": "/_ilm/policy/task-profiler", "opensearch": "/_plugins/_ism/policies/task-profiler"}
-
-
-class Cluster(FakeCluster):
-    """A cluster with everything that was installed, and with an index of somebody else."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
-        list(install_templates(self, setup_files(), prefix="task", now=NOW, dry_run=False))
-        self.put[FOREIGN] = {}
-        self.documents = {"/task-reports-2026.10": "7", "/task-reports-2026.09": None}
-        self.put |= {name: {} for name in self.documents}
-
-    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
-        if path.endswith("/_refresh"):
-            return ServerResponse(status=200)
-        if path.startswith("/_cat/indices/"):
-            indices = [name for name in self.put if not name.startswith("/_")]
-            rows = [{"index": name[1:], "docs.count": self.documents.get(name, "0")} for name in indices]
-            return ServerResponse(status=200, body=rows)
-        if method == "DELETE":
-            return ServerResponse(status=404 if self.put.pop(path, None) is None else 200)
-        if method == "GET" and path in self.put and "_index_template" in path:
-            return ServerResponse(status=200, body={"index_templates": [{"index_template": self.put[path]}]})
-        return super().request(method, path, body)
-
-
-def plan(cluster: Any, *, with_data: bool = False) -> list[Removal]:
-    return list(cluster_removals(cluster, setup_files().templates, prefix="task", with_data=with_data))
-
-
-@each_engine
-def test_indices_with_documents_and_their_lifecycle_policy_stay(engine: Engine) -> None:
-    cluster = Cluster(engine)
-    removals = plan(cluster)
-    assert [removal.what for removal in removals if removal.delete is None] == [
-        "index task-reports-2026.09 (closed)",
-        "index task-reports-2026.10 (7 documents)",
-        "lifecycle policy task-profiler (it deletes the indices that stay when they are 400 days old)",
-    ]
-    for removal in removals:
-        remove(removal)
-    assert cluster.put.keys() == {FOREIGN, *cluster.documents, POLICIES[engine]}
-
-
-@each_engine
-def test_all_that_was_installed_can_be_removed(engine: Engine) -> None:
-    cluster = Cluster(engine)
-    removals = plan(cluster, with_data=True)
-    for removal in [*removals, *removals]:  # what is gone already is no error
-        remove(removal)
-    assert cluster.put.keys() == {FOREIGN}
-    assert plan(cluster) == []
