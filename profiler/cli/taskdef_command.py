@@ -314,10 +314,7 @@ def counted_parts(parts: Mapping[str, int]) -> str:
 
 
 def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> int:
-    """Change the files, of which a hyphen is standard input, and write or print the result. Returns the exit code.
-
-    Raises TaskProfilerError before a file is written.
-    """
+    """Change the files, of which a hyphen is standard input, and write or print the results if all can be changed."""
     if in_place and STANDARD_INPUT in files:
         raise UsageError("--in-place needs a FILE to write to: name one, or use -o OUT.")
     if in_place and out is not None:

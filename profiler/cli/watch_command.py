@@ -146,10 +146,7 @@ def _suspend(number: int, _frame: object) -> None:
 def open_watched_tasks(
     name: str | None, options: SourceOptions, groups: Sequence[str], cluster: str | None, clock: Clock
 ) -> WatchedTasks:
-    """Open the reader of the running tasks of the cluster or the log groups, or of the local runs.
-
-    Other sources than log groups are for past runs alone.
-    """
+    """Open the reader of the tasks of the cluster or the log groups, or of the local runs. Other sources: past runs."""
     is_local = cluster is None and not groups
 
     def running_here() -> Iterator[Report]:

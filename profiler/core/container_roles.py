@@ -22,10 +22,7 @@ _WRAPS_BATCH = re.compile(_PROGRAM + r"run(?![\w.-])")
 
 
 class TaskContainer(Struct, frozen=True, kw_only=True):
-    """A container as one document describes it; None: the document lacks the fact.
-
-    ``command`` is the entry point and the command together, empty if both are the image's own.
-    """
+    """A container; None: the document lacks the fact. ``command`` has the entry point, too; () is the image's own."""
 
     name: str
     image: str | None = None

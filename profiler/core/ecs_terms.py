@@ -69,10 +69,7 @@ def arn_account(arn: str | None) -> str | None:
 
 
 def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: str | None) -> AwslogsTarget:
-    """Derive a container's log stream from the options of its awslogs log driver.
-
-    A task definition has only ``awslogs-stream-prefix``: the ECS agent makes ``PREFIX/CONTAINER/TASK-ID`` of it.
-    """
+    """Derive a container's log stream. A definition has only a prefix, of which the agent makes the whole name."""
     prefix = options.get("awslogs-stream-prefix")
     default_stream = f"{prefix}/{container_name}/{task_id(task_arn)}" if prefix else None
     return AwslogsTarget(

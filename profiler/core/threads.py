@@ -33,10 +33,7 @@ def start_thread(thread: threading.Thread) -> bool:
 def run_with_timeout(
     seconds: float, function: Callable[[], _T], *, is_interrupted: Callable[[], bool] = lambda: False
 ) -> _T | None:
-    """Call ``function`` in a daemon thread and wait at most ``seconds`` for it; what it raises in time is raised here.
-
-    Returns None if it took longer, or if ``is_interrupted``.
-    """
+    """The result of ``function`` in a daemon thread; None after ``seconds``, or if interrupted. Raises its errors."""
     results: list[_T] = []
     errors: list[BaseException] = []
 
@@ -133,10 +130,7 @@ class ThreadFailure(Struct, frozen=True):
 
 
 class StoppableThread:
-    """A daemon thread that is started once, asked to stop, and waited for until a deadline.
-
-    ``run`` returns soon after ``is_stopping`` is True; ``wake`` ends a wait in it early.
-    """
+    """A daemon thread, started once. ``run`` returns soon after ``is_stopping`` is True; ``wake`` ends a wait in it."""
 
     def __init__(self, name: str, run: Callable[[], None], wake: Callable[[], None], clock: Clock) -> None:
         self._wake = wake

@@ -18,10 +18,7 @@ _RFC3339 = r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d
 
 
 def parse_ns(text: object) -> int | None:
-    """Parse an RFC 3339 time of 1970 to 2200 into nanoseconds since 1970; else None: Docker's "never" is year 1.
-
-    Docker and ECS print up to 9 fractional digits, of which ``datetime`` stores 6.
-    """
+    """Parse an RFC 3339 time of 1970 to 2200, with up to 9 fractional digits; else None: Docker's "never" is year 1."""
     match = re.fullmatch(_RFC3339, text, re.ASCII) if isinstance(text, str) else None
     if match is None:
         return None

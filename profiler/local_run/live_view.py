@@ -261,10 +261,7 @@ class LiveView:
 def top_processes(
     processes: Sequence[ProcessReading], before_cpu_ns: Mapping[tuple[int, int], int], elapsed_ns: int
 ) -> list[NamedProcesses]:
-    """The processes by name, the largest by CPU and the largest by memory alternately.
-
-    ``before_cpu_ns``: the CPU times ``elapsed_ns`` ago.
-    """
+    """The processes by name, by CPU and by memory alternately. ``before_cpu_ns``: the CPU times ``elapsed_ns`` ago."""
     totals: dict[str, tuple[int, int, int]] = {}
     for process in processes:
         if process.share_bytes is None:  # a zombie

@@ -46,10 +46,7 @@ class CallerSignals(Struct, frozen=True, kw_only=True):
 
 
 class StartedCommand(Struct, frozen=True, kw_only=True):
-    """A running command, and the CPU time that its process used before it executed the command.
-
-    ``measured`` is the result of ``measure`` (see :class:`HeldCommand`); None if a signal ended the process before.
-    """
+    """A running command. ``measured`` is the result of ``measure``; None if a signal ended the process before."""
 
     pid: int
     startup_cpu_ns: int = 0
@@ -214,10 +211,7 @@ def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
 
 
 def _exec_first_usable(paths: Iterable[str], words: Words, environment: Environment) -> list[int]:
-    """Execute the first usable program, as ``execvp`` does, which gives a script without ``#!`` to the shell.
-
-    Returns the error numbers only if none is usable.
-    """
+    """Execute the first usable program, or script without ``#!``, as ``execvp`` does. Returns the error numbers."""
     errors: list[int] = []
     for path in paths:
         number = _exec_program(path, words, environment)
@@ -319,10 +313,7 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
 
 
 def take_over_signals() -> CallerSignals:
-    """Block the signals that are handled, and give SIGCHLD its default action; returns their earlier state.
-
-    They remain blocked, so that none is lost between two runs, and so that the report is written. Call it once.
-    """
+    """Block the handled signals for good, give SIGCHLD its default action, and return their state from before."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
     ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL) == signal.SIG_IGN
     return CallerSignals(mask=frozenset(mask), ignored=frozenset({signal.SIGCHLD} if ignored else ()))

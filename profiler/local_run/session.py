@@ -94,10 +94,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """The result of a run. ``exit_code`` is for this process, ``series`` for the history.
-
-    ``warnings`` are about what was required and has no readings. ``memory_bound_mb`` bounds one process's memory.
-    """
+    """The result of a run. ``series`` is for the history; ``warnings``: what was required has no readings."""
 
     exit_code: int
     report: Report

@@ -93,10 +93,7 @@ def _retry_handler() -> Callable[..., float | None]:
 
 
 def open_clients(region: str | None, profile: str | None) -> OpenClient:
-    """Return a function that makes boto3's client of a service, and raises TaskProfilerError.
-
-    Throttled calls are repeated, up to ten times unless AWS_MAX_ATTEMPTS or the profile sets another number.
-    """
+    """A function that makes boto3's client of a service, or raises TaskProfilerError. Throttled calls are repeated."""
     retry_handler = _retry_handler()
 
     @cache
