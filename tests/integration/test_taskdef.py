@@ -115,26 +115,6 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(file: Path, words: str
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (b"Resources:\n  Queue:\n    Type: AWS::SQS::Queue\n", "a CloudFormation template without a task definition"),
-        (b"Resources:\n  Task: [\n", "is not valid YAML: correct the mistake in line 3."),
-        (b'{"family": "nightly",}', "is not valid JSON"),
-        (b"nightly", "is not valid JSON"),
-    ],
-)
-@pytest.mark.parametrize("command", ["add-monitor", "remove-monitor"])
-def test_a_file_without_a_task_definition_is_named_as_what_it_is(
-    tmp_path: Path, command: str, text: bytes, sentence: str
-) -> None:
-    file = tmp_path / "stack.yaml"
-    file.write_bytes(text)
-    done = run_here({}, "taskdef", command, str(file))
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert sentence in done.stderr
-
-
 def test_settings_of_the_monitor_and_other_variables_have_one_value() -> None:
     texts = ("TASK_PROFILER_TAGS=true", "TASK_PROFILER_PRICE_HOUR=1.5", "https_proxy=http://a=b", "EMPTY=")
     assert parse_settings(texts) == {

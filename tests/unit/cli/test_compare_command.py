@@ -256,16 +256,3 @@ def test_peaks_of_different_sources_are_compared_with_a_note(cli: Cli) -> None:
     assert "The memory peak is the kernel's in 0 of 8 runs of A and in 8 of 8 of B. The others were" in found.out
     assert "more" in found.out
     assert "is the kernel's" not in cli("compare", *BOTH, "--from", kept(*GROWN)).out
-
-
-def test_the_text_fits_the_terminal() -> None:
-    sets = tuple(
-        RunSet(text="-".join(["nightly-etl"] * 9), reports=(report(),), left_out=(("failed", 3),)) for _ in "AB"
-    )
-    changes = [
-        changed("durationMs", "more", 12345.67, high=1e300, change=1e299),
-        changed("maxMemoryUsedMB", "too few runs", -50.0, high=2.0, runs_needed=1234),
-        changed("blockReadBytes", "more", 12.0),
-    ]
-    drawn = render_lines(comparison_lines(sets, changes, 80), is_coloured=False, encoding="utf-8").decode()
-    assert max(map(len, drawn.splitlines())) <= 80
