@@ -28,13 +28,10 @@ _ID = "TaskMonitor"
 class TaskMonitor:
     """Adds the monitor's container as the last one, and the task role's permission to write the report.
 
-    The report goes into the log stream of the batch, or into the monitor's own stream if the batch does not log by
-    awslogs or ``log_group`` is set.
-
     Args:
         container: The name of the batch container; None: the default container of the task definition.
         image: The monitor's image; None: ``task-profiler:VERSION`` in the ECR registry of the stack's account.
-        log_group: The log group of the monitor's own stream.
+        log_group: The log group of the monitor's own stream, for the report, also if the batch does not log by awslogs.
         gpu: Whether the batch has GPUs, which the monitor then reads.
         report_stream: Whose log stream gets the report; ``monitor`` needs no permission.
         stacks: When to read call stacks; grants SYS_PTRACE and sets ``pidMode: task``.

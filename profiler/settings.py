@@ -1,8 +1,4 @@
-"""The settings in the environment.
-
-An invalid value never stops the monitor: it uses the default, and one message names all invalid
-values. An empty value counts as unset.
-"""
+"""The settings in the environment. An invalid value is named, and the default is used. An empty one counts as unset."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -57,10 +53,7 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
 
 
 class MonitorSettings(Struct, frozen=True, kw_only=True):
-    """The settings of the monitor's process, and those of its ``task``. ``problems`` describes the invalid values.
-
-    ``families`` (globs; none for all) and ``processes`` are for the scope ``instance``.
-    """
+    """The settings of the monitor's process, and those of its ``task``. ``problems`` describes the invalid values."""
 
     endpoint_address: str
     endpoint_version: int

@@ -34,12 +34,9 @@ def main() -> None:
 
 
 def run_monitor_process() -> "NoReturn":
-    """Run the monitor and end the process with exit code 0 in every case.
+    """Run the monitor and end the process with exit code 0: Airflow and Dagster take another one for a failed batch.
 
-    Airflow and Dagster take a container with another exit code for a batch that failed, although it is not essential.
-
-    An interpreter that shuts down removes its signal handlers first: a SIGTERM after the report would then kill the
-    process, and its exit code would be 143.
+    An interpreter that shuts down removes its signal handlers first, and a SIGTERM would then set the exit code 143.
     """
     try:
         from profiler.core.stop_request import SignalHandler  # `run` handles signals itself

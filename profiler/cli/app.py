@@ -41,7 +41,6 @@ COMMANDS = {
     ),
     "schema": ("", "app", "Print the JSON Schema of the record."),
 }
-_NO_JSON = "--json is for commands that print data as text, which this command does not."
 
 
 class _LazyGroup(CommandGroup):
@@ -62,15 +61,6 @@ class _LazyGroup(CommandGroup):
             if heading:
                 with formatter.section(heading):
                     formatter.write_dl([(name, sentence) for name, (_, _, sentence) in rows])
-
-    def suggestion(self, ctx: click.Context, words: list[str]) -> str:
-        """The probable intention: a similar name, or to profile a program of this name."""
-        from shlex import join  # only for a wrong command, like the next import
-        from shutil import which
-
-        if which(words[0]) is not None:
-            return f"to profile this program, write task-profiler run -- {join(words)}"
-        return super().suggestion(ctx, words)
 
 
 @click.command(
@@ -99,8 +89,7 @@ def run_command_line() -> None:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             click.echo(error.format_message(), err=True)
             sys.exit(error.exit_code)
-        lacks_json = isinstance(error, click.NoSuchOption) and error.option_name == "--json"
-        message, exit_code = _NO_JSON if lacks_json else error.format_message(), error.exit_code
+        message, exit_code = error.format_message(), error.exit_code
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:
             raise

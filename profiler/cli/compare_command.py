@@ -73,7 +73,7 @@ def compare_sets(
         )
     metrics = [metric for metric in COMPARED_METRICS if not names or metric.name in names]
     changes = compare_metrics(a_records, b_records, metrics)
-    exceeded, sentences = check_limit(changes, limit_percent, needs_all=bool(names))
+    exceeded, sentences = check_limit(changes, limit_percent)
     conditions = list(_conditions_of_comparison(sets))
     if as_json:
         left_out = (f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text)
@@ -154,7 +154,7 @@ def _metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
             *(UNKNOWN if value is None else format_value(value, unit) for value in (change.a, change.b)),
             _percent_text(change.change_percent),
             _interval_text(change),
-            _verdict(one),
+            FEW_RUNS if min(one.known_a, one.known_b) < MIN_RUNS else one.change.verdict,
         )
 
 
@@ -197,42 +197,30 @@ def _interval_text(change: MedianChange) -> str:
     return f"{_percent_text(low)} or more" if high is None else f"{_percent_text(low)[:-2]} to {_percent_text(high)}"
 
 
-def check_limit(
-    changes: Sequence[MetricChange], percent: float | None, *, needs_all: bool
-) -> tuple[list[MetricChange], list[str]]:
-    """The metrics whose whole interval is above the limit, and sentences about them and those that are unknown.
-
-    ``needs_all``: metrics that no run has are unknown, because the user named them.
-    """
+def check_limit(changes: Sequence[MetricChange], percent: float | None) -> tuple[list[MetricChange], list[str]]:
+    """The metrics whose whole interval is above the limit, and sentences about them and the unknown ones."""
     if percent is None:
         return [], []
     exceeded = [one for one in changes if one.change.verdict == "more" and (one.change.low_percent or 0) > percent]
     above = [
         f"{_names(one)} {_percent_text(one.change.change_percent)} ({_interval_text(one.change)})" for one in exceeded
     ]
-    reasons = ((one, _why_undecided(one, percent, needs_all=needs_all)) for one in changes)
-    undecided = [_names(one, reason) for one, reason in reasons if reason is not None]
+    # An interval that ends below the limit decides, and so does a verdict with an interval.
+    undecided = [
+        _names(one)
+        for one in _known_changes(changes)
+        if (
+            one.change.verdict == "too few runs"
+            and (one.change.high_percent is None or one.change.high_percent > percent)
+        )
+        or (one.change.verdict == "more" and one.change.low_percent is None)
+    ]
     found = (("B is above", above), ("It is unknown whether B is above", undecided))
     return exceeded, [f"{what} A by more than {percent:g} %: {', '.join(names)}." for what, names in found if names]
 
 
-def _why_undecided(one: MetricChange, percent: float, *, needs_all: bool) -> str | None:
-    change = one.change
-    if not (one.known_a and one.known_b):
-        is_asked = needs_all or one.known_a or one.known_b
-        return f"no run of {'B' if one.known_a else 'A'} has it" if is_asked else None
-    if change.verdict == "too few runs":
-        is_below = change.high_percent is not None and change.high_percent <= percent
-        return None if is_below else _verdict(one)
-    return "its median is 0 in A" if change.verdict == "more" and change.low_percent is None else None
-
-
-def _verdict(one: MetricChange) -> str:
-    return FEW_RUNS if min(one.known_a, one.known_b) < MIN_RUNS else one.change.verdict
-
-
-def _names(one: MetricChange, *more: str) -> str:
-    return f"{one.metric.title} ({', '.join((one.metric.name, *more))})"
+def _names(one: MetricChange) -> str:
+    return f"{one.metric.title} ({one.metric.name})"
 
 
 def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:

@@ -69,10 +69,7 @@ def _json_line(run: PastRun) -> bytes:
 
 
 def table_lines(runs: Sequence[PastRun], width: int | None, retries: Collection[str] = ()) -> list[Line]:
-    """Build a table with one line per run, in ``width`` columns. ``retries`` are the task ids of retries.
-
-    A failure has its exit code; ``OOM`` marks a run that probably ran out of memory.
-    """
+    """Build a table with one line per run, in ``width`` columns. ``retries`` are the task ids of retries."""
     glyphs = glyphs_for(BLOCKS.at_least)
     listed = [(run.report.record, family_key(run.report.record), run.command or "") for run in runs]
     places = place_columns([family for _, family, _ in listed])

@@ -78,10 +78,7 @@ def _show_row(action: str, what: str, *, as_json: bool) -> None:
 def _servers(
     url: str | None, ui_url: str | None, prefix: str, region: str | None, profile: str | None
 ) -> tuple[_Server, DashboardsServer | None]:
-    """The cluster, by the console of the dashboards' server if it has no address, and that server.
-
-    Raises UsageError without any server, or for an invalid prefix.
-    """
+    """The cluster, by the console of the dashboards' server if it has no address, and that server."""
     if url and signing_service(url, os.environ) == SERVERLESS:
         raise UsageError(NO_SERVERLESS)
     if not _PREFIX.fullmatch(prefix):

@@ -1,8 +1,4 @@
-"""``task-profiler notify``: prints the notification of an event, to check it before deployment, and sends it if asked.
-
-It is what ``task_stopped`` would send for the event alone, without AWS or a search cluster: the Block Kit JSON of a
-Slack message, and the detail of the EventBridge event.
-"""
+"""``task-profiler notify``: what ``task_stopped`` would send for an event alone, without AWS or a search cluster."""
 
 import json
 import os

@@ -81,14 +81,12 @@ class CommandGroup(click.Group):
         """Find the command; for an unknown name, suggest a similar one."""
         if ctx.resilient_parsing or args[0] in self.list_commands(ctx) or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        raise UsageError(f"Unknown command {args[0]!r}: {self.suggestion(ctx, args)}")
-
-    def suggestion(self, ctx: click.Context, words: list[str]) -> str:
         from difflib import get_close_matches  # only for a wrong command
 
-        similar = get_close_matches(words[0], self.list_commands(ctx), n=1)
+        similar = get_close_matches(args[0], self.list_commands(ctx), n=1)
         path = " ".join(("task-profiler", *ctx.command_path.split()[1:]))
-        return f"did you mean {similar[0]}?" if similar else f"{path} --help lists the commands."
+        advice = f"did you mean {similar[0]}?" if similar else f"{path} --help lists the commands."
+        raise UsageError(f"Unknown command {args[0]!r}: {advice}")
 
 
 class StacksCommand(click.Command):
@@ -145,10 +143,7 @@ def add_options(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorat
 
 
 def gathered(kind: type[Any], name: str) -> Callable[[Decorated], Decorated]:
-    """A decorator: the function takes the options that are fields of ``kind`` as one argument, ``name``.
-
-    An option that is an argument of the function itself stays one.
-    """
+    """A decorator: the options that are fields of ``kind``, and not parameters of the function, become ``name``."""
     all_fields = getattr(kind, "__struct_fields__", None) or tuple(kind.__dataclass_fields__)
 
     def decorate(function: Decorated) -> Decorated:
@@ -318,10 +313,7 @@ def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time, which is local if it has no zone, or of ``7d`` (that long ago).
-
-    Raises UsageError if the text is neither.
-    """
+    """Milliseconds since 1970 of an ISO 8601 time, local without a zone, or of ``7d`` ago. Raises UsageError."""
     from profiler.core.quantities import time_ms  # not for the help
     from profiler.core.timestamps import instant_of_local
 

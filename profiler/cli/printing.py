@@ -108,10 +108,7 @@ def say(text: str, end: str = "\n") -> None:
 
 
 def write_out(data: bytes, descriptor: int = STDOUT) -> None:
-    """Write to standard output or error. A reader may close the pipe; other failures raise TaskProfilerError.
-
-    What standard error does not take is lost: the command goes on.
-    """
+    """Write to standard output, whose reader may leave, or to standard error, which may lose it. TaskProfilerError."""
     rest = memoryview(data)
     try:
         while rest:

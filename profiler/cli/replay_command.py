@@ -31,7 +31,6 @@ def replay_groups(
     profile: str | None,
     yes: bool,
     as_json: bool,
-    restart: bool,
 ) -> None:
     """Send the reports in a log group through the forwarder again."""
     times = run_filter(SourceOptions(since=since, until=until))
@@ -48,8 +47,6 @@ def replay_groups(
         file = ReplayProgressFile(_state_file(group, function_name, place), window_ms[0]) if yes else None
         if file is not None:
             progress_files.append(file)
-            if restart:
-                file.clear()
         counts = counts.plus(_replay_group(open_client, group, account, function_name, file, window_ms))
     for file in progress_files:
         file.clear()

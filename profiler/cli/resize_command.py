@@ -1,6 +1,5 @@
 """``task-profiler taskdef resize``: gives families of ECS the sizes that their past runs call for."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -87,7 +86,10 @@ def resize_families(
     if not is_selected:
         names = {key.name for key in runs}
         families = tuple(family for family in families if family in names)
-    planned = sorted(with_progress("Reading task definitions", rollout.plan(families), len(families)), key=_order)
+    planned = sorted(
+        with_progress("Reading task definitions", rollout.plan(families), len(families)),
+        key=lambda one: (-(_decision(one).saving_usd_per_month or 0), one.family),
+    )
     _print(planned, as_json=as_json, hint="" if request.register else "--register registers the revisions.")
     if request.register:
         planned = [*registered(rollout, planned)]
@@ -95,7 +97,9 @@ def resize_families(
         warn(pinned)
     rollout.counts["failed"] += sum(one.action == "failed" for one in planned)
     if request.register:
-        _print_summary(rollout.counts)
+        parts = (("registered", "registered"), ("schedules moved", "moved"), ("schedules skipped", "skipped"))
+        done = counted_parts({text: rollout.counts[name] for text, name in (*parts, ("failed", "failed"))})
+        warn(f"{done or 'nothing registered'}.")
     return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
 
 
@@ -147,12 +151,15 @@ def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *
 def _print(planned: Sequence[PlannedFamily], *, as_json: bool, hint: str) -> None:
     if as_json:
         write_json_lines([*map(_row, planned), _total(planned)])
-    else:
-        _print_plan(planned, hint)
-
-
-def _order(planned: PlannedFamily) -> tuple[float, str]:
-    return -(_decision(planned).saving_usd_per_month or 0), planned.family
+        return
+    rows = [_cells(one, _decision(one)) for one in planned]
+    found = ((one.family, note, "") for one in planned for note in _notes(one))
+    width = table_width()
+    write_lines([*table(_COLUMNS, rows, width=width), *sentences_about(found, width), EMPTY])
+    changes = [one.saving_usd_per_month for one in _changes(planned)]
+    say(total_saving(changes, [_decision(one).usd_per_month for one in planned]))
+    if changes and hint:
+        say(hint)
 
 
 def _decision(planned: PlannedFamily) -> Resize:
@@ -208,24 +215,7 @@ def _sum(amounts: Iterable[float | None]) -> float:
     return rounded_usd(sum(amount for amount in amounts if amount is not None)) or 0
 
 
-def _print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
-    rows = [_cells(one, _decision(one)) for one in planned]
-    found = ((one.family, note, "") for one in planned for note in _notes(one))
-    width = table_width()
-    write_lines([*table(_COLUMNS, rows, width=width), *sentences_about(found, width), EMPTY])
-    changes = [one.saving_usd_per_month for one in _changes(planned)]
-    say(total_saving(changes, [_decision(one).usd_per_month for one in planned]))
-    if changes and hint:
-        say(hint)
-
-
 def _cells(planned: PlannedFamily, decision: Resize) -> tuple[str, ...]:
     money = value_text(decision.saving_usd_per_month, format_usd)
     sizes = size_text(_present(planned)), size_text(decision.size or TaskSize())
     return planned.family, decision.action, *sizes, money, as_sentence(decision.reason)
-
-
-def _print_summary(counts: Counter[str]) -> None:
-    names = {"registered": "registered", "schedules moved": "moved", "schedules skipped": "skipped", "failed": "failed"}
-    done = counted_parts({text: counts[name] for text, name in names.items()})
-    warn(f"{done or 'nothing registered'}.")

@@ -11,10 +11,7 @@ Stacks = Literal["off", "moments", "on"]
 
 
 class RunOptions(NamedTuple):
-    """The options of ``run`` with their defaults. ``words`` are the command and its arguments.
-
-    ``runs`` is how often the command runs. The budgets are None without a limit.
-    """
+    """The options of ``run`` with their defaults. ``words`` are the command and its arguments."""
 
     words: tuple[str, ...]
     name: str | None = None
@@ -44,8 +41,7 @@ class Amount:
 class RunOption:
     """An option of ``run``: its spellings and perhaps its field, the name of its value, and its help.
 
-    Without a name, the help lists the ``values``. An option whose default is False is a flag, one whose default is
-    empty is repeatable, and the value of one with a name in brackets is optional.
+    Default False: a flag. Default (): repeatable. A name in brackets: the value is optional.
     """
 
     # A named tuple takes 0.1 ms more to define, and the command waits for it.

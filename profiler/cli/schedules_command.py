@@ -78,10 +78,7 @@ def list_schedules(*, cluster: str | None, as_lines: bool, options: SourceOption
 
 
 def read_schedules(open_client: OpenClient, cluster: str | None, families: Collection[str] = ()) -> list[Schedule]:
-    """The schedules of these families in this cluster. An unreadable part is a warning.
-
-    Raises TaskProfilerError if there is none, or nothing can be read.
-    """
+    """The schedules of these families in this cluster. An unreadable part is a warning. Raises TaskProfilerError."""
     found = Schedules(open_client).timed()
     if found.problems and not found.schedules:
         raise TaskProfilerError(found.problems[0])
@@ -149,9 +146,9 @@ def _with_past_tasks(
 
 
 def _with_reason(judged: JudgedSchedule, reasons: MissedReasons, known: Collection[str], now_ns: int) -> JudgedSchedule:
-    """Add AWS's reason to a missed due time. A due time before a change of its rule is unknown.
+    """Add AWS's reason to a missed due time. One before a change of its rule is unknown, and a late one of a past run.
 
-    A past run does not contain the creation time of its task, so it cannot prove that the task is late.
+    A past run does not contain the creation time of its task.
     """
 
     def explained(due: DueTime) -> DueTime:
@@ -168,10 +165,7 @@ def _with_reason(judged: JudgedSchedule, reasons: MissedReasons, known: Collecti
 
 
 def past_tasks(source: RunSource, families: Collection[FamilyKey], since_ns: int) -> dict[str, list[StartedTask]]:
-    """The tasks of the families by the name of their cluster. Raises TaskProfilerError.
-
-    The start of a run replaces the creation of its task, which is earlier by the time that ECS needed.
-    """
+    """The tasks of the families by the name of their cluster, with the runs' starts for the later unknown creation."""
     found: dict[str, dict[str, StartedTask]] = {}
     patterns = tuple(sorted({pattern_of(family.name) for family in families}))
     for run in source.runs(RunFilter(families=patterns, since_ns=since_ns)):

@@ -1,6 +1,5 @@
 """``task-profiler show``: one run in the terminal, with the batch's own log lines at its moments."""
 
-import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import tzinfo
@@ -34,23 +33,6 @@ _SHOWN = f"{_BARS}{BLOCKS.limit}{BLOCKS.dot}{BLOCKS.at_least}{BLOCKS.arrow}▁{B
 _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
 # The report, the call stacks and the notices are in the same stream.
 _OWN_LINES = '"type":"task.report"', '"type":"task.stacks"', '"type":"task.notice"'
-# A stack trace follows the message of most runtimes.
-_SEARCHED_LINES = 200
-# A runtime has its own limits below the container's: a heap size, RLIMIT_AS, a nested cgroup. No measurement shows
-# them, so only the program's own message is evidence.
-_MESSAGES = re.compile(
-    r"\bMemoryError\b"  # Python
-    r"|\bjava\.lang\.OutOfMemoryError\b"
-    r"|\bJavaScript heap out of memory\b"  # Node.js
-    r"|\bstd::bad_alloc\b"  # C++
-    r"|\bSystem\.OutOfMemoryException\b"  # .NET
-    r"|\bNoMemoryError\b"  # Ruby
-    r"|\bruntime: out of memory\b"  # Go
-    r"|\bmemory allocation of \d+ bytes failed\b"  # Rust
-    r"|\bAllowed memory size of \d+ bytes exhausted\b"  # PHP
-    r"|\bcannot allocate vector of size\b"  # R
-    r"|\bCannot allocate memory\b"  # ENOMEM
-)
 
 
 @gathered(SourceOptions, "options")
@@ -115,10 +97,7 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
 
 
 def _comparison(run: PastRun, against: str | None, source: RunSource, whole: RunSource | None) -> RunComparison | None:
-    """The requested comparison; for a failed run, the comparison with its family's last success.
-
-    ``whole`` is the source to read more successes from; None: that is too expensive.
-    """
+    """The requested comparison, or a failed run's with its family's last success. ``whole``: None if too expensive."""
     if against is None and known_status(run.report.record) not in _COMPARED_STATUSES:
         return None
     earlier = None if whole is None else earlier_successes(run, whole)
@@ -157,25 +136,20 @@ def log_lines(
     count: int,
     zone: tzinfo | None,
 ) -> Iterator[Line]:
-    """The last ``count`` lines before each moment and the end, none twice. Raises TaskProfilerError without a stream.
-
-    At the end, the last message of a runtime that ran out of memory among these lines and the last ones before the end.
-    """
+    """The last ``count`` lines before each moment and the end, none twice. Raises TaskProfilerError."""
     if record.log_group is None or record.log_stream is None:
         raise TaskProfilerError("The record contains no log stream: --logs needs a batch that logs with awslogs.")
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()
-    read: list[str] = []
-    for title, until_ms, min_lines in _places(record, moments):
+    for title, until_ms in _places(record, moments):
         response = get_log_events(
             logGroupName=record.log_group,
             logStreamName=record.log_stream,
             endTime=until_ms + 1,
-            limit=max(count + len(_OWN_LINES), min_lines),
+            limit=count + len(_OWN_LINES),
             startFromHead=False,
         )
         events = [event for event in response["events"] if not any(own in event["message"] for own in _OWN_LINES)]
-        read += [event["message"] for event in events]
         events = events[-count:]
         yield EMPTY
         yield line(Span(f"{INDENT}{title}", "dim"), "" if events else "  no lines before it")
@@ -186,19 +160,15 @@ def log_lines(
                 shown.add(key)
                 at = local_time(event["timestamp"] * NS_PER_MS, zone)
                 yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
-    messages = [text.strip() for text in read if _MESSAGES.search(text)]
-    if messages:
-        yield EMPTY
-        yield line(Span("The program reported that it ran out of memory: ", "warning"), messages[-1])
 
 
-def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int, int]]:
-    """The title of each place in the log, its time, and how many lines before it are read at least."""
+def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int]]:
+    """The title of each place in the log, and its time."""
     started_ns = parse_ns(record.started_at)
     if started_ns is not None:
         for moment in moments:
             title = f"before {elapsed(moment.start_ms)}: {moment.text}"
-            yield title, started_ns // NS_PER_MS + round(moment.start_ms), 0
+            yield title, started_ns // NS_PER_MS + round(moment.start_ms)
     finished_ns = parse_ns(record.finished_at)
     if finished_ns is not None:
-        yield "before the end", finished_ns // NS_PER_MS + 1000, _SEARCHED_LINES
+        yield "before the end", finished_ns // NS_PER_MS + 1000

@@ -73,10 +73,7 @@ def length(spans: Iterable[Span]) -> int:
 
 
 def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -> tuple[Line, ...]:
-    """Wrap a text to lines of ``width``, None: one line. ``first`` begins the first line, and indents the others.
-
-    A number and its unit stay on one line.
-    """
+    """Wrap a text to lines of ``width``, None: one line. ``first`` begins the first line, and indents the others."""
     joined = _BEFORE_UNIT.sub(_NO_BREAK, printable(text))
     start = line(*first)
     indent = Span(" " * length(start))
@@ -179,10 +176,9 @@ class Column(Struct, frozen=True):
 def table(
     columns: Sequence[Column], rows: Iterable[Sequence[str | Span]], *, gap: int = 2, width: int | None = None
 ) -> list[Line]:
-    """Align the cells in columns, below their titles.
+    """Align the cells in columns, with ``gap`` spaces between them, below their titles.
 
-    ``gap`` is the number of spaces between the columns. Only columns that fold or are cut become narrower than their
-    texts to fit into ``width`` columns of the terminal; None: no limit.
+    Only columns that fold or are cut become narrower than their texts to fit into ``width``; None: no limit.
     """
     title = [Span(column.title, "bold") for column in columns]
     spans = ([cell if isinstance(cell, Span) else Span(cell) for cell in row] for row in (title, *rows))

@@ -1,8 +1,7 @@
 """Starts the command ``task-profiler``. Installed, it is the only module of ours outside of the package ``profiler``.
 
-A user's ``PYTHONPATH`` may contain a ``profiler.py`` or another ``msgspec``. It is for the user's command. So if such a
-variable is set, the interpreter executes this file again and ignores the variable (``-I``), before it imports anything
-of ours.
+A user's ``PYTHONPATH``, which is for the user's command, may contain a ``profiler.py`` or another ``msgspec``. If such
+a variable is set, the interpreter executes this file again with ``-I`` before it imports anything of ours.
 """
 
 import os

@@ -1,6 +1,5 @@
 """``task-profiler taskdef``: task definitions in files, on standard input and in Amazon ECS."""
 
-import difflib
 import json
 import re
 import signal
@@ -19,9 +18,9 @@ from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest, plan_addition, plan_removal
 from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.cli.options import gathered, is_file_name
-from profiler.cli.printing import STDERR, UNKNOWN, is_terminal, say, warn, write_json_lines, write_out
+from profiler.cli.printing import STDERR, UNKNOWN, say, warn, write_json_lines, write_out
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import Column, Line, Span, line, sentences_about, table, table_width, write_lines
+from profiler.cli.styled_text import Column, Line, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.ecs_terms import CONTAINER_VARIABLE
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -37,13 +36,11 @@ from profiler.task_definitions.monitor_changes import AddMonitorOptions, remove_
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_container import STACKS_VARIABLE
 from profiler.task_definitions.permissions import policy
-from profiler.task_definitions.text_tree import decoded
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PREFIX = "TASK_PROFILER_"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 _OPTIONS = {CONTAINER_VARIABLE: "--container", LOG_GROUP_VARIABLE: "--log-group", STACKS_VARIABLE: "--stacks"}
-_DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @gathered(RolloutRequest, "request")
@@ -162,10 +159,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
 def _files_and_request(
     names: Sequence[str], request: RolloutRequest, *, in_place: bool, out: str | None, as_json: bool
 ) -> tuple[tuple[str, ...], RolloutRequest]:
-    """The files of the arguments FILE|FAMILY, and the request with their families.
-
-    Raises UsageError for options that contradict each other.
-    """
+    """The files of the arguments FILE|FAMILY, and the request with their families. Raises UsageError."""
     files = tuple(name for name in names if is_file_name(name))
     families = (name for name in names if name not in files)
     request = replace(request, globs=(*families, *request.globs))
@@ -320,11 +314,7 @@ def counted_parts(parts: Mapping[str, int]) -> str:
 
 
 def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> int:
-    """Change the files, of which a hyphen is standard input, and write or print the result. Returns the exit code.
-
-    Raises UsageError if the options contradict each other, and TaskProfilerError, before a file is written, if one
-    cannot be read or changed.
-    """
+    """Change the files, of which a hyphen is standard input, and write or print the results if all can be changed."""
     if in_place and STANDARD_INPUT in files:
         raise UsageError("--in-place needs a FILE to write to: name one, or use -o OUT.")
     if in_place and out is not None:
@@ -335,10 +325,6 @@ def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | 
     for file, changed in changes.items():
         for note in changed.notes:
             warn(note if len(files) == 1 else f"{file}: {note}")
-        if is_terminal(STDERR):
-            old, new = (decoded(text, file).splitlines() for text in (changed.before, changed.after))
-            rows = difflib.unified_diff(old, new, source_name(file), f"{source_name(file)} (new)", lineterm="")
-            write_lines((line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows), STDERR)
         if out is not None:
             write_definition(Path(out), changed.after, remedy="name another file with -o")
         elif in_place and changed.is_changed:

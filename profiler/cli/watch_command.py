@@ -44,6 +44,7 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
 # FilterLogEvents is called at most once in this many seconds for each log group.
 _SECONDS_BETWEEN_READS = 15
+_USUAL_NS = 14 * NS_PER_DAY
 
 # The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the cursor from before.
 _ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -61,16 +62,14 @@ _COLUMNS = (
 
 
 @gathered(SourceOptions, "options")
-def watch_runs(
-    name: str | None, options: SourceOptions, cluster: str | None, days: int, once: bool, as_json: bool
-) -> None:
+def watch_runs(name: str | None, options: SourceOptions, cluster: str | None, once: bool, as_json: bool) -> None:
     """Show what runs now: time, CPU, memory, notifications."""
     groups = names_of(options, "logs") if cluster is None else ()
     is_local = cluster is None and not groups
     if not is_local:
         check_region(options.region, options.profile)  # on a terminal, errors are shown, and AWS is asked again
     clock = SystemClock()
-    watched = open_watched_tasks(name, options, groups, cluster, days, clock)
+    watched = open_watched_tasks(name, options, groups, cluster, clock)
     place = "This machine" if is_local else cluster or " and ".join(groups)
     if as_json or once or not is_terminal() or os.environ.get("TERM") == "dumb":
         _print_once(watched, place, name, as_json=as_json)
@@ -145,12 +144,9 @@ def _suspend(number: int, _frame: object) -> None:
 
 
 def open_watched_tasks(
-    name: str | None, options: SourceOptions, groups: Sequence[str], cluster: str | None, days: int, clock: Clock
+    name: str | None, options: SourceOptions, groups: Sequence[str], cluster: str | None, clock: Clock
 ) -> WatchedTasks:
-    """Open the reader of the running tasks of the cluster or the log groups, or of the local runs.
-
-    ``days``: how far back past runs are read. Other sources than log groups are for past runs alone.
-    """
+    """Open the reader of the tasks of the cluster or the log groups, or of the local runs. Other sources: past runs."""
     is_local = cluster is None and not groups
 
     def running_here() -> Iterator[Report]:
@@ -167,7 +163,7 @@ def open_watched_tasks(
     watched = WatchedTasks(
         collected=RunsInProgress(read=running_here) if is_local else RunningRuns(RunFilter(run=name)),
         logs=FollowedLogs(open_pages(options), clock),
-        usual=UsualDurations(past_runs if days else None, max(clock.wall_ns() - days * NS_PER_DAY, 0)),
+        usual=UsualDurations(past_runs, clock.wall_ns() - _USUAL_NS),
         log_groups=log_groups(options, groups),
         cluster=None if cluster is None else RunningTasks(clients, cluster, with_services=name is not None),
         clock=clock,
@@ -198,10 +194,7 @@ def run_document(watched: WatchedRun) -> dict[str, object]:
 
 
 def _used(run: RunningRun) -> tuple[float | None, float | None]:
-    """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval.
-
-    A local run in progress has one reading of each.
-    """
+    """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval; a local run's reading."""
     vcpu, memory_mb = run.interval.vcpu_used or Distribution(), run.interval.memory_used_mb or Distribution()
     return vcpu.avg, memory_mb.avg if memory_mb.max is None else memory_mb.max
 
@@ -215,9 +208,8 @@ def watch_lines(
     height: int | None,
     glyphs: Glyphs,
 ) -> list[Line]:
-    """A title, the table, and the notices.
+    """A title, the table, and the notices, in ``height`` rows; the other runs are only counted. None: no limit.
 
-    ``height``: the rows that there are for the lines; other runs are only counted. None: no limit, as for ``width``.
     ``name`` is the family or task that was searched; None: all runs.
     """
     running = sum(watched.run.is_running for watched in runs)

@@ -50,10 +50,7 @@ def bounded_client(service: str, region: str | None = None, attempts: int = 3) -
 
 
 def bounded_config(*, connect_timeout_seconds: float = 2, read_timeout_seconds: float = 5, attempts: int = 3) -> Any:  # noqa: ANN401  as above
-    """The limits of a client's calls, with botocore's standard retries. boto3's own last longer than an invocation.
-
-    The timeout of a read is between two parts of a response; ``attempts`` is the first one and its retries.
-    """
+    """The limits of a client's calls, with botocore's standard retries. boto3's own last longer than an invocation."""
     from botocore.config import Config  # see the module's docstring
 
     return Config(

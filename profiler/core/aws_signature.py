@@ -19,10 +19,9 @@ NO_SERVERLESS = (
 
 
 def signing_service(url: str, environment: Mapping[str, str]) -> str | None:
-    """The service to sign requests to a search cluster for: ``es``, or ``aoss`` for OpenSearch Serverless.
+    """The service to sign requests to a search cluster for: ``es``, or ``aoss`` for OpenSearch Serverless; else None.
 
-    Requests are signed if ELASTICSEARCH_AWS_AUTH names the service, and for Amazon's own addresses, unless there is a
-    user. None: they are not signed. Raises UsageError for another word.
+    ELASTICSEARCH_AWS_AUTH names it, or an address of Amazon's if there is no user. Raises UsageError.
     """
     named = environment.get("ELASTICSEARCH_AWS_AUTH", "").strip().lower()
     if named not in ("", "es", SERVERLESS):

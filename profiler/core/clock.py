@@ -1,8 +1,4 @@
-"""Time: the clock that is passed in everywhere, and what is built on it.
-
-A :class:`Ticker` places ticks on a fixed grid of the monotonic clock. A :class:`CpuBudget` limits expensive work to a
-share of the time. A :class:`ClockJumpDetector` detects that the wall clock was set.
-"""
+"""Time: the clock that is passed in everywhere, and what is built on it."""
 
 import time
 from typing import Protocol
@@ -15,14 +11,12 @@ from profiler.core.timestamps import NS_PER_SECOND
 class Clock(Protocol):
     """Monotonic time for durations, wall-clock time for timestamps only."""
 
-    def monotonic_ns(self) -> int:
-        """Nanoseconds of a clock that never jumps."""
+    def monotonic_ns(self) -> int: ...
 
     def wall_ns(self) -> int:
         """Nanoseconds since 1970; may jump."""
 
-    def sleep(self, seconds: float) -> None:
-        """Sleep for ``seconds``; nothing interrupts it."""
+    def sleep(self, seconds: float) -> None: ...
 
 
 class StopRequest(Protocol):
@@ -69,8 +63,7 @@ class Ticker(Struct):
 class CpuBudget(Struct):
     """Limits repeated work to a share of the time: after work of cost c, it pauses for c ÷ ``max_share``.
 
-    Without work, at most ``advance_ns`` accrue, and a third of it is there at the start. Work that is not urgent leaves
-    enough for a piece like the last one.
+    At most ``advance_ns`` accrue, a third at the start. Work that is not urgent leaves enough for one like the last.
     """
 
     _max_share: float

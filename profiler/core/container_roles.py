@@ -1,8 +1,6 @@
-"""Which container of a task is the monitor, which ones AWS injected, and which one is the batch.
+"""Which container of a task is the monitor, which ones AWS injected, and which one is the batch, in any document.
 
-The monitor, the commands for task definitions, the doctor and the forwarder see the same task through different
-documents. Each of them describes its containers as ``TaskContainer`` and gets the same roles. The order of the
-containers never decides: if several could be the batch, all of them are ``candidates``.
+The order of the containers never decides: if several could be the batch, all of them are ``candidates``.
 """
 
 import re
@@ -24,11 +22,7 @@ _WRAPS_BATCH = re.compile(_PROGRAM + r"run(?![\w.-])")
 
 
 class TaskContainer(Struct, frozen=True, kw_only=True):
-    """A container as one document describes it; None: the document lacks the fact.
-
-    ``command`` is the entry point and the command together, empty if both are the image's own. ``firelens`` is True
-    for a log router of FireLens.
-    """
+    """A container; None: the document lacks the fact. ``command`` has the entry point, too; () is the image's own."""
 
     name: str
     image: str | None = None
@@ -79,10 +73,8 @@ def container_roles(containers: Sequence[TaskContainer], *, requested: str | Non
     """Return the role of each container.
 
     The monitor has the monitor's name, else it starts the monitor, else only its image is the monitor's. The batch is
-    the requested container, else the only one that is neither the monitor, nor injected, nor a log router, nor known
-    to be not essential.
-
-    A requested name (TASK_PROFILER_CONTAINER) that no container has is ignored: it is that of a renamed container.
+    the requested container, if there is one of this name, else the only one that is neither the monitor, nor injected,
+    nor a log router, nor known to be not essential.
     """
     is_listed = any(container.name == requested for container in containers)
     candidates = (requested,) if requested is not None and is_listed else _candidates(containers)

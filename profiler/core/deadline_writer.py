@@ -1,8 +1,7 @@
 """Output that may have no reader: standard output and standard error, files and terminals.
 
-A pipe that is full blocks every writer, for example while a log driver hangs. The descriptors are shared with other
-processes (``run`` and its command have one standard error), so they cannot be made non-blocking, and to ask whether one
-is writable proves nothing while others write to it. So a thread writes, and its caller waits for it only briefly.
+A full pipe blocks every writer, for example while a log driver hangs. Descriptors that are shared with other processes
+cannot be made non-blocking. So a thread writes, and its caller waits for it only briefly.
 """
 
 import os
@@ -30,11 +29,8 @@ class _Block(Struct):
 class Output:
     """Writes blocks of bytes in their order. Threads may share it; none of its methods raises an OSError.
 
-    A block that was begun is completed when the output is read again, so that it never runs into the next one. Until
-    then :meth:`write` drops further blocks at once and counts them in ``dropped``. The thread that writes ends with the
-    last block, and does not keep the process alive.
-
-    A caller waits for its block at most ``patience_seconds``. The descriptor stays open.
+    A caller waits for its block at most ``patience_seconds``. A block that was begun is completed when the output is
+    read again; until then :meth:`write` drops further blocks and counts them in ``dropped``.
     """
 
     def __init__(self, descriptor: int, patience_seconds: float = 0.25) -> None:

@@ -1,7 +1,4 @@
-"""ECS terms that the monitor, the task definition commands and the Lambda functions share.
-
-ARNs, task IDs and cluster names; the names of the monitor; the log stream of a container.
-"""
+"""ECS terms: ARNs, task IDs and cluster names; the names of the monitor; the log stream of a container."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -72,11 +69,7 @@ def arn_account(arn: str | None) -> str | None:
 
 
 def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: str | None) -> AwslogsTarget:
-    """Derive a container's log stream from the options of its awslogs log driver.
-
-    The metadata endpoint returns the actual stream as ``awslogs-stream``. A task definition has only
-    ``awslogs-stream-prefix``; the ECS agent names the stream ``PREFIX/CONTAINER/TASK-ID``.
-    """
+    """Derive a container's log stream. A definition has only a prefix, of which the agent makes the whole name."""
     prefix = options.get("awslogs-stream-prefix")
     default_stream = f"{prefix}/{container_name}/{task_id(task_arn)}" if prefix else None
     return AwslogsTarget(

@@ -1,8 +1,4 @@
-"""The errors that a user may see. Each message is one sentence: what happened and what to do.
-
-TaskProfilerError            exit code 1: something could not be done
-└── UsageError               exit code 2: the command line or a setting has to change
-"""
+"""The errors that a user may see. Each message is one sentence: what happened and what to do."""
 
 
 class TaskProfilerError(Exception):

@@ -15,10 +15,7 @@ _IN_REPOSITORY = {"forwarder": "lambda", "image": "taskdef", "kibana": "kibana"}
 
 
 def dup_above_standard_streams(descriptor: int) -> int:
-    """Duplicate a descriptor to a number above the standard streams, and close the original.
-
-    A caller that started us with a standard stream closed must not see our file under that stream's number.
-    """
+    """Duplicate a descriptor to a number above the standard streams, which the caller may have closed; close it."""
     try:
         return fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
     finally:
@@ -34,10 +31,7 @@ def open_or_none(path: "str | Path", flags: int = os.O_RDONLY) -> int | None:
 
 
 def find_program(name: str, first_folder: str, search_path: str | None) -> str | None:
-    """The path of an executable file in a folder, else in the absolute folders of ``search_path`` (as in PATH).
-
-    Relative folders are skipped, so that no file from the working folder is executed.
-    """
+    """The path of an executable file in a folder, else in the absolute folders of ``search_path`` (as in PATH)."""
     folders = (first_folder, *(search_path or "").split(os.pathsep))
     paths = (f"{folder.rstrip('/')}/{name}" for folder in folders if folder.startswith("/"))
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
@@ -56,10 +50,7 @@ def create_private_folders(folder: str) -> None:
 
 
 def write_atomically(path: "Path", data: bytes, *, mode: int) -> None:
-    """Replace the contents of a file with ``data``, entirely or not at all.
-
-    Pipes and devices cannot be replaced and are written to. Raises OSError if the file cannot be written.
-    """
+    """Replace the contents of a file with ``data``, entirely or not at all; write to a pipe. Raises OSError."""
     from pathlib import Path  # slow to import, as the next one, and `run` imports this module
     from tempfile import NamedTemporaryFile
 
@@ -79,11 +70,7 @@ def write_atomically(path: "Path", data: bytes, *, mode: int) -> None:
 
 
 def package_data_folder(name: str, *, what: str) -> "Path":
-    """Find a data folder, in an installation or in the repository.
-
-    ``name`` is ``forwarder`` (its entry point and template), ``image`` (what the image is built from) or ``kibana``.
-    Raises TaskProfilerError, whose sentence begins with ``what``, if the installation lacks the folder.
-    """
+    """Find a data folder, in an installation or in the repository. Raises TaskProfilerError, which begins: ``what``."""
     from pathlib import Path  # not for `run`
 
     package = Path(__file__).resolve().parents[1]

@@ -1,7 +1,4 @@
-"""Reads single fields of JSON from other programs. A field of the wrong type counts as absent.
-
-The documents come from agents of many versions. One unexpected field must not invalidate the others.
-"""
+"""Reads single fields of JSON from other programs. A field of the wrong type counts as absent."""
 
 from collections.abc import Iterator, Mapping
 

@@ -9,18 +9,18 @@ from profiler.core.deadline_writer import Output
 
 
 class Log:
-    """Messages for the operators of the program. This class discards them, :class:`JsonLog` writes them."""
+    """Messages for the operators of the program. This class discards them, :class:`JsonLog` writes them.
+
+    A warning: the record of the run stays correct. An error: the operator has to change something.
+    """
 
     def info(self, event: str, **fields: object) -> None:
-        """Log something worth knowing."""
         self._write("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Log that something is wrong; the record of the run stays correct."""
         self._write("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Log that the operator has to change something."""
         self._write("error", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
@@ -30,8 +30,7 @@ class Log:
 class JsonLog(Log):
     """Writes one JSON object per line.
 
-    While the output has no reader, errors are kept, because there are few of them, and other lines are dropped. The
-    next line has their number (``lines_dropped``).
+    While the output has no reader, only errors are kept. The next line has the number of the others.
     """
 
     def __init__(self, output: Output) -> None:

@@ -6,7 +6,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def max_known(*values: _Number | None) -> _Number | None:
-    """Return the largest known value; None if no value is known."""
+    """Return the largest of the known values, if any."""
     largest: _Number | None = None
     for value in values:
         if value is not None and (largest is None or value > largest):
@@ -15,12 +15,12 @@ def max_known(*values: _Number | None) -> _Number | None:
 
 
 def min_known(*values: _Number | None) -> _Number | None:
-    """Return the smallest known value; None if no value is known."""
+    """Return the smallest of the known values, if any."""
     return min((value for value in values if value is not None), default=None)
 
 
 def sum_known(*values: _Number | None) -> _Number | None:
-    """Return the sum of the known values; None, not 0, if no value is known."""
+    """Return the sum of the known values, if any."""
     total: _Number | None = None
     for value in values:
         if value is not None:
@@ -29,6 +29,6 @@ def sum_known(*values: _Number | None) -> _Number | None:
 
 
 def mean_known(*values: float | None) -> float | None:
-    """Return the arithmetic mean of the known values; None if no value is known."""
+    """Return the mean of the known values, if any."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

@@ -18,11 +18,7 @@ _LAST_DIGIT, _LAST_LETTER = re.compile(r"\S*\d"), re.compile(r"\S*[A-Za-z]")
 
 
 def redact(words: Sequence[str]) -> str:
-    """Join a command line and mask what looks like a secret. The time grows in proportion to the length.
-
-    Masked are the values of options and variables whose name suggests a secret, users and passwords in addresses, and
-    long opaque words. The words of a shell's program text are masked in the same way.
-    """
+    """Join a command line, also a shell's text, and mask named secrets, users in addresses, and long opaque words."""
     shown: list[str] = []
     masks_next = False
     for word in words:

@@ -1,9 +1,7 @@
 """SIGTERM and SIGINT as a stop request, installed before any slow import.
 
-The kernel does not deliver a signal to process 1 of a container that has no handler for it, so a
-SIGTERM before the installation would be lost. Python writes each signal into a pipe (its wakeup
-descriptor). A wait on this pipe with a timeout ends at the next tick or at the signal, without
-polling and without a race.
+The kernel does not deliver a signal to process 1 of a container that has no handler for it: a SIGTERM before the
+installation would be lost. Python writes each signal into a pipe (its wakeup descriptor), which a wait polls.
 """
 
 import os
@@ -54,8 +52,7 @@ class SignalHandler:
     def wait_readable(self, source: "HasFileno", seconds: float) -> bool:
         """Wait until the timeout, a stop request or data; returns True if ``source`` is readable.
 
-        A stop request ends one wait: the present one, or the next one if it came in between. The caller can then
-        shorten the timeout.
+        A stop request ends one wait: the present one, or the next one if it came in between.
         """
         watched = (source.fileno(), self._has_ended_wait)
         if watched != self._watched:  # the same connection is waited for again and again

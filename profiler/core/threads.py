@@ -1,11 +1,7 @@
 """Threads: calls with a deadline, readings on a grid, and the means to interrupt a wait.
 
-:func:`run_with_timeout` starts a call and waits for it. :class:`BackgroundCall` starts a call and delivers its result
-later. :class:`StoppableThread` runs until it is stopped, and :class:`PeriodicReader` takes readings until then. All
-threads are daemon threads: one that hangs is abandoned and does not keep the process alive.
-
-The system may start no further thread, for lack of memory or because a batch has used up the limit. A call is then made
-in the caller's thread, and a :class:`StoppableThread` has failed.
+All threads are daemon threads: one that hangs is abandoned. If the system starts no further thread, for lack of memory
+or because a batch has used up the limit, a call is made in the caller's thread, and a :class:`StoppableThread` fails.
 """
 
 import math
@@ -37,10 +33,7 @@ def start_thread(thread: threading.Thread) -> bool:
 def run_with_timeout(
     seconds: float, function: Callable[[], _T], *, is_interrupted: Callable[[], bool] = lambda: False
 ) -> _T | None:
-    """Call ``function`` in a daemon thread and wait at most ``seconds`` for it; what it raises in time is raised here.
-
-    Returns None if it took longer, or if ``is_interrupted``, which is asked often, returned True.
-    """
+    """The result of ``function`` in a daemon thread; None after ``seconds``, or if interrupted. Raises its errors."""
     results: list[_T] = []
     errors: list[BaseException] = []
 
@@ -137,11 +130,7 @@ class ThreadFailure(Struct, frozen=True):
 
 
 class StoppableThread:
-    """A daemon thread that is started once, asked to stop, and waited for until a deadline.
-
-    ``run`` is called in the thread and returns soon after ``is_stopping`` is True; ``wake`` ends a wait in it early.
-    ``failure`` is set when an error has ended the thread.
-    """
+    """A daemon thread, started once. ``run`` returns soon after ``is_stopping`` is True; ``wake`` ends a wait in it."""
 
     def __init__(self, name: str, run: Callable[[], None], wake: Callable[[], None], clock: Clock) -> None:
         self._wake = wake
@@ -196,9 +185,8 @@ class Waiter:
 class PeriodicReader(StoppableThread):
     """Takes readings in a thread on a fixed grid of the monotonic clock.
 
-    A reading is complete (``is_complete=True``) if it was requested by :meth:`final_reading` or follows an event of
-    the waiter. Other readings may skip what is expensive. The thread ends when ``read`` returns False, because there is
-    nothing to read and never will be, and calls ``close`` last.
+    A reading is complete (``is_complete=True``), and skips nothing expensive, if it was requested by
+    :meth:`final_reading` or follows an event of the waiter. The thread ends when ``read`` returns False.
     """
 
     def __init__(
@@ -231,10 +219,7 @@ class PeriodicReader(StoppableThread):
         return self._first_done.wait(max_seconds)
 
     def final_reading(self, max_seconds: float) -> bool:
-        """Take one complete reading now and wait for it; returns False if it was not done in time.
-
-        Returns True at once after the thread has ended: there is nothing to wait for.
-        """
+        """Take one complete reading now and wait for it; returns False if it was not done in time."""
         self._final_done.clear()
         if self._has_ended:
             return True

@@ -1,8 +1,4 @@
-"""Points in time: text at the edges of the program, integer nanoseconds since 1970 or UTC ``datetime`` inside.
-
-Docker and ECS print 0 to 9 fractional digits. ``datetime`` stores 6 digits, so :func:`parse_ns` reads the fraction
-separately.
-"""
+"""Points in time: text at the edges of the program, integer nanoseconds since 1970 or UTC ``datetime`` inside."""
 
 import re
 import time
@@ -22,10 +18,7 @@ _RFC3339 = r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d
 
 
 def parse_ns(text: object) -> int | None:
-    """Parse an RFC 3339 time strictly into nanoseconds since 1970; None for anything else.
-
-    That includes year 1, which Docker writes for "never", and every other time before 1970 or after 2200.
-    """
+    """Parse an RFC 3339 time of 1970 to 2200, with up to 9 fractional digits; else None: Docker's "never" is year 1."""
     match = re.fullmatch(_RFC3339, text, re.ASCII) if isinstance(text, str) else None
     if match is None:
         return None

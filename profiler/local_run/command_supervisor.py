@@ -1,7 +1,6 @@
 """Supervises a command: forwards signals, stops and continues with it, and reaps its orphans.
 
-Signals are blocked and waited for (``sigtimedwait``), so that none is lost, no handler interrupts a reading, and the
-sender of each signal is known.
+Signals are blocked and waited for (``sigtimedwait``): none is lost, and the sender of each is known.
 """
 
 import os
@@ -33,9 +32,8 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
 class CommandExit(Struct, frozen=True, kw_only=True):
     """How the command ended.
 
-    ``was_only_process``: the kernel has counted no other process of the command. ``ignored_sigchld``: the command did
-    not wait for its children, so that the kernel discarded their CPU time. ``got_stop_signal``: this process got a
-    signal that asks to stop, even if the command ignored it.
+    ``was_only_process``: the kernel has counted no other process of the command. ``ignored_sigchld``: the kernel
+    discarded its children's CPU time. ``got_stop_signal``: this process was asked to stop.
     """
 
     exit_code: int
@@ -62,11 +60,7 @@ def become_subreaper() -> None:
 
 
 class Supervisor:
-    """Supervises one command until it ends.
-
-    ``unrelated_children`` are children of this process that are not the command's. ``before_stop`` is called before
-    this process stops because the terminal stopped the command.
-    """
+    """Supervises one command until it ends. ``before_stop`` is called before this process stops with the command."""
 
     def __init__(
         self, pid: int, clock: Clock, unrelated_children: Container[int], before_stop: Callable[[], None]
@@ -164,8 +158,7 @@ class Supervisor:
     def _is_from_terminal(self, info: signal.struct_siginfo) -> bool:
         """Whether the signal was sent to the whole foreground group, by the terminal or after its hang-up.
 
-        On a hang-up the kernel signals only the session's leader. The leader, a shell, then signals its jobs like any
-        other process.
+        On a hang-up the kernel signals only the session's leader, a shell, which then signals its jobs.
         """
         is_from_kernel: bool = info.si_code == _SI_KERNEL
         if info.si_signo != signal.SIGHUP:

@@ -1,8 +1,4 @@
-"""The live view of ``run --live`` at the bottom of the terminal: what it collects, in constant memory, and its rows.
-
-The rows are CPU and memory over the run so far, the time left, and the largest processes. They have the same columns:
-a label, the value now, a picture as wide as there is room, and a text.
-"""
+"""The live view of ``run --live``: rows with a label, the value now, a picture as wide as there is room, and a text."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -55,10 +51,7 @@ class NamedProcesses(Struct, frozen=True):
 
 
 class LiveFigures(Struct, frozen=True, kw_only=True):
-    """The contents of the rows; None is unknown. The courses cover the run so far, in vCPU and bytes.
-
-    ``without_usual`` is why the usual duration, and so the time left, is unknown; "" until that is known.
-    """
+    """The contents of the rows; None is unknown. The courses cover the run so far, in vCPU and bytes."""
 
     elapsed_ms: float
     vcpu: float | None = None
@@ -70,7 +63,6 @@ class LiveFigures(Struct, frozen=True, kw_only=True):
     threads: int | None = None
     processes: Sequence[NamedProcesses] = ()
     usual: "UsualDuration | None" = None
-    without_usual: str = ""
     notices: Sequence[str] = ()
 
 
@@ -117,10 +109,7 @@ def _curve(
     limit_colour: str,
     least_top: float,
 ) -> tuple[str, Callable[[int], list[Part]]]:
-    """The text for the top of a curve, and a function that draws the head and the curve in a width.
-
-    The top is the limit, or the peak if that is far below the limit. Values at the limit have another colour.
-    """
+    """The text for the top of a curve, its limit or its peak, and a function that draws head and curve in a width."""
     peak = max((value for value in course if value is not None), default=0.0)
     top, is_to_limit = curve_top(peak, limit, least_top)
     shown = format_value(top)
@@ -162,8 +151,7 @@ def _time_row(figures: LiveFigures, bar_width: int, glyphs: Glyphs) -> Row:
         processes = sum(named.count for named in figures.processes)
         threads = "" if figures.threads is None else f", {format_count(figures.threads, 'thread')}"
         counts = f"{format_count(processes, 'process')}{threads}" if processes else ""
-        texts = (counts, figures.without_usual and f"time left unknown: {figures.without_usual}")
-        return (*head, (glyphs.separator.join(filter(None, texts)), DIM))
+        return (*head, (counts, DIM))
     bar_colour, colour = (YELLOW, YELLOW) if figures.elapsed_ms > usual.p95_ms else (GREEN, DIM)
     if not bar_width:
         return head[0], (now, ""), (f" {text}", colour)
@@ -214,7 +202,6 @@ class LiveView:
         self._read_usual = read_usual
         self._ascii_only = ascii_only
         self._usual: UsualDuration | None = None
-        self._without_usual = "" if read_usual is not None else "no history"
         self._course = RunSeries(started_ns, NS_PER_SECOND // 50, MAX_PICTURE_WIDTH)
         self._last = self._drawn = ContainerSample(read_ns=started_ns, cpu_ns=0)
         self._drawn_cpu_ns: Mapping[tuple[int, int], int] = {}
@@ -247,13 +234,8 @@ class LiveView:
 
     def _keep_usual(self, read_usual: ReadUsual) -> None:
         usual = read_usual()
-        if usual is None:
-            self._without_usual = "no earlier success known"
-        elif usual.runs < _MIN_USUAL_RUNS:
-            self._without_usual = f"fewer than {_MIN_USUAL_RUNS} earlier successes"
-        elif usual.p95_ms > _MAX_P95_TO_MEDIAN * usual.median_ms:
-            self._without_usual = "earlier durations differ too much"
-        else:
+        has_enough = usual is not None and usual.runs >= _MIN_USUAL_RUNS
+        if usual is not None and has_enough and usual.p95_ms <= _MAX_P95_TO_MEDIAN * usual.median_ms:
             self._usual = usual
 
     def _figures(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> LiveFigures:
@@ -271,7 +253,6 @@ class LiveView:
             threads=sample.pids,
             processes=top_processes(processes, self._drawn_cpu_ns, elapsed_ns),
             usual=self._usual,
-            without_usual=self._without_usual,
             notices=self._notices,
         )
 
@@ -279,10 +260,7 @@ class LiveView:
 def top_processes(
     processes: Sequence[ProcessReading], before_cpu_ns: Mapping[tuple[int, int], int], elapsed_ns: int
 ) -> list[NamedProcesses]:
-    """The processes by name, the largest by CPU and the largest by memory alternately.
-
-    ``before_cpu_ns`` is the CPU time of the processes that ran ``elapsed_ns`` ago; the others are younger.
-    """
+    """The processes by name, by CPU and by memory alternately. ``before_cpu_ns``: the CPU times ``elapsed_ns`` ago."""
     totals: dict[str, tuple[int, int, int]] = {}
     for process in processes:
         if process.share_bytes is None:  # a zombie

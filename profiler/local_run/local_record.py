@@ -1,7 +1,4 @@
-"""Builds the record of a local command from its observed run.
-
-If the command runs in an ECS task, :class:`Placement` adds the task's identity, log stream and sizes.
-"""
+"""Builds the record of a local command from its observed run, in an ECS task with the task's identity and sizes."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -78,10 +75,7 @@ def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Ho
 def apply_placement(
     record: Record, placement: Placement, *, is_named: bool, started_ns: int, finished_ns: int | None
 ) -> Record:
-    """Add the identity, log stream and durations of the ECS task to the record of a command.
-
-    A name that the user gave remains the family. ``finished_ns`` is None if the command runs.
-    """
+    """Add the identity, log stream and durations of the ECS task. A name that the user gave remains the family."""
     task, own = placement.task, replace(placement.container, started_ns=started_ns)
     placed = build_batch_record(own, task, None, RunEnd(status="running", until_ns=finished_ns), Host())
     target = awslogs_target(own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn)
@@ -116,13 +110,11 @@ class MemoryPeak(Struct, frozen=True, kw_only=True):
 
 
 class RunObservation(Struct, frozen=True, kw_only=True):
-    """The measurements of a command. ``peak.source`` is None if nothing was measured.
+    """The measurements of a command. Start and end are by the wall clock, the duration by the monotonic clock.
 
-    While the command runs, ``ending`` and ``duration_ns`` are None, and ``finished_ns`` is the time of the last
-    reading. Start and end are by the wall clock, the duration by the monotonic clock.
-
-    ``memory_kills`` counts the kernel's kills in the command's own control group. Without such a group it is None, and
-    ``shared_oom_kills`` counts the kills in the profiler's group, which may contain unrelated processes.
+    While the command runs, ``ending`` and ``duration_ns`` are None, and ``finished_ns`` is the last reading's time.
+    ``memory_kills`` counts the kernel's kills in the command's own control group. Without one it is None, and
+    ``shared_oom_kills`` counts those in the profiler's group, which may contain unrelated processes.
     """
 
     started_ns: int
@@ -199,10 +191,7 @@ def build_run_record(
     min_series_step_ms: float = 0,
     max_series_steps: int = 0,
 ) -> Record:
-    """The record of a command that has ended or still runs.
-
-    The status of a command that runs is ``unknown``: the record is read only if the profiler does not see the end.
-    """
+    """The record of a command that has ended, or runs: its ``unknown`` is read only if the profiler misses the end."""
     ending, placement = observed.ending, identity.placement
     if placement is not None:
         sizes = apply_placement_limits(sizes, placement, identity.host)
@@ -250,8 +239,7 @@ def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits)
     """Whether the kernel probably killed a process of the command for lack of memory.
 
     A kill in the command's own group is decisive for every exit code, also after a stop request: systemd stops a unit
-    in which the kernel has killed a process. A kill in a shared group may have hit an unrelated process. It explains a
-    command that failed or was killed; if the command succeeded, the victim is unknown.
+    after a kill. A kill in a shared group explains a failure; if the command succeeded, the victim is unknown.
     """
     if not observed.memory_kills and observed.shared_oom_kills:
         return OutOfMemory() if end.exit_code == 0 else OutOfMemory(likely=True, evidence="kernel-counter")

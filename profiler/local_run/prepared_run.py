@@ -1,10 +1,8 @@
 """Prepares a run: takes over the signals, makes the control group, and forks the process of the command.
 
-The command gets the environment, signals and files that it would have without the profiler.
-
 In version 2 the kernel takes some 20 ms to move the process into the group. The caller imports the rest of the profiler
-meanwhile, so this module imports little. Version 1 needs no wait, and the rest is imported before the fork: each page
-of memory that this process changes while the other one shares it is copied, which takes 4 ms for that import.
+meanwhile, so this module imports little. Version 1 needs no wait, and the rest is imported before the fork: to copy
+the pages that both processes share would take 4 ms.
 """
 
 import errno
@@ -48,11 +46,7 @@ class CallerSignals(Struct, frozen=True, kw_only=True):
 
 
 class StartedCommand(Struct, frozen=True, kw_only=True):
-    """A running command.
-
-    ``startup_cpu_ns`` is the CPU time that its process used before it executed the command. ``measured`` is the result
-    of ``measure`` (see :class:`HeldCommand`); None if a signal ended the process before.
-    """
+    """A running command. ``measured`` is the result of ``measure``; None if a signal ended the process before."""
 
     pid: int
     startup_cpu_ns: int = 0
@@ -106,20 +100,14 @@ def execute_in_place(words: Words, environment: Environment, signals: CallerSign
 
 
 class HeldCommand:
-    """A forked process that executes a command when :meth:`execute` is called.
+    """A forked process that executes a command when :meth:`execute` is called, and else ends with the ``with`` block.
 
-    Before that, the process calls ``enter`` while this process does other work. If this process leaves the
-    ``with`` block or ends without a call of ``execute``, the forked process ends without executing the command.
-
-    The program is searched as ``execvp`` does. The command gets ``environment`` and ``signals``, and inherits from this
-    process the open files and the process group. The caller must have blocked the signals that it handles, and SIGCHLD
-    must have its default action, because the kernel discards exit codes while it is ignored.
+    It calls ``enter`` at once, which may be slow, and ``measure``, whose result is one line, last before the exec.
+    Neither raises. The program is searched as ``execvp`` does. The caller must have blocked the signals that it
+    handles, and SIGCHLD must have its default action: the kernel discards exit codes while it is ignored.
 
     ``posix_spawn`` is not used: glibc's leaves two of its own signals ignored in the command, and it cannot make a
     signal ignored that is not ignored here.
-
-    The forked process calls ``enter`` at once, which may be slow, and ``measure`` last before the exec, whose result is
-    one line. Neither raises.
     """
 
     def __init__(
@@ -184,10 +172,7 @@ class HeldCommand:
 
 
 def _fork(execute: Callable[[int], None], enter: Callable[[], None]) -> tuple[int, int, int]:
-    """Return the pid of a new process, a pipe to release it with one byte, and one to read what it writes.
-
-    In the process, no other code of the interpreter runs, not even after an exception.
-    """
+    """Return the pid of a new process, a pipe to release it with one byte, and one to read what it writes."""
     output, child_output = os.pipe()
     child_gate, gate = os.pipe()
     try:
@@ -226,10 +211,7 @@ def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
 
 
 def _exec_first_usable(paths: Iterable[str], words: Words, environment: Environment) -> list[int]:
-    """Execute the first usable program, as ``execvp`` does. Returns the error numbers only if none is usable.
-
-    The shell executes a script without ``#!``, as for ``execvp``, ``env`` and every shell.
-    """
+    """Execute the first usable program, or script without ``#!``, as ``execvp`` does. Returns the error numbers."""
     errors: list[int] = []
     for path in paths:
         number = _exec_program(path, words, environment)
@@ -301,8 +283,7 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     """The state before the command starts.
 
     ``preexisting_children`` are the descendants of this process that are not the command's. ``floor_bytes`` is the
-    high-water mark of this process's memory at the fork; None if unknown. ``oom_kills_before`` counts the kills in the
-    control group of this process. ``earlier_cpu_seconds`` is the CPU time that this process used for earlier runs.
+    high-water mark of this process's memory at the fork. ``oom_kills_before`` counts the kills in this process's group.
     """
 
     run_id: str
@@ -332,10 +313,7 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
 
 
 def take_over_signals() -> CallerSignals:
-    """Block the signals that are handled, and give SIGCHLD its default action; returns their earlier state.
-
-    They remain blocked, so that none is lost between two runs, and so that the report is written. Call it once.
-    """
+    """Block the handled signals for good, give SIGCHLD its default action, and return their state from before."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
     ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL) == signal.SIG_IGN
     return CallerSignals(mask=frozenset(mask), ignored=frozenset({signal.SIGCHLD} if ignored else ()))
@@ -367,13 +345,9 @@ def prepare_run(
     *,
     earlier_cpu_seconds: float = 0.0,
 ) -> Iterator[tuple[PreparedRun, _Session]]:
-    """Prepare the run of a command in ``environment``, after :func:`take_over_signals`.
+    """Prepare the run of a command in ``environment``, after :func:`take_over_signals`. Raises NoProcessError.
 
-    The command starts when :meth:`PreparedRun.execute` is called. Without this call, its process ends at the end of the
-    ``with`` block. The control group is removed there, too.
-
-    ``make_session`` makes the run's other parts. It is called before the fork if the kernel moves a process into the
-    group at once, else after it. Raises NoProcessError if the kernel makes no process for the command.
+    ``make_session`` makes the run's other parts, before the fork if the kernel moves a process into the group at once.
     """
     run_id = str(uuid.uuid4())
     cgroups = read_own_cgroups()
@@ -409,10 +383,7 @@ def prepare_run(
 
 
 def begin_runs() -> None:
-    """Prepare several runs of one command: none may have an effect on the next.
-
-    Standard input is made empty for all of them: the first one would read what the others need.
-    """
+    """Prepare several runs of one command: standard input is empty, or the first would read what the others need."""
     # Python 3.12 warns of a fork while threads run, and raises with PYTHONWARNINGS=error: a thread may still write the
     # last report. The forked process only executes the command.
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -16,10 +16,9 @@ def failed_budgets(
     cpu_seconds: float | None,
     memory_bounds_mb: Sequence[float | None],
 ) -> tuple[str, ...]:
-    """Check the budgets of runs that succeeded; None: without a budget.
+    """A sentence about the budgets that the successful runs exceeded, and one about those that could not be checked.
 
-    A run whose memory is unknown has not exceeded a budget above its bound in ``memory_bounds_mb``. One sentence has
-    all budgets that were exceeded, another one those that could not be checked.
+    A run whose memory is unknown has not exceeded a budget above its bound in ``memory_bounds_mb``.
     """
     memory = [
         bound_mb

@@ -44,9 +44,7 @@ class SamplingPace:
 
     The steps are 20 ms in the first 2 s, then 1 % of the time that has passed, until they are as long as the interval.
     A step is longer if the profiler has used more of a CPU than its share; then only quick readings continue. Ticks
-    have a larger share, beyond which they are left out (``missed``).
-
-    ``started_ns`` is the start of the command (monotonic), ``cpu_ns`` the CPU time that the sampling thread had used.
+    have a larger share, beyond which they are left out (``missed``). ``cpu_ns``: the thread's CPU time until the start.
     """
 
     def __init__(self, started_ns: int, interval_ns: int, cpu_ns: int) -> None:
@@ -132,10 +130,7 @@ class UnrelatedChildren:
 
 
 class GroupMemory:
-    """The memory of the command's own control group, as long as all processes of the command are in it.
-
-    The ``used_bytes`` of its readings are the total of the group and of its processes (:class:`GroupTotal`).
-    """
+    """The memory of the command's own control group and its processes, as long as all processes are in the group."""
 
     def __init__(self, cgroup: CommandCgroup) -> None:
         self._cgroup = cgroup
@@ -148,10 +143,7 @@ class GroupMemory:
     def read(
         self, processes: Sequence[ProcessReading], tree_bytes: int | None = None, *, is_exact: bool = True
     ) -> MemoryReading | None:
-        """The memory; None without a group, or after a process has moved to another group.
-
-        ``tree_bytes`` is the memory of the processes together; ``is_exact``: it counts no page twice.
-        """
+        """The memory; None without a group, or after a process has left it. ``is_exact``: no page counts twice."""
         reading = self._memory()
         if reading is None:
             return None
@@ -168,10 +160,7 @@ class GroupMemory:
         return self._counted(reading, used_bytes)
 
     def read_quickly(self, tree: QuickMemory) -> MemoryReading | None:
-        """The command's memory between two calls of :meth:`read`.
-
-        ``tree`` is read only if the group's own memory does not suffice.
-        """
+        """The memory between two calls of :meth:`read`. ``tree`` is read only if the group's own does not suffice."""
         reading = None if self._has_escaped_process else self._memory()
         if reading is None:
             return None
@@ -191,10 +180,7 @@ class GroupMemory:
         return max_known(self.used_peak_bytes, peak_bytes)
 
     def final_peak(self) -> GroupPeak:
-        """The kernel's high-water mark with the facts that decide whether it is the command's peak.
-
-        Read after the end: page cache remains after the processes.
-        """
+        """The kernel's high-water mark, after the end: page cache remains after the processes."""
         self._memory()
         return self._peak()
 
@@ -218,10 +204,7 @@ class GroupMemory:
 
 
 class CommandSampler:
-    """Samples the process tree of one command, and its control group if it has one.
-
-    The CPU time that was used to start the command is subtracted.
-    """
+    """Samples the process tree of one command, and its control group, without the CPU time of the start."""
 
     name = "processes"
 
@@ -304,8 +287,7 @@ class CommandSampler:
     def sample_quickly(self, read_ns: int) -> ContainerSample | None:
         """Sample the memory and, after some time, the CPU time; None if the memory cannot be read quickly now.
 
-        A process that appears or disappears makes the CPU time unknown until the next full sample, unless the kernel
-        counts it for the group.
+        Without a group, a new or ended process makes the CPU time unknown until the next full sample.
         """
         group = self.group_memory.read_quickly(self._quick_memory)
         if group is None:
@@ -365,10 +347,7 @@ class CommandSampler:
         return self.cpu_ns
 
     def _clamp_to_capacity(self, cpu_ns: int, read_ns: int) -> int:
-        """Limit the CPU time to the capacity of all CPUs, which clock ticks of 10 ms may exceed in a short step.
-
-        The excess is reported with later samples.
-        """
+        """Report the CPU time above the capacity of all CPUs, due to clock ticks of 10 ms, with later samples."""
         max_ns = self._reported_cpu_ns + round(max(read_ns - self._read_ns, 0) * self._vcpus)
         self._read_ns = read_ns
         self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, max_ns))
@@ -378,8 +357,8 @@ class CommandSampler:
 class SampleBuffer:
     """Passes samples to the statistics with a delay, so that a short last step can be merged with the one before.
 
-    A rate over a step of a few milliseconds is mostly rounding of the counters. Many samples at once cost a third of
-    one after the other. ``series_points`` is half the largest number of steps of the time series; 0 for none.
+    A rate over a few milliseconds is mostly rounding of the counters. Many samples at once cost a third of one after
+    the other. ``series_points`` is half the largest number of steps of the time series; 0 for none.
     """
 
     def __init__(

@@ -69,12 +69,10 @@ _FIRST_NOTICES_NS, _USUAL_STUCK_MINUTES = 5 * NS_PER_SECOND, 10
 class RunPlan(Struct, frozen=True, kw_only=True):
     """How a command is run and profiled. The caller stops the collectors: the report need not wait for it.
 
-    ``name`` is the family; None: derived from the command. ``find_labels`` runs after the command has started; a given
-    label replaces one of its labels. ``fetch_placement`` reads the ECS task in a background thread; None outside of
-    ECS. A result after one second is ignored. ``series_points`` is half the largest number of steps of the record's
-    time series, ``max_history_steps`` the largest number of the history's; 0 for none. ``stuck_minutes`` is 0, and
-    ``expected_seconds`` None, for never. ``pause`` is called before the profiler stops because the terminal stopped the
-    command. ``keep_so_far`` writes down the run so far, if that is due, for the case that the profiler is killed.
+    ``find_labels`` runs after the command has started; ``labels`` replace its own. ``fetch_placement`` reads the ECS
+    task in a background thread; a result after one second is ignored. ``series_points`` is half the largest number of
+    steps of the record's time series, ``max_history_steps`` the largest number of the history's; 0 for none.
+    ``pause`` is called before the profiler stops with the command. ``keep_so_far`` writes down the run so far, if due.
     """
 
     name: str | None
@@ -97,12 +95,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """The result of a run.
-
-    ``exit_code`` is for this process. ``startup_error`` is a sentence if the command did not start. ``series`` is for
-    the history. ``warnings`` are about what was required and has no readings. ``memory_bound_mb`` is an upper bound of
-    the memory of a command of one process; None without a bound.
-    """
+    """The result of a run. ``series`` is for the history; ``warnings``: what was required has no readings."""
 
     exit_code: int
     report: Report
@@ -422,11 +415,7 @@ class _Session:
 
 
 def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Record:
-    """Add a warning about processes that still run after the command.
-
-    This comes last: a helper that ends with its parent, such as Python's resource tracker, takes some milliseconds, and
-    so may a shell's child to execute its program.
-    """
+    """Add a warning about processes that still run. This comes last: a helper may end a little after its parent."""
     live = (proc.read_live_name(*process.identity) for process in survivors)
     names = [name for name in live if name is not None]
     if not names:

@@ -1,8 +1,4 @@
-"""Rows that stay at the bottom of a terminal while other output scrolls above them.
-
-Other programs, or other parts of this one, write to the same terminal, so lines cannot be redrawn in place. The bottom
-rows are removed from the scrolling region instead (DECSTBM, like the progress bar of apt).
-"""
+"""Rows at the bottom of a terminal, outside of its scrolling region (DECSTBM), as other programs write to it, too."""
 
 from collections.abc import Callable, Sequence
 from os import terminal_size
@@ -66,8 +62,7 @@ class BottomRows:
 def _make_room(count: int, *, erase: bool) -> str:
     """Make the region the whole screen, and scroll up as far as the cursor is within the last ``count`` rows.
 
-    The cursor keeps its column and its text. ``erase`` clears what is below its row: rows from before the terminal was
-    resized are anywhere there.
+    ``erase`` clears what is below its row: rows from before the terminal was resized are anywhere there.
     """
     erased = f"{_SAVE_CURSOR}{_CLEAR_LINE}{_CLEAR_BELOW}{_RESTORE_CURSOR}" if erase else ""
     return f"{_SAVE_CURSOR}{_WHOLE_REGION}{_RESTORE_CURSOR}{_INDEX}{erased}{_INDEX * (count - 1)}\x1b[{count}A"

@@ -241,5 +241,6 @@ def test_the_latest_revision_of_a_family_is_examined() -> None:
 
 
 def test_checks_that_contradict_each_other_are_refused() -> None:
-    refused = doctor("a.json", "--deployed", "tp")
-    assert (refused.returncode, refused.stdout) == (2, "")
+    for words in (["a.json", "--deployed", "tp"], ["a.json", "--cluster", "c"]):
+        refused = doctor(*words)
+        assert (refused.returncode, refused.stdout) == (2, "")

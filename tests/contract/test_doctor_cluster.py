@@ -145,7 +145,6 @@ def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
         table.stdout
     )
     assert "6 families: 5 with a problem." in table.stderr
-    assert "\nexport TASK_PROFILER_FROM='logs:/ecs/*'\n" in table.stdout
 
 
 def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:

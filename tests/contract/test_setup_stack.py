@@ -236,22 +236,6 @@ def test_what_ends_before_the_change_set_is_applied_leaves_none(
     assert account.stacks() == []
 
 
-def test_an_interruption_of_the_wait_says_that_cloudformation_goes_on(
-    account: Account, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("profiler.aws_account.setup.stack_changes.StackChanges._follow", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        deploy(StackRequest(zip_file=str(account.zip)), account.client, None, APPLY)
-    assert "CloudFormation goes on with the stack task-profiler: repeat the command later" in capfd.readouterr().err
-    assert len(account.stacks()) == 1
-    with pytest.raises(KeyboardInterrupt):
-        remove("task-profiler", account.client, APPLY)
-    assert "CloudFormation goes on" in capfd.readouterr().err
-
-
 def test_the_first_indices_are_those_of_the_period_that_the_functions_use(account: Account) -> None:
     search = Cluster()
     settings = {"ElasticsearchUrl": search.url, "Subscribe": "account"}

@@ -88,7 +88,7 @@ def test_one_json_line_for_each_running_task(aws: FakeAws) -> None:
 
 
 def test_without_a_terminal_there_is_one_table(aws: FakeAws) -> None:
-    done = run_here(aws.environment(), "watch", "nightly-*", "--days", "0", *GROUPS)
+    done = run_here(aws.environment(), "watch", "nightly-*", *GROUPS)
     assert (done.returncode, done.stderr) == (0, "")
     title, _, row, notice = done.stdout.splitlines()
     assert title == f"{MONITORS} and {BATCHES}: 1 running"

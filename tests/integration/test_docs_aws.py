@@ -54,20 +54,6 @@ def test_the_aws_cli_understands_every_command(page: Path, said_of: SaidOf, tmp_
         assert [(words, text) for words, text in zip(commands, said, strict=True) if text] == []
 
 
-def test_what_the_aws_cli_does_not_understand_is_found(said_of: SaidOf, tmp_path: Path) -> None:
-    wrong = [
-        "ecs run-task --task-definition x --lauch-type FARGATE",
-        "ecs run-tasks",
-        "logs put-retention-policy --log-group-name x --retention-in-days soon",
-        "ecs run-task --task-definition x --network-configuration awsvpcConfiguration={subnet=[x]}",
-        "iam create-role --role-name x --assume-role-policy-document file://missing.json",
-        "logs create-log-group",
-    ]
-    said = said_of([line.split() for line in wrong], tmp_path)
-    assert all(said), said
-    assert said_of([["ecs", "list-clusters"]], tmp_path) == [""]
-
-
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
     monkeypatch.setenv("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")  # else AWS's own policies are not there

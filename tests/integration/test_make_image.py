@@ -41,13 +41,6 @@ def test_what_is_given_reaches_docker_and_a_secret_is_not_shown() -> None:
     assert not [word for word in words if "password" in word]
 
 
-def test_the_neuron_variant_is_built_from_the_image() -> None:
-    monitor, neuron = builds("TARGET=neuron", "IMAGE=mine:1", "NEURON_SUITE=noble")
-    assert monitor[monitor.index("--tag") + 1] == "'mine:1'"
-    assert neuron[neuron.index("--tag") + 1] == "'mine:1-neuron'"
-    assert {"MONITOR_IMAGE='mine:1'", "NEURON_SUITE"} <= set(neuron)
-
-
 def test_several_platforms_are_built_by_buildx_and_pushed_on_request() -> None:
     (built,) = builds("PLATFORMS=linux/amd64,linux/arm64")
     assert built[:5] == ["docker", "buildx", "build", "--platform", "'linux/amd64,linux/arm64'"]
@@ -56,16 +49,6 @@ def test_several_platforms_are_built_by_buildx_and_pushed_on_request() -> None:
     assert "--push" in pushed
     (loaded,) = builds("PLATFORMS=linux/arm64")
     assert "--load" in loaded
-
-
-def test_platforms_without_buildx_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    docker = tmp_path / "docker"
-    docker.write_text('#!/bin/sh\ntest "$1" = version\n')  # a daemon answers, and there is no plugin
-    docker.chmod(0o755)
-    done = make("image", "PLATFORMS=linux/amd64,linux/arm64", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    first, *others = done.stderr.splitlines()
-    assert first.startswith("PLATFORMS needs Docker's plugin buildx: install it")
-    assert [line for line in others if not line.startswith("make: ***")] == []
 
 
 @pytest.mark.parametrize(

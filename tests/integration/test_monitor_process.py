@@ -2,12 +2,10 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -168,11 +166,6 @@ def test_outside_of_ecs_one_sentence_says_what_to_do() -> None:
     assert "task-profiler run -- CMD" in run_monitor_until_its_end()
 
 
-def test_an_address_that_is_none_is_named_in_one_sentence() -> None:
-    address = "http://[::1"
-    assert repr(address) in run_monitor_until_its_end(ECS_CONTAINER_METADATA_URI_V4=address)
-
-
 # A defect outside of the loop, which has its own last handler.
 BROKEN_START = """
 import profiler.readers.linux.host
@@ -231,12 +224,3 @@ def test_the_task_can_be_scraped_until_its_report_is_out(port: int) -> None:
         (report,), _ = sidecar.finish()
     assert (report["record"]["status"], report["record"]["monitor"]["warnings"]) == ("success", [])
     assert scraped(port) == {}
-
-
-def test_a_port_in_use_is_one_error_and_the_run_is_reported(port: int) -> None:
-    with closing(socket.create_server(("0.0.0.0", port))), Sidecar(NO_AWS, PROMETHEUS_PORT=str(port)) as sidecar:
-        (report,), errors = sidecar.watch()
-    told = [line for line in errors if f"port {port}" in line["event"]]
-    assert [line["level"] for line in told] == ["error"]
-    assert report["record"]["status"] == "success"
-    assert report["record"]["monitor"]["warnings"] == [told[0]["event"]]

@@ -360,11 +360,3 @@ def test_the_helper_is_gone_after_the_revert(group: Path) -> None:
     delegation.revert()
     assert set(list_children(os.getpid(), threads=1)) == before
     assert _subtree_control(group) == "-memory"
-
-
-def test_a_helper_that_was_killed_does_not_stop_the_revert(group: Path) -> None:
-    delegation, helper, _ = _enabled(group)
-    os.kill(helper, signal.SIGKILL)
-    os.waitpid(helper, 0)
-    delegation.revert()
-    assert _subtree_control(group) == "-memory"

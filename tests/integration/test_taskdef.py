@@ -1,7 +1,6 @@
 """``task-profiler taskdef add-monitor``: files, standard input, settings, and what is said where."""
 
 import json
-import os
 import shlex
 import stat
 import subprocess
@@ -13,7 +12,6 @@ import pytest
 from profiler.cli.taskdef_command import parse_settings
 from profiler.core.errors import UsageError
 from tests.command_line import run_here
-from tests.terminals import open_terminal
 
 BATCH = {
     "name": "batch",
@@ -115,43 +113,6 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(file: Path, words: str
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("task-profiler: ")
     assert file.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (b"Resources:\n  Queue:\n    Type: AWS::SQS::Queue\n", "a CloudFormation template without a task definition"),
-        (b"Resources:\n  Task: [\n", "is not valid YAML: correct the mistake in line 3."),
-        (b'{"family": "nightly",}', "is not valid JSON"),
-        (b"nightly", "is not valid JSON"),
-    ],
-)
-@pytest.mark.parametrize("command", ["add-monitor", "remove-monitor"])
-def test_a_file_without_a_task_definition_is_named_as_what_it_is(
-    tmp_path: Path, command: str, text: bytes, sentence: str
-) -> None:
-    file = tmp_path / "stack.yaml"
-    file.write_bytes(text)
-    done = run_here({}, "taskdef", command, str(file))
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert sentence in done.stderr
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_people_are_shown_what_changes_in_colour(file: Path, encoding: str) -> None:
-    file.write_text(file.read_text(), encoding=encoding)
-    ours, theirs = open_terminal()
-    environment = {**os.environ, "TERM": "xterm-256color"}
-    environment.pop("NO_COLOR", None)
-    done = subprocess.run(
-        [*COMMAND, file, "--image", "own:1"], stdout=subprocess.PIPE, stderr=theirs, env=environment, check=False
-    )
-    os.close(theirs)
-    shown = os.read(ours, 65536).decode()
-    os.close(ours)
-    assert names(done.stdout) == ["batch", "task-monitor"]
-    assert '\x1b[32m+            "name": "task-monitor"' in shown
-    assert "\x1b[31m-  " not in shown  # nothing is taken away
 
 
 def test_settings_of_the_monitor_and_other_variables_have_one_value() -> None:

@@ -1,13 +1,11 @@
 """The wheel: what it contains, and the commands that read files from outside the package."""
 
 import json
-import keyword
 import os
 import subprocess
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
-from zipfile import ZipFile
 
 import pytest
 
@@ -47,18 +45,6 @@ def task_profiler(installed: Path, *words: str, text: str = "", **environment: s
     )
     assert done.returncode == 0, done.stderr
     return done
-
-
-def test_every_python_file_has_a_name_that_can_be_imported(wheel: Path) -> None:
-    with ZipFile(wheel) as opened:
-        # What setup copies is no module of the package.
-        shipped = "profiler/shipped/"
-        files = [Path(name) for name in opened.namelist() if name.endswith(".py") and not name.startswith(shipped)]
-    assert Path("profiler/forwarder/task_stopped.py") in files
-    for file in files:
-        for part in file.with_suffix("").parts:
-            assert part.isidentifier(), file
-            assert not keyword.iskeyword(part), file
 
 
 def test_the_readmes_commands_for_a_slow_batch_run(installed: Path, tmp_path: Path) -> None:

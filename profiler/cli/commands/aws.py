@@ -217,7 +217,6 @@ def doctor() -> None:
 @option("--until", "TIME", "End, like --since (default: now).", default="0m", show_default=False)
 @aws_options
 @yes_option
-@flag("--restart", "Ignore the progress of an interrupted replay of this log group.")
 @flag("--json as_json", "Print one JSON object instead of a sentence.")
 @implemented_in("profiler.cli.replay_command", "replay_groups")
 def replay() -> None:

@@ -229,13 +229,6 @@ def recommend() -> None:
 @click.argument("name", metavar="[FAMILY|TASK]", required=False, shell_complete=completes(families=True))
 @past_run_options
 @option("--cluster", "NAME", "Ask ECS for the running tasks of this cluster.")
-@option(
-    "--days",
-    "N",
-    "Take the usual duration from the last 20 successes of each family in N days; 0: from none.",
-    type=WholeNumber(0, 365),
-    default=14,
-)
 @flag("--once", "Print one table and end, as without a terminal.")
 @flag("--json as_json", "Print one JSON line for each running task and end.")
 @implemented_in("profiler.cli.watch_command", "watch_runs")
@@ -244,7 +237,7 @@ def watch() -> None:
 
     FAMILY is a family or a pattern of families, TASK the beginning of a task ID. Without them, tasks of services are
     left out. Without logs:GLOB in --from and without --cluster, local runs are shown. CPU and memory come from the
-    newest checkpoint, the usual duration from https://HOST in --from, else from the log groups. Ctrl-C ends it.
+    newest checkpoint, the usual duration (of 14 days) from https://HOST in --from, else from the log groups.
     """
 
 

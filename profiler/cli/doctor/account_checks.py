@@ -25,7 +25,6 @@ from profiler.aws_account.family_monitors import FamilyMonitor, plan_monitors, r
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.scheduled_targets import Schedules, is_timed, schedule_of
-from profiler.aws_account.stack_state import export_line
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
@@ -42,7 +41,6 @@ from profiler.task_definitions.definition_json import read_document
 from profiler.task_definitions.definition_texts import read_definitions
 from profiler.task_definitions.monitor_container import default_image
 
-_MAX_GROUPS = 3  # in the line to export
 _ADD = "task-profiler taskdef add-monitor"
 _LEVEL_STYLES = {"ok": "", "note": "yellow", "problem": "red"}
 _TITLES = ("Family", "Monitor", "Role", "Log group", "Forwarded to")
@@ -102,12 +100,7 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
         write_json_lines(judged)
     else:
         write_lines(_lines(judged, table_width()))
-        groups = sorted({one.log_group for one in judged if one.has_reports and one.log_group})
-        if len(groups) > _MAX_GROUPS:
-            groups = sorted({group[: group.rfind("/") + 1] + "*" for group in groups})
-        sources = names_of(options, "search") or [f"logs:{group}" for group in groups]
-        hints = [export_line(sources)] if sources else []
-        for sentence in (*hints, *container_insights_sentences(open_client, (cluster,))):
+        for sentence in container_insights_sentences(open_client, (cluster,)):
             write_paragraph(sentence)
     wrong = sum(health.level == "problem" for health in judged)
     warn(f"{format_count(len(judged), 'family')}: {wrong or 'none'} with a problem.")

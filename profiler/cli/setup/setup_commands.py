@@ -1,8 +1,4 @@
-"""``task-profiler setup``: from an installed wheel to an account that reports, in four steps, and their commands.
-
-``image`` builds the monitor's image and pushes it to Amazon ECR; ``stack`` deploys the forwarder by CloudFormation,
-updates it, and deletes it; ``redrive`` sends failed events again.
-"""
+"""``task-profiler setup`` and its commands ``image``, ``stack`` and ``redrive``."""
 
 import os
 import re

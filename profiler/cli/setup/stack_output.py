@@ -1,7 +1,6 @@
 """What ``setup stack`` prints: the changes as a table, the events, the outputs, and what stays."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -45,8 +44,8 @@ class ForwarderCluster:
     def install(self, prefix: str, period: str, on_step: Callable[[str], object] = say) -> None:
         """Install the index templates and the indices of the month or day (``period``); ``on_step`` gets their number.
 
-        A warning is printed if the cluster does not answer or if the sign-in is not permitted to install them. Raises
-        RejectedError if the cluster rejects a template: without it, the first report would get other field types.
+        No answer and a missing right are warnings. Raises RejectedError if the cluster rejects a template: without it,
+        the first report would get other field types.
         """
         if self.engine is None:
             return
@@ -128,8 +127,7 @@ def deploy(
 def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None, output: StackOutput) -> None:
     state = plan.state
     if change_set is not None:
-        with _interruption_explained(state.name):
-            state = changes.apply(change_set)
+        state = changes.apply(change_set)
     if output.as_json:
         made = () if change_set is None else change_set.changes
         document = {"stack": state.name, "isApplied": True, "version": state.version, "changes": made}
@@ -142,15 +140,6 @@ def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None
         say(f"The stack {state.place} is deployed: version {state.version}.")
         for line in export_lines(plan.values):
             say(line)
-
-
-@contextmanager
-def _interruption_explained(name: str) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        warn(f"CloudFormation goes on with the stack {name}: repeat the command later to see the result.")
-        raise
 
 
 def remove(name: str, open_client: OpenClient, output: StackOutput) -> None:
@@ -169,8 +158,7 @@ def remove(name: str, open_client: OpenClient, output: StackOutput) -> None:
         return
     else:
         changes = StackChanges(name, open_client, SystemClock(), output.event)
-        with _interruption_explained(name):
-            kept = [*remains(state, changes.delete(state.stack_id))]
+        kept = [*remains(state, changes.delete(state.stack_id))]
         head = f"The stack {state.place} is deleted. These stay:"
     if output.as_json:
         write_json_lines([{"stack": name, "isApplied": state.stack_id is not None, "remains": kept}])

@@ -1,7 +1,4 @@
-"""The end of ``run`` on a terminal: what happened, what the command used, where its time went, and what to do.
-
-Nothing is wrapped into more lines than the page has, and no number is cut: a narrow terminal gets shorter texts.
-"""
+"""The end of ``run`` on a terminal. No number is cut: a narrow terminal gets shorter texts."""
 
 import shlex
 import sys
@@ -41,7 +38,7 @@ from profiler.cli.terminal.page_parts import (
 from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, longest_waits, short_legend, time_bar, wait_name
 from profiler.cli.terminal.two_runs import change_spans
 from profiler.core.text import columns_of, printable
-from profiler.core.timestamps import MS_PER_SECOND, local_time, with_local_times
+from profiler.core.timestamps import MS_PER_SECOND, with_local_times
 from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
@@ -101,10 +98,10 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         (1, _evidence(verdict, record, view)),
         (4, _warning(record, view)),
         *_usage(record, view),
-        (6, () if advice is not None and advice.names_wait else _labelled("waits", waited_for, view)),
+        (6, _labelled("waits", waited_for, view)),
         (7, _labelled("I/O", io_text(metrics, view.glyphs) if most_bytes >= MIB else "", view)),
         (5, (line(label("change", width=_LABEL_WIDTH), *change),) if change else ()),
-        (3, _wrapped("advice", "" if advice is None else advice.text, view)),
+        (3, _wrapped("advice", advice or "", view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
     ]
     left, shown = view.max_lines, set[int]()
@@ -176,9 +173,7 @@ def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
     more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
     if not warnings:
         return ()
-    text = with_local_times(warnings[0], view.zone)
-    zone = "" if text == warnings[0] else f" Times are {local_time(view.now_ns, view.zone):%Z}."
-    return _wrapped("warning", text + zone + more, view)
+    return _wrapped("warning", with_local_times(warnings[0], view.zone) + more, view)
 
 
 def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:
@@ -272,11 +267,7 @@ def printed_end(
     history: Sequence[str] | None,
     printed: Sequence[str],
 ) -> bytes:
-    """Draw the end of a run, or only a line of it, for a file or standard error.
-
-    ``earlier``: the successes that the run can be compared with, the newest first. ``history`` and ``printed`` are as
-    in EndView.
-    """
+    """Draw the end of a run, or only a line of it, for a file or standard error. For the parameters, see EndView."""
     encoding = _FILE_ENCODING if is_file else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
     is_colourful = not is_file and is_coloured(STDERR)
     # The command may have left the cursor within a line, and a colour: the end begins on its own line.

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from profiler.cli.terminal.time_bar import CPU_PARTS, OTHER, time_parts
 from profiler.record.activity_model import WaitTarget
 from profiler.record.hardware import gpu_advice, idle_advice
@@ -27,41 +25,32 @@ _ONE_CPU = (0.9, 1.05)
 _MIN_SIZED_MS = 1000
 
 
-class NextStep(Struct, frozen=True):
-    """The advice. ``names_wait``: the advice contains the longest wait."""
-
-    text: str
-    names_wait: bool = False
-
-
-def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recommend: str) -> NextStep | None:
+def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recommend: str) -> str | None:
     """The most useful advice that the record supports. ``recommend`` is the command for a size; "" without one."""
     metrics = record.metrics
     if record.likely_out_of_memory:
-        return NextStep(_more_memory(record, recommend))
+        return _more_memory(record, recommend)
     if known_status(record) != "success":
         return None
     gpu = next(gpu_advice(record), None)
     texts = idle_advice(record.gpus), _near_limit(metrics), gpu, _saturated(metrics, glyphs), _waited_for_cpu(record)
     found = next(filter(None, texts), None)
-    if found is not None:
-        return NextStep(found)
+    return found or _waited(record, waits) or _one_cpu(metrics) or _enough(record, recommend)
+
+
+def _waited(record: Record, waits: Sequence[WaitTarget]) -> str | None:
     wait = next((one for one in waits if one.kind != OTHER and one.percent >= _MIN_ADVICE_PERCENT), None)
-    if wait is not None:
-        percent, target = wait.percent, f"{wait.target} ({wait.kind})"
-        # A target is not shown if the run waited longer for something without a target.
-        times = None if record.time_breakdown is None else time_parts(record.time_breakdown)[CPU_PARTS:]
-        kinds = [(share, kind) for kind, share in times or () if share is not None and kind != OTHER]
-        larger = max(kinds, default=(0.0, ""))
-        if larger[0] > percent and larger[1] != wait.kind:
-            percent, target = larger[0], wait_in_words(larger[1])
-        return NextStep(
-            f"{format_percent(min(percent, 100))} of the time it waited for {target}: more CPU or memory would "
-            "not help there.",
-            names_wait=percent == wait.percent,
-        )
-    rest = _one_cpu(metrics) or _enough(record, recommend)
-    return None if rest is None else NextStep(rest)
+    if wait is None:
+        return None
+    percent, target = wait.percent, f"{wait.target} ({wait.kind})"
+    # A target is not shown if the run waited longer for something without a target.
+    times = None if record.time_breakdown is None else time_parts(record.time_breakdown)[CPU_PARTS:]
+    kinds = [(share, kind) for kind, share in times or () if share is not None and kind != OTHER]
+    larger = max(kinds, default=(0.0, ""))
+    if larger[0] > percent and larger[1] != wait.kind:
+        percent, target = larger[0], wait_in_words(larger[1])
+    part = format_percent(min(percent, 100))
+    return f"{part} of the time it waited for {target}: more CPU or memory would not help there."
 
 
 def _more_memory(record: Record, recommend: str) -> str:

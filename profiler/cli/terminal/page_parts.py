@@ -59,10 +59,7 @@ Section = tuple[int, Iterable[Line]]
 
 
 def arrange(sections: Iterable[Section], max_lines: int) -> list[Line]:
-    """Put the sections below each other, with an empty line between them, in at most ``max_lines`` lines.
-
-    A section loses its last lines first. If lines were left out, the last line has their number.
-    """
+    """Put the sections below each other, in at most ``max_lines`` lines. A section loses its last lines first."""
     ranked = [(rank, list(lines)) for rank, lines in sections]
     shown = [lines for _, lines in ranked]
     if len(separated(shown)) <= max_lines:
@@ -101,10 +98,7 @@ def use_style(label: str, *, is_near_limit: bool) -> str:
 
 
 class Curve:
-    """A column of the series and its limit.
-
-    ``peak`` may be above all values: the kernel sees it between two samples, too.
-    """
+    """A column of the series and its limit. ``peak``, the kernel's, may be above all values."""
 
     def __init__(
         self,

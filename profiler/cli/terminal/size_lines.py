@@ -19,10 +19,7 @@ _MIN_PERCENT = 0.5
 
 
 def find_advice(run: PastRun, source: RunSource | None, price_overrides: PriceOverrides) -> Advice | None:
-    """Recommend a size from the last 50 runs of the family, as ``recommend`` does; without ``source``, from this run.
-
-    None if no such run was measured.
-    """
+    """Recommend a size from the family's last 50 runs; without ``source``, from this run. None: none was measured."""
     evidence = family_evidence(run, source)
     return None if evidence is None else advise(evidence, Policy(), price_overrides, brief=True)
 

@@ -16,9 +16,6 @@ from profiler.record.worth_a_word import MIN_COVERED_PERCENT, MIN_WAIT_PERCENT, 
 _MIN_PART_PERCENT = 1
 _MAX_TARGETS = 5
 OTHER = "other"
-# If at least this share of the time has no known kind because privileges are missing, the page shows a hint.
-_MIN_UNKNOWN_PERCENT = 25
-_UNKNOWN = "not known: see the level of task-profiler doctor"
 _GAP = Span("  ")
 
 
@@ -139,9 +136,6 @@ def _seen(times: TimeBreakdown) -> Iterator[Line]:
 
 
 def _waits(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    shown = longest_waits(times)
-    if not shown and times.network_percent is None and (times.other_percent or 0) >= _MIN_UNKNOWN_PERCENT:
-        yield line(label("waits"), Span(shorten(_UNKNOWN, width, glyphs), "dim"))
-    for number, target in enumerate(shown):
+    for number, target in enumerate(longest_waits(times)):
         percent = f"{format_percent(min(target.percent, 100)):>5}  "
         yield line(label("" if number else "waits"), percent, shorten(wait_name(target), width - 7, glyphs))

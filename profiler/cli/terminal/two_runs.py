@@ -62,9 +62,8 @@ _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
 class ComparedRow(Struct, frozen=True, kw_only=True):
     """One number of both runs.
 
-    ``change`` is the text of ``change_percent``, which is None if one is unknown, if the other run's is 0, or if both
-    read the same. ``change_points`` is the difference of two shares of the time, in percentage points. ``has_few``:
-    fewer than five of the family's runs are known to have the number, so that the change means little.
+    ``change_percent`` is None if one is unknown, if the other run's is 0, or if both read the same. ``change_points``
+    is the difference of two shares of the time. ``has_few``: fewer than five runs of the family have the number.
     """
 
     name: str
@@ -78,10 +77,7 @@ class ComparedRow(Struct, frozen=True, kw_only=True):
 
 
 class RunComparison(Struct, frozen=True, kw_only=True):
-    """The comparison with the run ``other`` (None: there is none) in the role ``name``, such as ``last success``.
-
-    A complete comparison shows all numbers, not only those that changed. ``has_few``: as in a row.
-    """
+    """The comparison with the run ``other`` (None: there is none) in the role ``name``, such as ``last success``."""
 
     other: PastRun | None
     name: str
@@ -93,11 +89,7 @@ class RunComparison(Struct, frozen=True, kw_only=True):
 def compare(
     run: PastRun, other: PastRun, name: str, *, is_complete: bool, earlier: Sequence[Record] | None = None
 ) -> RunComparison:
-    """Compare a run with another one.
-
-    Without ``is_complete``, a number has changed if it is beyond what is usual for the ``earlier`` successes (None:
-    unknown).
-    """
+    """Compare two runs. Unless ``is_complete``, what is usual for the ``earlier`` successes has not changed."""
     this, that = run.report.record, other.report.record
     usual = () if is_complete else earlier or ()
     of_metrics = (_metric_row(*metric, this, that, usual) for metric in _METRICS)
@@ -116,10 +108,7 @@ def _peak_note(this: Record, that: Record) -> str | None:
 
 
 def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
-    """The numbers that changed by at least 5 %: the important ones and the largest changes, in the usual order.
-
-    The parts of the time that changed come first, because they explain the others.
-    """
+    """The numbers that changed by at least 5 %: the important ones, the largest changes and the parts of the time."""
     changed = [row for row in rows if row.is_changed]
     numbers = [row for row in changed if row.change_points is None]
     first = sorted(numbers, key=lambda row: (row.name not in _IMPORTANT, -abs(row.change_percent or 0)))[:_MAX_ROWS]
@@ -199,10 +188,7 @@ def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
 
 
 def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
-    """The parts of the time whose shares differ much.
-
-    If the two runs have different levels, only the CPU parts are compared, because the other parts depend on the level.
-    """
+    """The parts of the time whose shares differ much; of runs with different levels, only the CPU parts."""
     if this.time_breakdown is None or that.time_breakdown is None:
         return
     pairs = list(zip(time_parts(this.time_breakdown), time_parts(that.time_breakdown), strict=True))
@@ -228,10 +214,7 @@ def _text(value: Number | None, unit: Unit) -> str:
 
 
 def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: int, glyphs: Glyphs) -> Line:
-    """The changes that matter, each with both values as far as there is room; () if nothing is known.
-
-    ``earlier`` are successes of the family, the newest first. A change matters if it is beyond what is usual for them.
-    """
+    """The changes beyond what is usual for ``earlier``, the family's successes, the newest first; () if unknown."""
     when = _when(record, earlier[0], now_ns)
     if known_status(record) != "success":
         return _first_fitting(map(line, _texts_of_the_last(earlier[0], when)), width)
@@ -286,12 +269,9 @@ def _texts_of_the_last(last: Record, when: str) -> Iterator[str]:
 
 
 def _when(record: Record, last: Record, now_ns: int) -> str:
-    """How long ago the other run ended, and another difference: the processor, else the commit."""
+    """How long ago the other run ended, and whether on another processor."""
     ended_ns = parse_ns(last.finished_at or last.started_at)
     seconds = 0 if ended_ns is None else (now_ns - ended_ns) // NS_PER_SECOND
     name, unit = next(((name, unit) for name, unit in _UNITS if seconds >= 2 * unit), ("s", 1))
     ago = f" {seconds // unit} {name} ago" if seconds > 0 else ""
-    if processor_difference(record, last) is not None:
-        return f"{ago} on another processor"
-    commit, own = (last.labels or {}).get("gitCommit"), (record.labels or {}).get("gitCommit")
-    return f"{ago} at {commit[:7]}" if commit and own and commit != own else ago
+    return ago if processor_difference(record, last) is None else f"{ago} on another processor"

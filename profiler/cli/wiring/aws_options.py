@@ -33,10 +33,7 @@ def aws_environment(region: str | None, profile: str | None, environment: Mappin
 def search_session(
     url: str, region: str | None, profile: str | None, environment: Mapping[str, str]
 ) -> "requests.Session":
-    """A session with a search cluster, or with the server of its dashboards, that signs in as the variables say.
-
-    Raises TaskProfilerError without valid credentials of AWS or a Region, if requests are signed.
-    """
+    """A session with a search cluster or its dashboards, signed in as the variables say. Raises TaskProfilerError."""
     service, region = signing_service(url, environment), signing_region(url) or region
     if service is not None:
         check_region(region, profile)
@@ -96,11 +93,7 @@ def _retry_handler() -> Callable[..., float | None]:
 
 
 def open_clients(region: str | None, profile: str | None) -> OpenClient:
-    """Return a function that makes boto3's client of a service.
-
-    Throttled calls are repeated, up to ten times unless AWS_MAX_ATTEMPTS or the profile sets another number. The
-    function raises TaskProfilerError if there is no such profile or no Region.
-    """
+    """A function that makes boto3's client of a service, or raises TaskProfilerError. Throttled calls are repeated."""
     retry_handler = _retry_handler()
 
     @cache

@@ -41,10 +41,7 @@ def batch_processes(
     accelerators: tuple[Collector, ...],
     is_alone: Callable[[], bool],
 ) -> "ProcessDiscovery":
-    """The collector of the batch's processes, which starts when they become visible.
-
-    ``is_alone``: nothing but the batch and this process uses the machine.
-    """
+    """The collector of the batch's processes. ``is_alone``: nothing but them and this process uses the machine."""
     from profiler.collectors.processes.discovery import ProcessDiscovery, pids_of  # `run` has its own collector
 
     def make_collector() -> "ProcessCollector":
@@ -94,8 +91,8 @@ def accelerator_collectors(
 ) -> tuple[Collector, ...]:
     """The collectors of the devices that the settings ask for or, with ``auto``, that this machine has.
 
-    ``is_local``: for ``run``, beside other programs. ``hour_usd`` is the price of the task. ``gpus_of`` returns
-    ``NVIDIA_VISIBLE_DEVICES`` of a Docker id; None: by the environment of the container's processes.
+    ``is_local``: for ``run``. ``hour_usd``: the task's price. ``gpus_of``: ``NVIDIA_VISIBLE_DEVICES`` of a Docker id;
+    None: by the environment of the container's processes.
     """
     collectors: list[Collector] = []
     library_path = environment.get("LD_LIBRARY_PATH")

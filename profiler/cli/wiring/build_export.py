@@ -1,6 +1,6 @@
-"""Exports a local run by OpenTelemetry's protocol. This module is imported when the command has ended.
+"""Exports a local run by OpenTelemetry's protocol, after the command has ended.
 
-The variables are OpenTelemetry's: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """
 
 import random

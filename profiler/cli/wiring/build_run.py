@@ -39,10 +39,7 @@ _MAX_OUTPUT_SECONDS = 5.0
 
 
 def run_command(options: RunOptions) -> int:
-    """Run the command of the options, once or several times, and report its usage. Returns the exit code.
-
-    Raises UsageError before the start for options that cannot work.
-    """
+    """Run the command, once or several times, and report. Returns the exit code. Raises UsageError before the start."""
     runner = _Runner(options)
     reason = low_limit()
     try:

@@ -55,11 +55,7 @@ def is_local(options: SourceOptions) -> bool:
 def open_source(
     options: SourceOptions, *, keeps_stacks: bool = False, keeps_notices: bool = False, shows_progress: bool = True
 ) -> RunSource:
-    """Open the sources. Raises UsageError for an invalid one, TaskProfilerError if none can be opened.
-
-    Files and log groups are read only once, and keep call stacks and notices about schedules only on request. The
-    modules of a source are imported only for that source.
-    """
+    """Open the sources. Raises UsageError for an invalid one, TaskProfilerError if none can be opened."""
     sources = [parse_source(text) for text in dict.fromkeys(options.sources)] or [Source("history", "")]
     if options.with_services and not any(source.kind == "insights" for source in sources):
         raise UsageError("--services is for --from insights:CLUSTER: other sources have the tasks of services.")

@@ -115,7 +115,7 @@ def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(cli: Cli) -> None:
     assert (chosen.code, list(json.loads(chosen.out)["metrics"])) == (0, ["durationMs"])
     unknown = cli("compare", *BOTH, *source, "--metric", "costUsd")
     assert unknown.out.endswith("Known for 0 of 8 runs of A and 0 of 8 runs of B: cost.\n")
-    assert unknown.err.endswith(": cost (costUsd, no run of A has it).\n")
+    assert unknown.err.endswith(": cost (costUsd).\n")
     with pytest.raises(click.UsageError, match="'cost' is not one of 'durationMs'"):
         cli("compare", *BOTH, "--metric", "cost")
 
@@ -123,11 +123,9 @@ def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(cli: Cli) -> None:
 def test_too_few_runs_do_not_fail_and_that_is_said(cli: Cli) -> None:
     few = cli("compare", *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500)), "--fail-above", "10%")
     assert few.code == 0
-    unknown = (
-        "task-profiler: It is unknown whether B is above A by more than 10 %: duration (durationMs, fewer than five"
+    assert few.err.startswith(
+        "task-profiler: It is unknown whether B is above A by more than 10 %: duration (durationMs"
     )
-    assert few.err.startswith(unknown)
-    assert "memory peak (maxMemoryUsedMB, fewer than five runs)" in few.err
     rows = [re.split(r"  +", row.strip()) for row in few.out.splitlines()]
     assert [row[-3:] for row in rows if row[0] == "memory peak"] == [["+25.6 %", "-", "fewer than five runs"]]
     assert few.out.splitlines()[-1] == (
@@ -192,7 +190,7 @@ HOSTILE = (
 
 
 def test_names_are_escaped_for_workflow_commands_markdown_and_the_terminal(here: Path) -> None:
-    exceeded, _ = check_limit([changed("durationMs", "more", 50.0)], 10, needs_all=False)
+    exceeded, _ = check_limit([changed("durationMs", "more", 50.0)], 10)
     (command,) = annotations(HOSTILE, exceeded, 10)
     assert command.count("\n") == 1
     assert r"in a|b%25\n::error::x." in command
@@ -217,12 +215,11 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
         changed("costUsd", "too few runs", -3.0, high=9.9, runs_needed=7),
         changed("blockWriteBytes", "less", -20.0),
     ]
-    exceeded, (above, unknown) = check_limit(changes, 10, needs_all=False)
+    exceeded, (above, unknown) = check_limit(changes, 10)
     assert [one.metric.name for one in exceeded] == ["cpuSeconds"]
     assert above == "B is above A by more than 10 %: CPU time (cpuSeconds) +100.0 % (+10.1 % or more)."
     assert unknown == (
-        "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB, too few runs), read "
-        "(blockReadBytes, its median is 0 in A)."
+        "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB), read (blockReadBytes)."
     )
 
 
@@ -259,16 +256,3 @@ def test_peaks_of_different_sources_are_compared_with_a_note(cli: Cli) -> None:
     assert "The memory peak is the kernel's in 0 of 8 runs of A and in 8 of 8 of B. The others were" in found.out
     assert "more" in found.out
     assert "is the kernel's" not in cli("compare", *BOTH, "--from", kept(*GROWN)).out
-
-
-def test_the_text_fits_the_terminal() -> None:
-    sets = tuple(
-        RunSet(text="-".join(["nightly-etl"] * 9), reports=(report(),), left_out=(("failed", 3),)) for _ in "AB"
-    )
-    changes = [
-        changed("durationMs", "more", 12345.67, high=1e300, change=1e299),
-        changed("maxMemoryUsedMB", "too few runs", -50.0, high=2.0, runs_needed=1234),
-        changed("blockReadBytes", "more", 12.0),
-    ]
-    drawn = render_lines(comparison_lines(sets, changes, 80), is_coloured=False, encoding="utf-8").decode()
-    assert max(map(len, drawn.splitlines())) <= 80

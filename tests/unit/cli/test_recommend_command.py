@@ -173,22 +173,10 @@ def test_the_saving_of_a_month_sorts_the_families_and_has_a_total_and_a_limit(cl
     assert (first["family"], first["usdPerMonth"], first["savingUsdPerMonth"]) == ("nightly", 25.04, 18.78)
 
 
-def test_filters_select_the_runs_that_count(cli: Cli) -> None:
-    """--last counts the runs that are left."""
-    runs = [report(n, cluster="a" if n % 2 else "b", tags={"team": "x"} if n < 3 else None) for n in range(6)]
-    source = kept([*runs, report(9, family="weekly", status="failure"), report(family="hourly")])
-
-    def counts(*words: str) -> dict[str, int]:
-        return {one["family"]: one["runs"] for one in cli("recommend", "--json", "--from", source, *words).objects}
-
-    assert counts("weekly", "night*") == {"nightly": 6, "weekly": 1}
-    assert counts("--cluster", "a") == {"nightly": 3}
-    assert counts("--cluster", "a", "--last", "2") == {"nightly": 2}
-    assert counts("--tag", "team=x") == {"nightly": 3}
-    assert counts("--status", "failure") == {"weekly": 1}
-    started = runs[2].record.started_at or ""
-    assert counts("nightly", "--since", started) == {"nightly": 4}
-    assert counts("nightly", "--until", started) == {"nightly": 2}
+def test_the_last_runs_are_those_that_the_filters_leave(cli: Cli) -> None:
+    source = kept(report(n, cluster="a" if n % 2 else "b") for n in range(6))
+    (found,) = cli("recommend", "--json", "--from", source, "--cluster", "a", "--last", "2").objects
+    assert found["runs"] == 2
     with pytest.raises(TaskProfilerError, match=r"No run in runs.jsonl matches: use fewer filters."):
         cli("recommend", "--from", source, "--cluster", "c")
 

@@ -148,7 +148,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         etl_with(vcpu_used=Distribution(avg=0.001, p95=0.002, max=1.95)),
         "  CPU      █░░░░░░░░░░░░░░░░░░·    0.001    0.002     1.95  of 2 vCPU",
     ),
-    "local": (made("local"), "  run      0f1e2d3c-4b5 · host laptop · commit 0123456789ab"),
+    "local": (made("local"), "  run      0f1e2d3c-4b5 · host laptop"),
     "GPUs that were never idle": (with_record(made("gpu"), gpu_idle=None), "  GPU      SM active 30 %"),
 }
 
@@ -345,17 +345,6 @@ def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
     assert shown[-1] == "  before the end"  # its lines are those before the peak
     assert "  03:31:45 minute 19" in shown
     assert not [one for one in shown if "task.report" in one or "task.stacks" in one]
-
-
-@pytest.mark.parametrize("message", ["MemoryError", 'Exception "main" java.lang.OutOfMemoryError: Java heap space'])
-def test_the_message_of_a_runtime_is_found_above_its_stack_trace(message: str) -> None:
-    logs = PlayedLogs()
-    end_ms = STARTED_NS // 1_000_000 + 1_182_000
-    trace = [f"{message}\n", *[f"    at com.example.Etl.step{number}\n" for number in range(30)]]
-    logs.events[-2:-2] = [{"timestamp": end_ms, "message": text} for text in trace]
-    shown = texts(log_lines(logs.get_log_events, made("failure").record, (), 2, UTC))
-    assert shown[-1] == f"The program reported that it ran out of memory: {message}"
-    assert sum("com.example" in one for one in shown) == 2
 
 
 def test_the_output_of_a_local_run_is_not_kept(tmp_path: Path, cli: Cli) -> None:

@@ -5,7 +5,6 @@ lambda/template.yaml is the forwarder's, and taskdef/cluster-*.yaml make cluster
 
 import json
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -27,6 +26,7 @@ from profiler.forwarder.notifications.event_details import EndedRun
 from profiler.record.model_base import describe_type
 from profiler.record.record_model import Container, Record, Report, encode
 from tests.cloudformation import CLUSTERS, FOLDER, TEMPLATE, lint_template, read_template, template
+from tests.documentation import commands_of
 from tests.template_parts import PARAMETERS, QUERIES, is_in_the_record
 
 DOCS = (TEMPLATE.parents[1] / "docs" / "forwarder.md").read_text()
@@ -42,7 +42,6 @@ FUNCTIONS = {
     "WatchSchedulesFunction": [*_READERS, read_grace_minutes],
 }
 
-GPU_PAGE = (FOLDER.parent / "docs" / "gpu.md").read_text()
 GPU, _ = CLUSTERS
 MAX_BYTES = 51_200  # of a template that is not in S3; CloudFormation's quota
 
@@ -317,12 +316,6 @@ def test_each_partition_has_its_console_and_an_isolated_one_has_none(partition: 
     assert domain is None or consoles[name]["Domain"] == f"console.{domain}"
 
 
-def test_the_table_of_what_was_sent_is_what_the_functions_expect() -> None:
-    table = RESOURCES["IdempotencyTable"]["Properties"]
-    assert table["KeySchema"] == [{"AttributeName": "id", "KeyType": "HASH"}]
-    assert table["TimeToLiveSpecification"] == {"AttributeName": "expiration", "Enabled": True}
-
-
 def test_functions_may_use_subnets_and_security_groups_that_another_account_shares() -> None:
     """ec2:CreateNetworkInterface is authorized on their ARNs, too, and before the function is created."""
     policy = json.dumps(RESOURCES["FunctionsPolicy"])
@@ -335,19 +328,10 @@ def test_functions_may_use_subnets_and_security_groups_that_another_account_shar
 # The documentation of the clusters
 
 
-def commands() -> Iterator[list[str]]:
-    """Each call of the AWS CLI in the page's blocks, in words."""
-    for block in re.findall(r"^ *```sh\n(.*?)^ *```", GPU_PAGE, re.MULTILINE | re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words[:1] == ["aws"]:
-                yield words[: words.index("|")] if "|" in words else words
-
-
-def test_the_page_deploys_both_templates_with_what_they_require() -> None:
+def test_the_page_deploys_both_templates_with_what_they_require(tmp_path: Path) -> None:
     deployed = {}
-    for words in commands():
-        if words[1:3] == ["cloudformation", "deploy"]:
+    for words in commands_of("aws", Path("docs/gpu.md"), tmp_path):
+        if words[:2] == ["cloudformation", "deploy"]:
             template = words[words.index("--template-file") + 1]
             overrides = words[words.index("--parameter-overrides") + 1 :]
             deployed[FOLDER.parent / template] = {one.split("=")[0] for one in overrides}

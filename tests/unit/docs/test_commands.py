@@ -92,12 +92,6 @@ def test_every_setup_stack_deploys_a_stack_that_does_something(
         assert find_gap(values) == ("", ())
 
 
-def test_a_misspelt_option_a_missing_one_and_an_unknown_command_are_found() -> None:
-    for line in ("report --form x", "replay --function f", "recomend", "history --status lost"):
-        with pytest.raises(click.UsageError):
-            parse(line.split())
-
-
 def mentioned(page: Path) -> Iterator[list[str]]:
     """The words of each command of ours in prose and in synopses, up to the command that it starts."""
     texts = [code for code in inline_code(page) if code.startswith("task-profiler ")]

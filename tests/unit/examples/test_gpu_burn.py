@@ -1,27 +1,14 @@
 """examples/gpu_burn: the load without a GPU, on a played driver; what its README shows is what the profiler makes."""
 
 import ctypes
-import json
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
-from examples.gpu_burn.gpu_burn import _PTX, CudaLoad, TorchLoad, burn, create_load, main
-from profiler.collectors.collector import with_collected
-from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import GpuScope
-from profiler.record.record_model import Container, Metrics, Record
-from tests.fake_nvml import MIB, FakeGpu, FakeNvml
-from tests.fakes import FakeClock, FakeLog, seconds
+from examples.gpu_burn.gpu_burn import CudaLoad, TorchLoad, burn, create_load, main
 
-FOLDER = Path(__file__).parents[3] / "examples" / "gpu_burn"
 GIB = 2**30
 
 
@@ -71,22 +58,6 @@ def test_it_sleeps_after_each_span_of_work_and_ends_in_time(capsys: pytest.Captu
     assert pauses[2:] == [2]
 
 
-def test_one_block_keeps_one_multiprocessor_busy() -> None:
-    driver = AcceptingDriver()
-    CudaLoad(driver, GIB, 1).step()
-    assert driver.blocks == [1]
-
-
-@pytest.mark.skipif(shutil.which("ptxas") is None, reason="NVIDIA's assembler, ptxas, is not installed")
-@pytest.mark.parametrize("architecture", ["sm_50", "sm_70", "sm_90", "sm_120"])
-def test_nvidias_assembler_takes_the_kernel(architecture: str, tmp_path: Path) -> None:
-    code = tmp_path / "burn.ptx"
-    code.write_bytes(_PTX.rstrip(b"\0"))
-    command = ["ptxas", f"--gpu-name={architecture}", f"--output-file={tmp_path / 'burn.cubin'}", str(code)]
-    assembled = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (assembled.returncode, assembled.stdout, assembled.stderr) == (0, "", "")
-
-
 def played_torch(calls: list[str], *, sees_a_gpu: bool = True) -> Any:
     """PyTorch as far as the load goes; the real one is 2 GB, and without a GPU it would not do."""
     return SimpleNamespace(
@@ -127,16 +98,6 @@ def test_a_machine_without_a_driver_gets_one_sentence(monkeypatch: pytest.Monkey
         create_load("cuda", GIB)
 
 
-def test_it_runs_as_a_program_of_its_own_without_this_project(tmp_path: Path) -> None:
-    """As in its image: the one file, and Python."""
-    words = [sys.executable, "-I", str(FOLDER / "gpu_burn.py"), "--help"]
-    helped = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "--gib" in helped.stdout
-    dockerfile = (FOLDER / "Dockerfile").read_text()
-    assert "COPY gpu_burn.py /gpu_burn.py" in dockerfile
-    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in dockerfile
-
-
 def test_a_number_that_is_none_is_an_error_of_use(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,25 +107,3 @@ def test_a_number_that_is_none_is_an_error_of_use(
         with pytest.raises(SystemExit, match="2"):
             main()
         assert f"argument {option}: {value} is no" in capsys.readouterr().err
-
-
-def test_the_readme_shows_what_the_profiler_makes_of_the_played_driver() -> None:
-    """60 s: 4 GiB held, busy after a second, slowed by the power cap in the last quarter."""
-    gpu = FakeGpu(uuid="GPU-00000000-0000-0000-0000-000000000000", name="a GPU of the test driver")
-    nvml, clock = FakeNvml(gpu), FakeClock()
-    watch = GpuCollector(
-        NvmlSource(lambda: nvml.binding, clock), GpuScope(()), clock, FakeLog(), seconds(1), is_required=True
-    )
-    gpu.used_bytes, gpu.clock_mhz, gpu.power_milliwatts = 4400 * MIB, 1700, 290_000
-    for second in range(61):
-        gpu.utilization_percent = 0 if second <= 1 else 100
-        gpu.celsius = 40 + second // 3
-        gpu.reasons = 4 if second > 45 else 0
-        watch.tick(counters=second in {0, 60})
-        clock.advance(1)
-        gpu.energy_millijoules += gpu.power_milliwatts
-    minute = Metrics(duration_ms=60_000)
-    record = Record(task_id="1", container=Container(name="batch"), status="success", metrics=minute)
-    gpus = msgspec.json.encode({"gpus": with_collected(record, (watch,)).gpus})
-    (block,) = (FOLDER / "README.md").read_text().split("```json\n")[1:]
-    assert json.loads(block.split("```")[0]) == json.loads(gpus)

@@ -67,15 +67,6 @@ def _process(
     )
 
 
-@given(st.binary())
-def test_parsers_survive_anything(text: bytes) -> None:
-    proc.parse_stat(text)
-    proc.parse_status(text)
-    proc.parse_private(text)
-    proc.parse_pids(text)
-    proc.parse_io(text)
-
-
 def test_time_handed_to_the_parent_is_counted_once() -> None:
     cpu = TreeCpu()
     assert cpu.add([_process(1, own_ms=100), _process(2, own_ms=500)], 0) == 600 * _MS

@@ -192,7 +192,7 @@ def test_a_warning_is_shown_with_local_times_and_the_others_are_counted() -> Non
     assert "  warning 1 process was still running. (and 1 more)" in lines
     assert not [row for row in lines if "I/O" in row]
     lines = shown(etl(monitor=Monitor(warnings=("The GPU was lost at 2026-11-20T03:12:50.000Z.",))))
-    assert "  warning The GPU was lost at 2026-11-19 19:12. Times are PST." in lines
+    assert "  warning The GPU was lost at 2026-11-19 19:12." in lines
 
 
 @given(changed_lines(), st.integers(40, MAX_WIDTH), st.sampled_from([BLOCKS, ASCII]), st.sampled_from([None, last()]))
@@ -290,11 +290,8 @@ def test_a_run_that_failed_is_not_compared_but_the_last_success_is_named() -> No
     assert changes(failed, {"duration_ms": None}) == ""
 
 
-def test_another_commit_and_another_processor_are_named() -> None:
-    commits = ({"gitCommit": "a" * 40}, {"gitCommit": "b" * 40})
-    own, other = (etl(labels=labels).record for labels in commits)
-    assert text(own, [other] * 5) == "nothing notable since the last success 5 h ago at bbbbbbb"
-    own, other = replace(own, processor=Processor(model="7R13")), replace(other, processor=Processor(model="8259CL"))
+def test_another_processor_is_named() -> None:
+    own, other = (etl(processor=Processor(model=model)).record for model in ("7R13", "8259CL"))
     assert text(own, [other] * 5).endswith("5 h ago on another processor")
 
 
@@ -332,8 +329,7 @@ ENOUGH = f"2 vCPU, 2.5 GB would have been enough ({RECOMMEND})."
 
 
 def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] = (), **record: Any) -> str | None:
-    step = next_step(etl(metrics, **record).record, waits, BLOCKS, RECOMMEND)
-    return None if step is None else step.text
+    return next_step(etl(metrics, **record).record, waits, BLOCKS, RECOMMEND)
 
 
 @pytest.mark.parametrize(
@@ -386,9 +382,8 @@ def test_a_long_wait_is_named_unless_its_kind_is_unknown() -> None:
         WaitTarget(kind="other", target="other", percent=60),
         WaitTarget(kind="network", target="db:5432", percent=55),
     )
-    step = present(next_step(etl().record, waits, BLOCKS, RECOMMEND))
-    assert step.text == "55 % of the time it waited for db:5432 (network): more CPU or memory would not help there."
-    assert step.names_wait
+    sentence = "55 % of the time it waited for db:5432 (network): more CPU or memory would not help there."
+    assert advice(waits=waits) == sentence
     assert advice(waits=waits[:1]) == ENOUGH
 
 

@@ -57,13 +57,6 @@ def test_a_run_that_was_seen_in_part() -> None:
     assert "seen for 80 % of the run" in shown(120, time_breakdown=times)[1]
 
 
-def test_a_run_whose_waits_could_not_be_read_says_where_to_look() -> None:
-    times = TimeBreakdown(on_cpu_percent=31, waiting_for_cpu_percent=4, disk_percent=3, other_percent=62)
-    assert shown(60, time_breakdown=times)[-1] == "  waits    not known: see the level of task-profiler doctor"
-    for known in (replace(times, network_percent=0), replace(times, on_cpu_percent=83, other_percent=10)):
-        assert not [line for line in shown(time_breakdown=known) if "waits" in line]
-
-
 def test_the_wait_for_a_cpu_is_shown_where_it_matters() -> None:
     assert not [line for line in shown() if "CPU wait" in line]
     metrics = Metrics(cpu_wait_percent=14.6, cpu_wait_seconds=61.4)
