@@ -6,6 +6,7 @@ OpenSearch policy (ISM) contains its index patterns.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path

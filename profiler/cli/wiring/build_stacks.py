@@ -48,7 +48,7 @@ def with_local_stacks(plan: "RunPlan", mode: StacksMode, prepared: "PreparedRun"
 
     clock = prepared.clock
     sizes = effective_sizes(prepared.cgroups.limits(), read_host(), len(os.sched_getaffinity(0)))
-    access = _access(lambda _: (), _IN_RUN, is_local=True)
+    access = _access(lambda _: (), _IN_RUN, is_local=True, vcpu=sizes.vcpu)
     collector = StackCollector(access, mode, clock, Log())
     collectors = Collectors(*plan.collectors, collector)
     tree = ProcessTree(os.getpid(), UnrelatedChildren(prepared.preexisting_children, collectors), clock.monotonic_ns)
@@ -67,7 +67,13 @@ def task_stacks(mode: StacksMode, clock: Clock, log: Log) -> StackCollector:
     return StackCollector(access, mode, clock, log)
 
 
-def _access(find_processes: Callable[[str], Iterable[Identity]], advice: StackAdvice, *, is_local: bool) -> StackAccess:
+def _access(
+    find_processes: Callable[[str], Iterable[Identity]],
+    advice: StackAdvice,
+    *,
+    is_local: bool,
+    vcpu: float | None = None,
+) -> StackAccess:
     program = find_py_spy(os.environ.get("PATH"), sys.executable)
     return StackAccess(
         reader=None if program is None else PySpy(program),
@@ -75,4 +81,5 @@ def _access(find_processes: Callable[[str], Iterable[Identity]], advice: StackAd
         own_cpu_ns=time.thread_time_ns,
         advice=advice,
         is_local=is_local,
+        vcpu=vcpu,
     )

@@ -1,4 +1,7 @@
-"""Reads the stacks of a process through py-spy. It may be hostile: every text in py-spy's JSON is cut and cleaned."""
+"""Finds py-spy, and reads the stacks of a process through it.
+
+The process may be hostile, so every text in py-spy's JSON is cut and cleaned.
+"""
 
 import os
 import re
@@ -44,10 +47,12 @@ class Frame(Struct, frozen=True):
 
     @property
     def text(self) -> str:
+        """The function as a part of a folded stack."""
         return f"{self.function} ({self.file})" if self.file else self.function
 
     @property
     def text_with_line(self) -> str:
+        """The function with the line that it executes."""
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         return f"{self.function} ({place})" if self.file else self.function
 
@@ -157,10 +162,12 @@ class PySpy:
 
     @property
     def pid(self) -> int | None:
+        """The process id of the server; None before its start."""
         return None if self._server is None else self._server.pid
 
     @property
     def version(self) -> str:
+        """The name of the program and its version."""
         if self._version is None:
             answer = self._call("--version")
             words = "" if isinstance(answer, Unavailable) or answer[0] else answer[2].decode(errors="replace")
@@ -168,7 +175,7 @@ class PySpy:
         return self._version
 
     def start(self) -> None:
-        """Start the server, unless it was started before."""
+        """Start the server, which waits for calls, unless it was started before."""
         import subprocess  # only where stacks are enabled
 
         if self._server is not None:

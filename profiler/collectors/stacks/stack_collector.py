@@ -1,5 +1,6 @@
 """Samples the call stacks of the batch's Python processes in a thread, at a bounded cost."""
 
+import math
 import threading
 from collections.abc import Callable, Iterable
 
@@ -29,6 +30,8 @@ _MIN_RUN_NS = 600 * NS_PER_SECOND
 # The periods and the shares of one core of samples at the fast and at the slow rate. This leaves some of the budget for
 # moments.
 _FAST, _SLOW = (NS_PER_SECOND, 0.018), (10 * NS_PER_SECOND, 0.001)
+# At the start of a local run with a CPU to spare. More would take the budget of later samples.
+_FINE, _FINE_AT_START_NS, _FINE_VCPU = (NS_PER_SECOND // 20, 0.2), 2 * NS_PER_SECOND, 2
 _MAX_WAIT_NS = 60 * NS_PER_SECOND
 # If the processes were not seen in this number of readings, they are not visible.
 _MAX_LOOKS = 5
@@ -48,22 +51,31 @@ class StackAdvice(Struct, frozen=True, kw_only=True):
 
 
 class StackAccess(Struct, frozen=True, kw_only=True):
-    """The sources of the stacks: without py-spy no ``reader``. A local reader starts before the first measurement."""
+    """The sources of the stacks: without py-spy no ``reader``; processes by Docker id.
+
+    ``is_local``: the reader is a child of the process whose children are measured, so it is started before the first
+    measurement. ``vcpu`` is what the local command can use.
+    """
 
     reader: PySpy | None
     find_processes: Callable[[str], Iterable[Identity]]
     own_cpu_ns: Callable[[], int]
     advice: StackAdvice
     is_local: bool = False
+    vcpu: float | None = None
     runs_python: Callable[[int, str], tuple[str, bool | None] | None] = runs_python
 
 
 class SamplingSchedule:
-    """When the next sample is due (monotonic), within a budget of CPU time."""
+    """When the next sample is due (monotonic): the contract's rates, stretched to keep a budget of CPU time.
 
-    def __init__(self, mode: StacksMode, started_ns: int) -> None:
+    Until ``fine_until_ns``, samples are taken at a rate that only a short run can afford.
+    """
+
+    def __init__(self, mode: StacksMode, started_ns: int, *, begins_fine: bool = False) -> None:
         self._is_always_on = mode == "on"
         self._started_ns = started_ns
+        self.fine_until_ns = started_ns + _FINE_AT_START_NS if begins_fine else started_ns
         self._last_ns: int | None = None
         self._last_cost_ns = 0
         self.spent_ns = 0
@@ -75,7 +87,7 @@ class SamplingSchedule:
         if self._last_ns is None:
             return self._started_ns + NS_PER_SECOND // 5  # until then, an interpreter is still starting
         is_fast = is_moment or now_ns - self._started_ns < _FAST_AT_START_NS
-        period_ns, share = _FAST if is_fast else _SLOW
+        period_ns, share = _FINE if now_ns < self.fine_until_ns else _FAST if is_fast else _SLOW
         due_ns = self._last_ns + max(period_ns, round(self._last_cost_ns / share))
         # From then on the budget suffices for another sample like the last one.
         needed_ns = self.spent_ns + self._last_cost_ns
@@ -92,7 +104,14 @@ class _Batch(Struct):
     find: Callable[[], Iterable[Identity]]
     python: PythonProcesses
     profile: StackProfile = field(default_factory=StackProfile)
+    fine: StackProfile | None = field(default_factory=StackProfile)
+    last_ns: float = -math.inf
     looks: int = 0
+
+    @property
+    def shown(self) -> StackProfile:
+        """All samples of a short run; of a longer one, whose start they would outweigh, at most one a second."""
+        return self.fine or self.profile
 
     @property
     def is_to_look_for(self) -> bool:
@@ -100,7 +119,7 @@ class _Batch(Struct):
 
 
 class StackCollector:
-    """Samples the processes of the batches."""
+    """Samples the batches that were passed to :meth:`follow` or :meth:`on_batch_started`."""
 
     name = "py-spy"
 
@@ -110,7 +129,8 @@ class StackCollector:
         self._mode = mode
         self._clock = clock
         self._log = log
-        self._schedule = SamplingSchedule(mode, clock.monotonic_ns())
+        begins_fine = mode == "on" and access.is_local and (access.vcpu or 0) >= _FINE_VCPU
+        self._schedule = SamplingSchedule(mode, clock.monotonic_ns(), begins_fine=begins_fine)
         # Wall-clock time that is not set during the run.
         self._wall_offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self._batches: dict[str, _Batch] = {}
@@ -118,6 +138,7 @@ class StackCollector:
         self._lock = threading.Lock()
         self._waiter = Waiter()
         self._thread = StoppableThread("stacks", self._run, self._waiter.wake, clock)
+        self._is_reading = False
         self._source = self.name
         self._reader_cpu_ns = 0
         self._failures = 0
@@ -180,7 +201,7 @@ class StackCollector:
         with self._lock:
             followed = self._batches.get(batch)
             try:
-                stacks = None if followed is None else followed.profile.record(self._source)
+                stacks = None if followed is None else followed.shown.record(self._source)
             except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
                 name = type(error).__name__
                 sentence = f"The call stacks are left out because of an error in the profiler ({name})."
@@ -199,16 +220,16 @@ class StackCollector:
     def stacks_line(self, record: Record, batch: str) -> bytes | None:
         with self._lock:
             followed = self._batches.get(batch)
-            if followed is None or not followed.profile.samples:
+            if followed is None or not followed.shown.samples:
                 return None
             try:
-                steps = followed.profile.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
+                steps = followed.shown.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
                 line = StacksLine(
                     type="task.stacks",
                     task_id=record.task_id,
                     container=record.container.name,
                     steps=steps,
-                    own_files=followed.profile.own_files(steps),
+                    own_files=followed.shown.own_files(steps),
                 )
                 return msgspec.json.encode(line)
             except Exception:  # noqa: BLE001  the report goes on without the line
@@ -239,7 +260,7 @@ class StackCollector:
                 "No Python process was seen, so there are no call stacks.",
             ),
             (
-                not has_samples and has_ended and self._mode == "on",
+                not has_samples and has_ended and (self._mode == "on" or self._is_reading),
                 "There are no call stacks: the command ended before py-spy had read one.",
             ),
         )
@@ -284,7 +305,11 @@ class StackCollector:
                     return
                 dumps.append(self._read(reader, batch, identity, now_seconds))
             with self._lock:
-                batch.profile.add(dumps, self._wall_offset_ns + self._clock.monotonic_ns())
+                batch.fine = batch.fine if now_ns < self._schedule.fine_until_ns else None
+                is_spaced = now_ns - batch.last_ns >= _FAST[0]
+                batch.last_ns = now_ns if is_spaced else batch.last_ns
+                for profile in filter(None, (batch.fine, batch.profile if is_spaced else None)):
+                    profile.add(dumps, self._wall_offset_ns + self._clock.monotonic_ns())
             if any(dumps):  # not earlier: the call may hang
                 self._source = reader.version
         self._schedule.add(now_ns, self._access.own_cpu_ns() + self._reader_cpu_ns - before_ns)
@@ -293,7 +318,9 @@ class StackCollector:
         """Read one process; again if it changed meanwhile."""
         reader.start()
         for _ in range(_MAX_ATTEMPTS):
+            self._is_reading = True
             dump = reader.dump(identity[0])
+            self._is_reading = False
             self._reader_cpu_ns += dump.cpu_ns
             if self._thread.is_stopping or dump.failure is None or batch.python.is_failing(identity):
                 break

@@ -48,6 +48,7 @@ class World:
     processes: dict[str, tuple[Identity, ...]] = field(default_factory=lambda: {"d1": ((10, 1),)})
     programs: dict[int, tuple[str, bool | None]] = field(default_factory=dict)
     used_cpu_seconds: float = 0
+    local_vcpu: int = 0
 
     def __post_init__(self) -> None:
         self.reader = FakeStackReader(Dump(stacks=(stack("<module>", "parse"),), cpu_ns=seconds(0.01)))
@@ -56,6 +57,8 @@ class World:
             find_processes=lambda docker_id: self.processes.get(docker_id, ()),
             own_cpu_ns=lambda: 0,
             advice=_ADVICE,
+            is_local=bool(self.local_vcpu),
+            vcpu=self.local_vcpu,
             runs_python=lambda pid, last: None if last else self.programs.get(pid, ("python3", True)),
         )
         self.collector = StackCollector(access, self.mode, self.clock, self.log)
@@ -90,6 +93,30 @@ def test_a_run_of_100_seconds() -> None:
     assert line["steps"][0]["offsetMs"] == 5200
     assert sum(step["stacks"]["<module> (job.py);parse (job.py)"] for step in line["steps"]) == 64
     assert line["steps"][-1]["offsetMs"] + line["steps"][-1]["durationMs"] <= 105_000
+
+
+@pytest.mark.parametrize(
+    ("local_vcpu", "duration", "samples"), [(2, 1.3, 22), (2, 2, 36), (2, 5, 5), (1, 1.9, 2), (0, 1.9, 2)]
+)
+def test_a_short_local_run_has_20_samples_a_second_and_the_start_of_a_longer_one_does_not_outweigh_the_rest(
+    local_vcpu: int, duration: float, samples: int
+) -> None:
+    """A batch that has the only CPU is not disturbed so often."""
+    world = World(local_vcpu=local_vcpu).begin()
+    world.reader.dumped = Dump(stacks=(stack("main", "parse"), stack("wait", is_active=False)), cpu_ns=seconds(0.01))
+    stacks = present(world.go_on(duration).record().stacks)
+    assert (stacks.samples, stacks.running_samples) == (samples, samples)
+    line = json.loads(present(world.collector.stacks_line(_RECORD, "d1")))
+    assert sum(sum(step["stacks"].values()) for step in line["steps"]) == 2 * samples
+
+
+def test_a_run_that_ends_in_a_call_without_an_answer_has_one_warning() -> None:
+    world = World().begin()
+    seen: list[tuple[str, ...]] = []
+    world.reader.on_dump = lambda: seen.append(world.warnings())
+    world.go_on(1)
+    assert seen[0] == ("There are no call stacks: the command ended before py-spy had read one.",)
+    assert seen[1:] == [()] * (len(seen) - 1)
 
 
 def test_a_version_that_takes_forever_costs_no_first_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +223,7 @@ def usage(world: World, duration: int, cpu_per_second: float, *, every: int = 1)
         world.used_cpu_seconds += cpu_per_second * every
         world.go_on(every)
         now_ns = START_NS + world.clock.now_ns
-        sizes = ResourceLimits(vcpu=1, memory_bytes=1000)
+        sizes = ResourceLimits(vcpu=world.local_vcpu or 1, memory_bytes=1000)
         world.collector.on_sample("d1", sample(now_ns, world.used_cpu_seconds, 100), sizes)
 
 
@@ -241,12 +268,14 @@ def test_the_reader_of_run_is_started_before_the_first_measurement_and_killed_at
 _MS = NS_PER_SECOND // 1000
 
 
-def taken(mode: StacksMode, until: float, costs_ms: list[int], moments: tuple[range, ...] = ()) -> list[float]:
+def taken(
+    mode: StacksMode, until: float, costs_ms: list[int], moments: tuple[range, ...] = (), *, begins_fine: bool = False
+) -> list[float]:
     """The seconds at which samples of these costs, again and again, are taken; they never cost more than their share.
 
     The cost of the next sample is not known before; it may be above that of the last one.
     """
-    schedule, now_ns, times = SamplingSchedule(mode, 0), 0, list[float]()
+    schedule, now_ns, times = SamplingSchedule(mode, 0, begins_fine=begins_fine), 0, list[float]()
     while now_ns < seconds(until):
         is_moment = any(now_ns // NS_PER_SECOND in moment for moment in moments)
         due_ns = schedule.next_ns(now_ns, is_moment=is_moment)
@@ -281,4 +310,4 @@ def test_no_run_of_ten_minutes_or_more_costs_more_than_its_share(
     mode: StacksMode, costs_ms: list[int], moments: list[tuple[int, int]]
 ) -> None:
     during = tuple(range(first, first + length) for first, length in moments)
-    taken(mode, 3000, costs_ms, during)
+    taken(mode, 3000, costs_ms, during, begins_fine=mode == "on")
