@@ -332,7 +332,7 @@ def local() -> Report:
     place = ("task_arn", "cluster", "revision", "region", "account_id", "availability_zone", "log_group", "log_stream")
     record: dict[str, Any] = {
         "launch_type": "LOCAL",
-        "labels": {"host": "laptop", "user": "ann"},
+        "labels": {"host": "laptop", "user": "ann", "gitCommit": "0123456789abcdef"},
         "metrics": replace(etl().record.metrics, **known | dict.fromkeys(unmeasured)),
         "likely_out_of_memory": True,
         "memory_kills": MemoryKills(count=2, processes=(Process(name="worker", max_memory_used_mb=2100),)),

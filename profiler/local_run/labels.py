@@ -1,5 +1,6 @@
-"""Labels of a run: short texts by name."""
+"""Labels of a run: short texts by name. The git commit is read from git's files, without a process."""
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 
@@ -43,3 +44,49 @@ def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
     """The labels from the environment variables of AWS Batch and Airflow. Bytes that are not UTF-8 become ``?``."""
     values = {label: environment.get(variable, "").strip() for variable, label in _RUNNER_LABELS.items()}
     return {label: without_surrogates(value)[:MAX_LABEL_CHARS] for label, value in values.items() if value}
+
+
+def git_commit(folder: str) -> str | None:
+    """The commit checked out in the nearest repository at or above ``folder``; None without a repository."""
+    while True:
+        git = os.path.join(folder, ".git")
+        if os.path.exists(git):
+            # In a worktree or submodule, .git is a file with the path of the folder.
+            link = _read(git) if os.path.isfile(git) else None
+            return _commit_of(git if link is None else os.path.join(folder, link.removeprefix("gitdir: ")))
+        folder, below = os.path.dirname(folder), folder
+        if folder == below:
+            return None
+
+
+def _commit_of(git: str) -> str | None:
+    head = _read(os.path.join(git, "HEAD"))
+    if head is None or not head.startswith("ref: "):
+        return _commit(head)
+    reference = head.removeprefix("ref: ")
+    for folder in (git, os.path.join(git, _read(os.path.join(git, "commondir")) or "")):
+        commit = _commit(_read(os.path.join(folder, reference))) or _packed_ref(folder, reference)
+        if commit is not None:
+            return commit
+    return None
+
+
+def _packed_ref(git: str, reference: str) -> str | None:
+    for line in (_read(os.path.join(git, "packed-refs")) or "").splitlines():
+        commit, _, name = line.partition(" ")
+        if name == reference:
+            return _commit(commit)
+    return None
+
+
+def _commit(text: str | None) -> str | None:
+    """The text if it is a commit, in SHA-1 or SHA-256."""
+    return text if text is not None and re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) else None
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except (OSError, UnicodeDecodeError, ValueError):
+        return None

@@ -95,7 +95,12 @@ def _facts(run: PastRun, view: View) -> Iterator[Line]:
         record.task_id[:_ID_LENGTH],
         f"container {record.container.name}" if record.task_arn else "",
         f"cluster {record.cluster}" if record.cluster else "",
-        *(f"{name} {value}" for name, value in (record.labels or {}).items() if name != "user" and not record.cluster),
+        # Of a local run, the labels: host and commit differ between runs.
+        *(
+            f"commit {value[:_ID_LENGTH]}" if name == "gitCommit" else f"{name} {value}"
+            for name, value in (record.labels or {}).items()
+            if name != "user" and not record.cluster
+        ),
     )
     yield from labelled("run", separator.join(filter(None, identity)), view)
     yield from labelled("command", shorten(run.command or "", 200, view.glyphs), view)

@@ -269,9 +269,12 @@ def _texts_of_the_last(last: Record, when: str) -> Iterator[str]:
 
 
 def _when(record: Record, last: Record, now_ns: int) -> str:
-    """How long ago the other run ended, and whether on another processor."""
+    """How long ago the other run ended, and another difference: the processor, else the commit."""
     ended_ns = parse_ns(last.finished_at or last.started_at)
     seconds = 0 if ended_ns is None else (now_ns - ended_ns) // NS_PER_SECOND
     name, unit = next(((name, unit) for name, unit in _UNITS if seconds >= 2 * unit), ("s", 1))
     ago = f" {seconds // unit} {name} ago" if seconds > 0 else ""
-    return ago if processor_difference(record, last) is None else f"{ago} on another processor"
+    if processor_difference(record, last) is not None:
+        return f"{ago} on another processor"
+    commit, own = (last.labels or {}).get("gitCommit"), (record.labels or {}).get("gitCommit")
+    return f"{ago} at {commit[:7]}" if commit and own and commit != own else ago

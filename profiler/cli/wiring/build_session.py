@@ -17,7 +17,7 @@ from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.local_run.labels import MAX_LABEL_CHARS, runner_labels
+from profiler.local_run.labels import MAX_LABEL_CHARS, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, run
 from profiler.readers.container_sample import ContainerSample
@@ -173,12 +173,16 @@ def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]"
 
 
 def _find_labels() -> dict[str, str]:
-    """Find the default labels: host, user and runner."""
+    """Find the default labels: host, user, git commit of the working directory, and runner, as far as known."""
+    try:
+        commit = git_commit(os.getcwd())
+    except OSError:
+        commit = None
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # in many containers, the user has no name
         user = str(os.getuid())
-    facts = {"host": os.uname().nodename, "user": user}
+    facts = {"host": os.uname().nodename, "user": user, "gitCommit": commit}
     labels = {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
     return {**labels, **runner_labels(os.environ)}
 

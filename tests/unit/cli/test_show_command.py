@@ -148,7 +148,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         etl_with(vcpu_used=Distribution(avg=0.001, p95=0.002, max=1.95)),
         "  CPU      █░░░░░░░░░░░░░░░░░░·    0.001    0.002     1.95  of 2 vCPU",
     ),
-    "local": (made("local"), "  run      0f1e2d3c-4b5 · host laptop"),
+    "local": (made("local"), "  run      0f1e2d3c-4b5 · host laptop · commit 0123456789ab"),
     "GPUs that were never idle": (with_record(made("gpu"), gpu_idle=None), "  GPU      SM active 30 %"),
 }
 

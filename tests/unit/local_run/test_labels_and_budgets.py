@@ -1,11 +1,15 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
-from profiler.local_run.labels import _RUNNER_LABELS, MAX_LABEL_CHARS, parse_labels, runner_labels
+from profiler.local_run.labels import _RUNNER_LABELS, MAX_LABEL_CHARS, git_commit, parse_labels, runner_labels
 from profiler.local_run.run_budgets import failed_budgets
 from profiler.record.record_model import Metrics
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def test_labels_are_name_and_value() -> None:
@@ -33,6 +37,38 @@ def test_labels_of_any_environment_are_valid_text_within_their_limit(environment
     for value in runner_labels(environment).values():
         assert 0 < len(value) <= MAX_LABEL_CHARS
         assert value.encode()
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_the_commit_of_a_branch_and_of_a_detached_head(tmp_path: Path) -> None:
+    git, below = tmp_path / ".git", tmp_path / "a" / "b"
+    write(git / "HEAD", "ref: refs/heads/main\n")
+    write(git / "packed-refs", f"# pack-refs with: peeled\n{'f' * 40} refs/heads/other\n{COMMIT} refs/heads/main\n")
+    assert git_commit(str(tmp_path)) == COMMIT
+    write(git / "refs" / "heads" / "main", "a" * 40 + "\n")
+    below.mkdir(parents=True)
+    assert git_commit(str(below)) == "a" * 40
+    write(git / "HEAD", "f" * 40 + "\n")
+    assert git_commit(str(tmp_path)) == "f" * 40
+
+
+def test_the_commit_of_a_worktree(tmp_path: Path) -> None:
+    main = tmp_path / "main" / ".git"
+    write(main / "refs" / "heads" / "topic", COMMIT)
+    write(main / "worktrees" / "topic" / "HEAD", "ref: refs/heads/topic\n")
+    write(main / "worktrees" / "topic" / "commondir", "../..\n")
+    write(tmp_path / "topic" / ".git", f"gitdir: {main / 'worktrees' / 'topic'}\n")
+    assert git_commit(str(tmp_path / "topic")) == COMMIT
+
+
+@pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "nonsense"])
+def test_a_broken_repository_has_no_commit(tmp_path: Path, head: str) -> None:
+    write(tmp_path / ".git" / "HEAD", head)
+    assert git_commit(str(tmp_path)) is None
 
 
 def check(
