@@ -99,7 +99,8 @@ class LineCollector(Protocol):
 class Collectors:
     """All collectors of a process. Each is called for what it can do.
 
-    ``batch`` is :attr:`ContainerMetadata.followed_id`, for the only batch of ``run`` COMMAND.
+    ``batch`` is :attr:`ContainerMetadata.followed_id`, for the only batch of ``run`` COMMAND. ``are_timed``: one needs
+    each sample of a batch at once, or its readings count for the time at which they are taken.
     """
 
     def __init__(self, *collectors: Collector) -> None:
@@ -108,6 +109,7 @@ class Collectors:
         self.batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
         self.sample_followers: tuple[SampleFollower, ...] = self._with("on_sample")
         self.devices: tuple[DeviceCollector, ...] = self._with("take_readings")
+        self.are_timed = bool(self.sample_followers or self.devices)
         self._forgetting: tuple[ForgettingCollector, ...] = self._with("forget")
         self._required: tuple[RequiredCollector, ...] = self._with("child_pid")
         self._waits: tuple[WaitCollector, ...] = self._with("longest_wait")

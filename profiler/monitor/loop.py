@@ -68,6 +68,15 @@ class MonitoredTask:
             self.fail(error)
             return True
 
+    def keep_sample(self) -> bool:
+        """Take one sample for the next step; returns True after a defect, which ends the task."""
+        try:
+            self._sampler.keep()
+        except Exception as error:  # noqa: BLE001  as in step()
+            self.fail(error)
+            return True
+        return False
+
     def _step(self) -> bool:
         if self._sampler.tick(self._awaited):
             self._check_ends()

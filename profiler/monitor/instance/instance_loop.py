@@ -27,8 +27,8 @@ from profiler.record.family_identity import matches_any
 _AFTER_END_NS = NS_PER_SECOND // 10
 # Inspections between two samples take at most so long.
 _INSPECTIONS_NS = NS_PER_SECOND // 2
-# The CPU time is limited: of more tasks, each is sampled at every second or third tick. Totals and peaks stay exact.
-_SAMPLES_A_TICK = 40
+# Between two steps, a task that runs without news is only sampled.
+_STEP_NS = 10 * NS_PER_SECOND
 _MAX_AGE_NS = 3600 * NS_PER_SECOND
 # A container that is listed and started before that is not new.
 _NEW_NS = 2 * NS_PER_SECOND
@@ -64,6 +64,7 @@ class _Task(Struct):
     source: InstanceTask
     monitored: MonitoredTask
     warned: int
+    step_at_ns: int = 0
 
 
 class InstanceLoop:
@@ -91,7 +92,7 @@ class InstanceLoop:
         self._inspect_at_ns: dict[str, int] = {}
         self._list_at_ns: int | None = None
         self._hung_until_ns = self._inspect_until_ns = 0
-        self._ticks = 0
+        self._step_ns = 0 if shared.collectors.are_timed else _STEP_NS
 
     def gpus_of(self, docker_id: str) -> str | None:
         """The GPUs of a container as in ``NVIDIA_VISIBLE_DEVICES``; None without any."""
@@ -158,15 +159,18 @@ class InstanceLoop:
             self._list()
         self._inspect_due()
         self._settle(is_tick=is_tick)
-        self._ticks += is_tick
-        every = -(-len(self._tasks) // _SAMPLES_A_TICK)
-        for number, (arn, task) in enumerate(list(self._tasks.items())):
-            if task.source.has_news or (is_tick and (number + self._ticks) % every == 0):
-                for warning in task.source.warnings[task.warned :]:
+        now_ns = self._clock.monotonic_ns()
+        for arn, task in list(self._tasks.items()):
+            source = task.source
+            if source.has_news or (is_tick and (now_ns >= task.step_at_ns or not source.is_steady)):
+                task.step_at_ns = 0 if source.has_news else now_ns + self._step_ns
+                for warning in source.warnings[task.warned :]:
                     task.monitored.add_warning(warning)
-                task.warned = len(task.source.warnings)
-                if task.monitored.step():
+                task.warned = len(source.warnings)
+                if task.monitored.step() or source.is_gone:
                     self._drop(arn)
+            elif is_tick and task.monitored.keep_sample():
+                self._drop(arn)
         self._shared.delivery.print_failed()
 
     def _settle(self, *, is_tick: bool) -> None:
@@ -179,11 +183,13 @@ class InstanceLoop:
                 may_ask = source.ask_agent()
             if source.is_ending:
                 may_ask = source.settle(may_ask=may_ask)
-            if source.is_gone or (source.has_news and source.is_without_batch):
+            if source.has_news and source.is_without_batch:
                 self._drop(arn)
 
         for arn, task in list(self._tasks.items()):
-            self._guard(arn, partial(settle, arn, task.source))
+            source = task.source
+            if source.has_news or source.is_unanswered or not source.is_steady:
+                self._guard(arn, partial(settle, arn, source))
 
     def _on_event(self, event: ContainerEvent) -> None:
         docker_id = event.docker_id

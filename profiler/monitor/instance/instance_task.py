@@ -58,8 +58,8 @@ class _Followed(Struct, eq=False):
     ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of
     its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the task's group at ``at_end_ns`` (wall clock). Then
     ``cpu_ns`` is the group's less that of the ``counted`` containers, None if that of one of them was unknown.
-    ``task_mark_bytes`` is that group's mark at the last sample: it includes some memory of the group's own, so it is
-    above the container's.
+    ``task_mark_bytes`` is that group's mark when the container's rose to ``mark_bytes``: it includes some memory of the
+    group's own, so it is above the container's.
     """
 
     inspected: EcsContainer
@@ -73,6 +73,7 @@ class _Followed(Struct, eq=False):
     at_end: GroupReading = GroupReading()
     at_end_ns: int = 0
     counted: frozenset[str] | None = None
+    mark_bytes: int | None = None
     task_mark_bytes: int | None = None
     stop_signalled_ns: int | None = None
     was_out_of_memory: bool = False
@@ -124,6 +125,11 @@ class _Followed(Struct, eq=False):
             sample = replace(sample, network_rx_bytes=network[0], network_tx_bytes=network[1])
         self.last, self.cpu_ns = sample, sample.cpu_ns
         return sample
+
+    def note_mark(self, sample: ContainerSample, task_group: OpenGroup) -> None:
+        """Read the task's mark if the container's has changed: else it rose without this container, or not at all."""
+        if self.task_mark_bytes is None or sample.memory_usage_peak_bytes != self.mark_bytes:
+            self.mark_bytes, self.task_mark_bytes = sample.memory_usage_peak_bytes, task_group.mark_bytes()
 
     def close(self) -> None:
         if self.group is not None:
@@ -182,6 +188,11 @@ class InstanceTask:
     def is_ending(self) -> bool:
         """Whether the end of a container was seen, and is not settled yet."""
         return any(one.is_ending for one in self._containers.values())
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether all containers run and are sampled."""
+        return not self._lost and None not in [one.group for one in self._containers.values()]
 
     @property
     def is_gone(self) -> bool:
@@ -410,7 +421,7 @@ class InstanceTask:
                 one.open(self._groups)
             sample = self._final_sample(one) if one.is_settled else one.read(self._clock.wall_ns(), self._read_network)
             if self._group is not None and isinstance(sample, ContainerSample):
-                one.task_mark_bytes = self._group.mark_bytes()
+                one.note_mark(sample, self._group)
             if sample is not None:
                 reading[docker_id] = sample
         return reading
