@@ -39,7 +39,7 @@ def run_monitor(stop: SignalHandler) -> None:
     source = metadata_source(address, version, settings.interval_seconds, process.clock, stop)
     sampler = process.sampler(source, shared)
     task = process.task(sampler, shared)
-    MonitorLoop((task,), shared, _exporter(settings.prometheus_port, sampler, shared)).run()
+    MonitorLoop(task, shared, _exporter(settings.prometheus_port, sampler, shared)).run()
     process.drain_outputs()
 
 
