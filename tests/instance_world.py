@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
-from profiler.core.ecs_terms import AwslogsTarget
 from profiler.core.threads import ThreadFailure
-from profiler.monitor.instance.instance_loop import FollowedFamilies, InstanceAccess, InstanceLoop
+from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop
 from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
@@ -105,9 +104,13 @@ class Box:
             memory_limit_bytes=1024 * MIB,
             cgroup_parent=f"/ecs/{self.task}" if self.has_group else "",
             log_driver=self.driver,
-            log_target=AwslogsTarget(group="/ecs/jobs", stream=f"ecs/{self.name}/{self.task}", region="eu-west-1")
+            log_options={
+                "awslogs-group": "/ecs/jobs",
+                "awslogs-stream": f"ecs/{self.name}/{self.task}",
+                "awslogs-region": "eu-west-1",
+            }
             if self.driver == "awslogs"
-            else None,
+            else {},
             metadata_address=f"http://agent/{self.task}",
             gpus=self.gpus,
         )
@@ -354,8 +357,15 @@ class Instance:
             open_agent=lambda address: Agent(self, address.rpartition("/")[2]),
             read_network=self.read_network,
         )
-        watched = FollowedFamilies(families=self.families, own_address=self.own_address)
-        self.loop = InstanceLoop(access, watched, shared, reported=self.reported, make_task=make_task, wait=self.wait)
+        self.loop = InstanceLoop(
+            access,
+            shared,
+            families=self.families,
+            own_address=self.own_address,
+            reported=self.reported,
+            make_task=make_task,
+            wait=self.wait,
+        )
         self.loop.run()
         return self
 

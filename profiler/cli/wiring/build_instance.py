@@ -4,6 +4,7 @@ import resource
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from profiler.cli.wiring.build_collectors import tag_lookup
@@ -14,9 +15,9 @@ from profiler.core.clock import Clock
 from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall, WakeEvent
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.instance.instance_loop import FollowedFamilies, InstanceAccess, InstanceLoop
+from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop
 from profiler.monitor.instance.reported_file import ReportedFile
-from profiler.readers.docker.docker_api import SOCKETS, DockerApi, connect_docker
+from profiler.readers.docker.docker_api import SOCKET, DockerApi, connect_docker
 from profiler.readers.docker.docker_events import DockerEvents
 from profiler.readers.docker.task_groups import InstanceCgroups
 from profiler.readers.ecs.container_stats import parse_device_mapper_majors
@@ -50,8 +51,8 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
             wake.clear()
 
     access = InstanceAccess(
-        docker=DockerApi(SOCKETS, clock, stop),
-        events=DockerEvents(lambda seconds: connect_docker(SOCKETS, seconds), wake.set, log, clock),
+        docker=DockerApi(SOCKET, clock, stop),
+        events=DockerEvents(partial(connect_docker, SOCKET), wake.set, log, clock),
         groups=InstanceCgroups(device_mapper_majors=parse_device_mapper_majors(proc.read_text("/proc/devices"))),
         open_agent=lambda address: TaskMetadataSource(
             HttpEndpoint(address, settings.interval_seconds, clock, stop), settings.endpoint_version
@@ -60,13 +61,13 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
             None if settings.processes == "off" else proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"")
         ),
     )
-    watched = FollowedFamilies(families=settings.families, own_address=settings.endpoint_address)
     for problem in process.problems:
         log.warning(problem)
     loop = InstanceLoop(
         access,
-        watched,
         shared,
+        families=settings.families,
+        own_address=settings.endpoint_address,
         reported=reported,
         make_task=lambda source: process.task(process.sampler(source, shared), shared, tuple(source.warnings)),
         wait=wait,

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork, log_options
+from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
@@ -50,16 +50,6 @@ class InstanceAccess(Struct, frozen=True, kw_only=True):
     read_network: ReadNetwork = lambda _pid: None
 
 
-class FollowedFamilies(Struct, frozen=True, kw_only=True):
-    """Which tasks are monitored: those of the ``families``, but not the one with the monitor's ``own_address``."""
-
-    families: tuple[str, ...]
-    own_address: str
-
-    def includes(self, family: str | None) -> bool:
-        return matches_any(family or "", self.families)
-
-
 class _Task(Struct):
     source: InstanceTask
     monitored: MonitoredTask
@@ -68,19 +58,24 @@ class _Task(Struct):
 
 
 class InstanceLoop:
-    """Monitors all tasks until a stop request. ``wait`` waits for seconds, an event or a stop request."""
+    """Monitors the tasks of the ``families`` until a stop request, but not the one with the agent's ``own_address``.
+
+    ``wait`` waits for seconds, an event or a stop request.
+    """
 
     def __init__(
         self,
         access: InstanceAccess,
-        watched: FollowedFamilies,
         shared: SharedParts,
         *,
+        families: tuple[str, ...],
+        own_address: str,
         reported: ReportedFile,
         make_task: Callable[[InstanceTask], MonitoredTask],
         wait: Callable[[float], object],
     ) -> None:
-        self._docker, self._access, self._watched, self._shared = access.docker, access, watched, shared
+        self._docker, self._access, self._shared = access.docker, access, shared
+        self._families, self._own_address = families, own_address
         self._reported, self._make_task, self._wait = reported, make_task, wait
         self._clock, self._log = shared.clock, shared.log
         self._health = SourceHealth("Docker's API", shared.log)
@@ -270,12 +265,12 @@ class InstanceLoop:
 
     def _is_watched(self, inspected: EcsContainer) -> bool:
         arn, finished_ns = inspected.labels.task_arn, inspected.finished_ns
-        if inspected.metadata_address is not None and inspected.metadata_address == self._watched.own_address:
+        if inspected.metadata_address is not None and inspected.metadata_address == self._own_address:
             self._own = ContainerMetadata(
                 name=inspected.labels.container_name,
                 docker_id=inspected.docker_id,
                 log_driver=inspected.log_driver,
-                log_options=log_options(inspected),
+                log_options=inspected.log_options,
             )
             self._drop(arn)
             self._done.add(arn)
@@ -284,7 +279,7 @@ class InstanceLoop:
             if finished_ns < self._started_ns - _MAX_AGE_NS:
                 return False
             self._reported.on_ended_before(inspected.docker_id)
-        return self._watched.includes(inspected.labels.family)
+        return matches_any(inspected.labels.family or "", self._families)
 
     def _new_task(self, inspected: EcsContainer) -> _Task:
         started_ns = inspected.started_ns

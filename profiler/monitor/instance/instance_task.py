@@ -5,13 +5,12 @@ running ──> die ──> inspected, and the agent says that the task stops �
 """
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
-from profiler.core.ecs_terms import AwslogsTarget
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
@@ -135,13 +134,6 @@ class _Followed(Struct, eq=False):
         if self.group is not None:
             self.group.close()
         self.group = self.no_group = None
-
-
-def log_options(inspected: EcsContainer) -> Mapping[str, str]:
-    """The options of the awslogs log driver, as the agent shows them."""
-    target = inspected.log_target or AwslogsTarget()
-    options = {"group": target.group, "stream": target.stream, "region": target.region}
-    return {f"awslogs-{name}": value for name, value in options.items() if value is not None}
 
 
 class InstanceTask:
@@ -408,7 +400,7 @@ class InstanceTask:
             vcpu_share=known.vcpu_share or (cpu_shares / 1024 if cpu_shares > CPU_UNITS_UNSET else None),
             memory_limit_bytes=inspected.memory_limit_bytes or known.memory_limit_bytes,
             log_driver=inspected.log_driver,
-            log_options=log_options(inspected),
+            log_options=inspected.log_options,
             stop_signalled_ns=one.stop_signalled_ns,
             was_out_of_memory=one.was_out_of_memory or inspected.oom_killed,
         )
