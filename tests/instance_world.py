@@ -203,11 +203,12 @@ class Docker(DockerApi):
 
 @dataclass
 class Events(DockerEvents):
-    """The stream: what happens in ``gap`` is not in it, and it begins again at the gap's end."""
+    """The stream: what happens in ``gap`` is not in it, and it begins again then. Kills come ``delay`` late."""
 
     world: "Instance"
     gap: tuple[float, float] = (-1.0, -1.0)
     taken: float = -1.0
+    delay: float = 0.0
     is_new: bool = True
     failure: ThreadFailure | None = None
 
@@ -228,7 +229,8 @@ class Events(DockerEvents):
                 end = box.runs[-1][1] or 0
                 found.append((end + 0.04, self._event("oom", box, end)))
             if box.killed_at is not None:
-                found.append((box.killed_at, self._event("kill", box, box.killed_at, signal=box.signal)))
+                killed = self._event("kill", box, box.killed_at, signal=box.signal)
+                found.append((box.killed_at + self.delay, killed))
         return sorted(found, key=lambda one: one[0])
 
     def _event(self, action: str, box: Box, at: float, **more: int) -> ContainerEvent:

@@ -253,7 +253,7 @@ class InstanceTask:
         one = self._containers.get(event.docker_id)
         if one is None:
             return
-        if event.action == "kill" and (event.signal in _STOP_SIGNALS or self._is_stop_requested_now()):
+        if event.action == "kill" and (event.signal in _STOP_SIGNALS or self._is_stop_requested_for(one)):
             one.stop_signalled_ns = one.stop_signalled_ns or event.time_ns
         elif event.action == "oom":
             one.was_out_of_memory = True
@@ -262,9 +262,12 @@ class InstanceTask:
             self._on_end(one)
         self.has_news = True
 
-    def _is_stop_requested_now(self) -> bool:
+    def _is_stop_requested_for(self, one: _Followed) -> bool:
+        """Whether the agent stops the running container: after its end, it stops the task in any case."""
         self.ask_agent()
-        return self._answer is not None and self._answer.is_stop_requested
+        answer = self._answer or TaskMetadata()
+        container = answer.container(one.name)
+        return answer.is_stop_requested and (container is None or not container.is_stopped)
 
     def _on_end(self, one: _Followed) -> None:
         """Keep the task's totals: another attempt, or another container, would add to them."""

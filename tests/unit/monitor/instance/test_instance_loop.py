@@ -73,13 +73,27 @@ def test_an_end_has_exact_numbers(box: Box, expected: dict[str, Any], tmp_path: 
     assert (record["family"], record["launchType"], record["sampling"]["sources"]) == ("etl", "EC2", ["docker"])
 
 
-@pytest.mark.parametrize(("desired", "status"), [("STOPPED", "stopped"), ("RUNNING", "success")])
-def test_another_signal_is_a_stop_if_the_agent_says_so(desired: str, status: str, tmp_path: Path) -> None:
-    world = Instance(changed(killed_at=12.0, signal=28), folder=tmp_path)
+@pytest.mark.parametrize(
+    ("signalled", "asked", "desired", "container", "status"),
+    [
+        (12.0, 12.0, "STOPPED", "RUNNING", "stopped"),
+        (12.0, 12.0, "RUNNING", "RUNNING", "success"),
+        (12.39, 12.42, "STOPPED", "STOPPED", "success"),  # when the end has stopped the task
+    ],
+)
+def test_another_signal_is_a_stop_if_the_agent_says_so(
+    signalled: float, asked: float, desired: str, container: str, status: str, tmp_path: Path
+) -> None:
+    world = Instance(changed(killed_at=signalled, signal=28), folder=tmp_path)
+    world.events.delay = asked - signalled
     answer = world.answer
 
     def at_stop(task_id: str) -> Any:
-        return replace(answer(task_id), desired_status=desired if world.now > 11 else "RUNNING")
+        (batch,) = answer(task_id).containers
+        containers = (replace(batch, known_status=container),) if world.now >= asked else (batch,)
+        return replace(
+            answer(task_id), containers=containers, desired_status=desired if world.now >= asked else "RUNNING"
+        )
 
     with patch.object(world, "answer", at_stop):
         assert world.run().record()["status"] == status
