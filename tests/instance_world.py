@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
-from profiler.core.ecs_terms import AwslogsTarget
 from profiler.core.threads import ThreadFailure
-from profiler.monitor.instance.instance_loop import FollowedFamilies, InstanceAccess, InstanceLoop
+from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop
 from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
@@ -105,9 +104,13 @@ class Box:
             memory_limit_bytes=1024 * MIB,
             cgroup_parent=f"/ecs/{self.task}" if self.has_group else "",
             log_driver=self.driver,
-            log_target=AwslogsTarget(group="/ecs/jobs", stream=f"ecs/{self.name}/{self.task}", region="eu-west-1")
+            log_options={
+                "awslogs-group": "/ecs/jobs",
+                "awslogs-stream": f"ecs/{self.name}/{self.task}",
+                "awslogs-region": "eu-west-1",
+            }
             if self.driver == "awslogs"
-            else None,
+            else {},
             metadata_address=f"http://agent/{self.task}",
             gpus=self.gpus,
         )
@@ -200,11 +203,12 @@ class Docker(DockerApi):
 
 @dataclass
 class Events(DockerEvents):
-    """The stream: what happens in ``gap`` is not in it, and it begins again at the gap's end."""
+    """The stream: what happens in ``gap`` is not in it, and it begins again then. Kills come ``delay`` late."""
 
     world: "Instance"
     gap: tuple[float, float] = (-1.0, -1.0)
     taken: float = -1.0
+    delay: float = 0.0
     is_new: bool = True
     failure: ThreadFailure | None = None
 
@@ -225,7 +229,8 @@ class Events(DockerEvents):
                 end = box.runs[-1][1] or 0
                 found.append((end + 0.04, self._event("oom", box, end)))
             if box.killed_at is not None:
-                found.append((box.killed_at, self._event("kill", box, box.killed_at, signal=box.signal)))
+                killed = self._event("kill", box, box.killed_at, signal=box.signal)
+                found.append((box.killed_at + self.delay, killed))
         return sorted(found, key=lambda one: one[0])
 
     def _event(self, action: str, box: Box, at: float, **more: int) -> ContainerEvent:
@@ -354,8 +359,15 @@ class Instance:
             open_agent=lambda address: Agent(self, address.rpartition("/")[2]),
             read_network=self.read_network,
         )
-        watched = FollowedFamilies(families=self.families, own_address=self.own_address)
-        self.loop = InstanceLoop(access, watched, shared, reported=self.reported, make_task=make_task, wait=self.wait)
+        self.loop = InstanceLoop(
+            access,
+            shared,
+            families=self.families,
+            own_address=self.own_address,
+            reported=self.reported,
+            make_task=make_task,
+            wait=self.wait,
+        )
         self.loop.run()
         return self
 

@@ -201,7 +201,7 @@ class World:
 
     def run(self) -> "World":
         shared = self.shared()
-        MonitorLoop((self.task(shared),), shared, self.exporter).run()
+        MonitorLoop(self.task(shared), shared, self.exporter).run()
         return self
 
     def report(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class ContainerUsage:
         self._clock_shift_ns = 0
         self._moved_ns = 0  # ``read`` in addition to the monotonic clock, since the wall clock was set
         self.run = UsageWindow()
-        self._interval: UsageWindow | None = UsageWindow()
+        self._interval: UsageWindow | None = None
         self._cpu_ns = MonotonicCounter()
         self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *BLOCK_COUNTERS)}
         self.steps_ms = TimeWeightedStatistics()
@@ -282,15 +282,15 @@ class ContainerUsage:
             self.series.add_devices(at_ns, readings, around_ns=around_ns)
 
     def keep_totals_only(self) -> None:
-        """Keep the totals of the run only: no time series, and no interval until :meth:`end_interval` is called."""
-        self._series_points, self.series, self._interval = 0, None, None
+        """Keep the totals of the run only: no time series."""
+        self._series_points, self.series = 0, None
 
     def _windows(self) -> tuple[UsageWindow, ...]:
         return (self.run,) if self._interval is None else (self.run, self._interval)
 
     def end_interval(self) -> UsageWindow:
-        """End the current interval; returns the usage since the last call."""
-        interval, self._interval = self._interval or UsageWindow(), UsageWindow()
+        """End the current interval; returns the usage since the last call, at first since the start."""
+        interval, self._interval = self._interval or self.run, UsageWindow()
         return interval
 
     @property

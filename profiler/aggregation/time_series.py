@@ -115,8 +115,9 @@ class RunSeries:
 
     def add_memory(self, at_ns: int, size_bytes: int, *, held_ns: int = 0) -> None:
         """Count a reading of the memory in use for the ``held_ns`` nanoseconds that end at ``at_ns``."""
-        last = self._index(at_ns - 1 if held_ns else at_ns)
-        for index in range(self._index(at_ns - held_ns), last + 1):
+        last = self._index(at_ns - 1 if held_ns else at_ns)  # it may merge
+        first = max((at_ns - held_ns - self._started_ns) // self.step_ns, 0)
+        for index in range(first, last + 1):
             self.memory.add(index, size_bytes)
 
     def add_blocks(self, at_ns: int, read_bytes: int | None, written_bytes: int | None, *, held_ns: int = 0) -> None:

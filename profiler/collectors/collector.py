@@ -88,7 +88,10 @@ class LineCollector(Protocol):
 
 
 class Collectors:
-    """All collectors of a process. ``batch`` is :attr:`ContainerMetadata.followed_id`, for ``run`` COMMAND."""
+    """All collectors of a process. ``batch`` is :attr:`ContainerMetadata.followed_id`, for ``run`` COMMAND.
+
+    ``are_timed``: one needs each sample of a batch at once, or its readings count for the time at which they are taken.
+    """
 
     def __init__(self, *collectors: Collector) -> None:
         self._use(collectors)
@@ -99,6 +102,7 @@ class Collectors:
         self._batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
         self.sample_followers: tuple[SampleFollower, ...] = self._with("on_sample")
         self.devices: tuple[DeviceCollector, ...] = self._with("take_readings")
+        self.are_timed = bool(self.sample_followers or self.devices)
         self._forgetting: tuple[ForgettingCollector, ...] = self._with("forget")
         self._required: tuple[RequiredCollector, ...] = self._with("child_pid")
         self._waits: tuple[WaitCollector, ...] = self._with("longest_wait")

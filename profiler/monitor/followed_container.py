@@ -27,8 +27,7 @@ class FollowedContainer(Struct, eq=False):
 
     ``container`` is as it was listed last; it has only the name before. From ``demand`` on, the data is for batches.
     ``demand`` covers all containers of the task, in the steps of this one; None if it is no batch. ``vcpu_size`` is the
-    task's size, else the host's. ``interval_devices`` are the readings of the devices since the last checkpoint. A
-    batch whose last sample stays the same may have ended at ``stale_at_ns``.
+    task's size, else the host's. ``interval_devices`` are the readings of the devices since the last checkpoint.
     """
 
     container: ContainerMetadata
@@ -38,7 +37,6 @@ class FollowedContainer(Struct, eq=False):
     demand: CpuDemand | None = None
     vcpu_size: float | None = None
     interval_devices: DeviceReadings = field(default_factory=DeviceReadings)
-    stale_at_ns: int | None = None
     interval_started_ns: int | None = None
     notices: NoticeState | None = None
     reads_without_end: int = 0

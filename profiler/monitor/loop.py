@@ -1,11 +1,10 @@
-"""The main loop of the monitor: at each tick a step of each task, until all have their reports or a stop request.
+"""The main loop of the monitor: at each tick a step of the task, until its batches have reports or a stop request.
 
 start ──> step ──> step ──> … ──> batch STOPPED ─────────────> report
                      │  SIGTERM ─> STOPPED within 2 s? ─ yes ──┤
                      └─ finish              no: "stopped" ─────┘
 """
 
-from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -68,6 +67,15 @@ class MonitoredTask:
             self.fail(error)
             return True
 
+    def keep_sample(self) -> bool:
+        """Take one sample for the next step; returns True after a defect, which ends the task."""
+        try:
+            self._sampler.keep()
+        except Exception as error:  # noqa: BLE001  as in step()
+            self.fail(error)
+            return True
+        return False
+
     def _step(self) -> bool:
         if self._sampler.tick(self._awaited):
             self._check_ends()
@@ -79,10 +87,10 @@ class MonitoredTask:
         self._checkpoint_if_due()
         return False
 
-    def finish(self) -> Iterator[float]:
-        """End the task after a stop request. Yields the seconds to wait before the next look at it."""
+    def finish(self) -> None:
+        """End the task after a stop request."""
         try:
-            yield from self._wait_for_end()
+            self._wait_for_end()
         except Exception as error:  # noqa: BLE001  as in step()
             self.fail(error)
 
@@ -178,7 +186,7 @@ class MonitoredTask:
         exit_code, finished_ns = container.exit_code, container.finished_ns
         return ended(exit_code, finished_ns, was_stopped=stop.explains(exit_code, finished_ns))
 
-    def _wait_for_end(self) -> Iterator[float]:
+    def _wait_for_end(self) -> None:
         """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped it already.
 
         So wait only briefly for the end of the batch. The batch may have run for less than a second, or its statistics
@@ -197,7 +205,7 @@ class MonitoredTask:
                 if not task_seen:
                     self._sampler.sample(max_seconds=sample_seconds)
                 task_seen = True
-            yield min(_RETRY_SECONDS, left_seconds)
+            self._clock.sleep(min(_RETRY_SECONDS, left_seconds))
         if self._seconds_until(deadline_ns) > 0:
             self._sampler.sample(max_seconds=sample_seconds)
         self._report_unfinished(task_seen=task_seen)
@@ -312,14 +320,10 @@ class MonitoredTask:
 
 
 class MonitorLoop:
-    """Samples and reports the tasks. :meth:`run` is called once."""
+    """Samples and reports the sidecar's task. :meth:`run` is called once."""
 
-    def __init__(
-        self, tasks: Sequence[MonitoredTask], shared: SharedParts, exporter: "PrometheusExporter | None" = None
-    ) -> None:
-        self._running = [*tasks]
-        self._shared = shared
-        self._exporter = exporter
+    def __init__(self, task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None" = None) -> None:
+        self._task, self._shared, self._exporter = task, shared, exporter
 
     def run(self) -> None:
         """Sample until every batch has its report, or a stop request was handled. A defect ends the sampling early.
@@ -328,37 +332,25 @@ class MonitorLoop:
         """
         shared = self._shared
         try:
-            self._run_tasks()
-        except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the runs
-            for task in self._running:
-                task.fail(error)
+            self._run_task()
+        except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
+            self._task.fail(error)
         shared.attempt(shared.delivery.finish)  # also the reports that were on their way before a defect
         if self._exporter is not None:
             shared.attempt(self._exporter.close)
         shared.attempt(shared.collectors.stop)
 
-    def _run_tasks(self) -> None:
-        shared, exporter = self._shared, self._exporter
-        for task in self._running:
-            task.start()
+    def _run_task(self) -> None:
+        task, shared, exporter = self._task, self._shared, self._exporter
+        task.start()
         for collector in shared.collectors.threads:
             collector.start()
-        problem = None if exporter is None else exporter.start()
-        for task in self._running:
-            task.add_warning(problem)
-        while self._running:
-            self._running = [task for task in self._running if not task.step()]
+        task.add_warning(None if exporter is None else exporter.start())
+        is_over = False
+        while not is_over:
+            is_over = task.step()
             if exporter is not None:
                 exporter.publish()
-            if self._running and shared.stop.wait(shared.ticker.seconds_to_next(shared.clock.monotonic_ns())):
-                self._finish()
-
-    def _finish(self) -> None:
-        """End all tasks after a stop request. They wait at the same time."""
-        ends = [task.finish() for task in self._running]
-        self._running = []  # each handles its own defects
-        while ends:
-            waiting = [(end, seconds) for end in ends if (seconds := next(end, None)) is not None]
-            if waiting:
-                self._shared.clock.sleep(min(seconds for _, seconds in waiting))
-            ends = [end for end, _ in waiting]
+            if not is_over and shared.stop.wait(shared.ticker.seconds_to_next(shared.clock.monotonic_ns())):
+                task.finish()
+                is_over = True

@@ -1,6 +1,7 @@
 """The readers of an instance's tasks on a real Docker daemon: its API, its events, and the kernel's own groups."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -35,8 +36,8 @@ class World:
 
     def __init__(self, engine: Engine) -> None:
         path, self.clock = str(engine.api.socket_path), SystemClock()
-        self.api = DockerApi((path,), self.clock)
-        self.events = DockerEvents(lambda seconds: connect_docker((path,), seconds), lambda: None, Log(), self.clock)
+        self.api = DockerApi(path, self.clock)
+        self.events = DockerEvents(partial(connect_docker, path), lambda: None, Log(), self.clock)
         self.seen: list[ContainerEvent] = []
         self._engine = engine
         self.events.start()

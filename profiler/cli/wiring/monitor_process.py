@@ -1,54 +1,109 @@
 """What the sidecar and the monitor of an instance have in common: the parts of their process."""
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterator
 
-from profiler.collectors.collector import Collector, Collectors
-from profiler.core.clock import Clock, Ticker
-from profiler.core.deadline_writer import Output
-from profiler.core.log import Log
+from msgspec.structs import replace
+
+from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes
+from profiler.collectors.collector import Collector, Collectors, TagRequest, TaskTags
+from profiler.core.clock import SystemClock, Ticker
+from profiler.core.deadline_writer import standard_outputs
+from profiler.core.log import JsonLog
 from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.shared_parts import ReportedBatches, SharedParts
-from profiler.readers.linux.host import read_own_usage
-from profiler.settings import MonitorSettings
+from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler, TaskSource
+from profiler.readers.linux.host import read_host, read_own_usage, read_swap_counters, with_processor
+from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, connect
 
 
-def shared_parts(
-    settings: MonitorSettings,
-    stop: SignalHandler,
-    *,
-    clock: Clock,
-    stdout: Output,
-    log: Log,
-    collectors: Iterable[Collector],
-    connect_logs: Connect = connect,
-    reported: ReportedBatches | None = None,
-) -> SharedParts:
-    """The parts of a monitor's process. The sidecar has no ``reported`` batches."""
-    return SharedParts(
-        clock=clock,
-        ticker=Ticker(clock.monotonic_ns(), round(settings.interval_seconds * NS_PER_SECOND)),
-        stop=stop,
-        stop_seconds=settings.stop_seconds,
-        log=log,
-        collectors=Collectors(*collectors),
-        delivery=Delivery(
-            CloudWatchLogsSink(connect_logs, clock),
-            stdout,
-            log,
-            lambda seconds, put: BackgroundCall(put, clock, seconds),
-        ),
-        read_own_usage=read_own_usage,
-        is_in_task=reported is None,
-        reported=reported or ReportedBatches(),
-    )
+class MonitorProcess:
+    """The process's clock, outputs and settings, and what is built of them."""
 
+    def __init__(self, settings: MonitorSettings, stop: SignalHandler) -> None:
+        self.settings, self.stop, self.clock = settings, stop, SystemClock()
+        self._outputs = standard_outputs()
+        self.log = JsonLog(self._outputs[1])
+        self._interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
+        self.problems = (problems_message(settings.problems),) if settings.problems else ()
+        self._host = with_processor(read_host())
 
-def drain_outputs(settings: MonitorSettings, stop: SignalHandler, clock: Clock, outputs: Iterable[Output]) -> None:
-    """Write what the outputs have kept, within the rest of the stop budget."""
-    stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
-    for output in outputs:
-        output.drain(settings.stop_seconds - (clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
+    def collectors(
+        self,
+        request_tags: Callable[[str], TagRequest],
+        is_alone: Callable[[], bool] = lambda: False,
+        gpus_of: Callable[[str], str | None] | None = None,
+    ) -> Iterator[Collector]:
+        """All collectors. The monitor of an instance has ``gpus_of``, and none of Neuron devices.
+
+        It follows processes, and takes their stacks, only if that is enabled.
+        """
+        settings, clock, is_instance = self.settings, self.clock, gpus_of is not None
+        chosen = settings.accelerators
+        accelerators = accelerator_collectors(
+            replace(chosen, neuron="off") if is_instance else chosen,
+            os.environ,
+            clock,
+            self.log,
+            settings.interval_seconds,
+            hour_usd=None if settings.task.prices is None else settings.task.prices.hour_usd,
+            gpus_of=gpus_of,
+        )
+        yield SwapWarning(read_swap_counters)
+        yield OutputWarning(*self._outputs)
+        has_processes = settings.processes != "off" or not is_instance
+        if has_processes:
+            yield batch_processes(settings, clock, self._interval_ns, accelerators, is_alone)
+        yield from accelerators
+        if has_processes and settings.stacks != "off":
+            from profiler.cli.wiring.build_stacks import task_stacks  # only where it is enabled
+
+            yield task_stacks(settings.stacks, clock, self.log)
+        if settings.tags:
+            yield TaskTags(request_tags)
+
+    def shared_parts(
+        self,
+        collectors: Iterator[Collector],
+        connect_logs: Connect = connect,
+        reported: ReportedBatches | None = None,
+    ) -> SharedParts:
+        """What all tasks share. The sidecar has no ``reported`` batches."""
+        clock = self.clock
+        return SharedParts(
+            clock=clock,
+            ticker=Ticker(clock.monotonic_ns(), self._interval_ns),
+            stop=self.stop,
+            stop_seconds=self.settings.stop_seconds,
+            log=self.log,
+            collectors=Collectors(*collectors),
+            delivery=Delivery(
+                CloudWatchLogsSink(connect_logs, clock),
+                self._outputs[0],
+                self.log,
+                lambda seconds, put: BackgroundCall(put, clock, seconds),
+            ),
+            read_own_usage=read_own_usage,
+            is_in_task=reported is None,
+            reported=reported or ReportedBatches(),
+        )
+
+    def sampler(self, source: TaskSource, shared: SharedParts) -> TaskSampler:
+        points = self.settings.task.series_points
+        return TaskSampler(
+            source, self.clock, self.log, self._interval_ns, shared.collectors, series_points=points, host=self._host
+        )
+
+    def task(self, sampler: TaskSampler, shared: SharedParts, warnings: tuple[str, ...] = ()) -> MonitoredTask:
+        return MonitoredTask(self.settings.task, sampler, shared, (*self.problems, *warnings))
+
+    def drain_outputs(self) -> None:
+        """Write what the outputs have kept, within the rest of the stop budget."""
+        stop_ns = self.clock.monotonic_ns() if self.stop.requested_ns is None else self.stop.requested_ns
+        for output in self._outputs:
+            output.drain(self.settings.stop_seconds - (self.clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)

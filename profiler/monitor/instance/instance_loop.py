@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork, log_options
+from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
@@ -27,8 +27,8 @@ from profiler.record.family_identity import matches_any
 _AFTER_END_NS = NS_PER_SECOND // 10
 # Inspections between two samples take at most so long.
 _INSPECTIONS_NS = NS_PER_SECOND // 2
-# The CPU time is limited: of more tasks, each is sampled at every second or third tick. Totals and peaks stay exact.
-_SAMPLES_A_TICK = 40
+# Between two steps, a task that runs without news is only sampled.
+_STEP_NS = 10 * NS_PER_SECOND
 _MAX_AGE_NS = 3600 * NS_PER_SECOND
 # A container that is listed and started before that is not new.
 _NEW_NS = 2 * NS_PER_SECOND
@@ -50,36 +50,32 @@ class InstanceAccess(Struct, frozen=True, kw_only=True):
     read_network: ReadNetwork = lambda _pid: None
 
 
-class FollowedFamilies(Struct, frozen=True, kw_only=True):
-    """Which tasks are monitored: those of the ``families``, but not the one with the monitor's ``own_address``."""
-
-    families: tuple[str, ...]
-    own_address: str
-
-    def includes(self, family: str | None) -> bool:
-        return matches_any(family or "", self.families)
-
-
 class _Task(Struct):
     source: InstanceTask
     monitored: MonitoredTask
     warned: int
+    step_at_ns: int = 0
 
 
 class InstanceLoop:
-    """Monitors all tasks until a stop request. ``wait`` waits for seconds, an event or a stop request."""
+    """Monitors the tasks of the ``families`` until a stop request, but not the one with the agent's ``own_address``.
+
+    ``wait`` waits for seconds, an event or a stop request.
+    """
 
     def __init__(
         self,
         access: InstanceAccess,
-        watched: FollowedFamilies,
         shared: SharedParts,
         *,
+        families: tuple[str, ...],
+        own_address: str,
         reported: ReportedFile,
         make_task: Callable[[InstanceTask], MonitoredTask],
         wait: Callable[[float], object],
     ) -> None:
-        self._docker, self._access, self._watched, self._shared = access.docker, access, watched, shared
+        self._docker, self._access, self._shared = access.docker, access, shared
+        self._families, self._own_address = families, own_address
         self._reported, self._make_task, self._wait = reported, make_task, wait
         self._clock, self._log = shared.clock, shared.log
         self._health = SourceHealth("Docker's API", shared.log)
@@ -91,7 +87,7 @@ class InstanceLoop:
         self._inspect_at_ns: dict[str, int] = {}
         self._list_at_ns: int | None = None
         self._hung_until_ns = self._inspect_until_ns = 0
-        self._ticks = 0
+        self._step_ns = 0 if shared.collectors.are_timed else _STEP_NS
 
     def gpus_of(self, docker_id: str) -> str | None:
         """The GPUs of a container as in ``NVIDIA_VISIBLE_DEVICES``; None without any."""
@@ -158,15 +154,18 @@ class InstanceLoop:
             self._list()
         self._inspect_due()
         self._settle(is_tick=is_tick)
-        self._ticks += is_tick
-        every = -(-len(self._tasks) // _SAMPLES_A_TICK)
-        for number, (arn, task) in enumerate(list(self._tasks.items())):
-            if task.source.has_news or (is_tick and (number + self._ticks) % every == 0):
-                for warning in task.source.warnings[task.warned :]:
+        now_ns = self._clock.monotonic_ns()
+        for arn, task in list(self._tasks.items()):
+            source = task.source
+            if source.has_news or (is_tick and (now_ns >= task.step_at_ns or not source.is_steady)):
+                task.step_at_ns = 0 if source.has_news else now_ns + self._step_ns
+                for warning in source.warnings[task.warned :]:
                     task.monitored.add_warning(warning)
-                task.warned = len(task.source.warnings)
-                if task.monitored.step():
+                task.warned = len(source.warnings)
+                if task.monitored.step() or source.is_gone:
                     self._drop(arn)
+            elif is_tick and task.monitored.keep_sample():
+                self._drop(arn)
         self._shared.delivery.print_failed()
 
     def _settle(self, *, is_tick: bool) -> None:
@@ -179,11 +178,13 @@ class InstanceLoop:
                 may_ask = source.ask_agent()
             if source.is_ending:
                 may_ask = source.settle(may_ask=may_ask)
-            if source.is_gone or (source.has_news and source.is_without_batch):
+            if source.has_news and source.is_without_batch:
                 self._drop(arn)
 
         for arn, task in list(self._tasks.items()):
-            self._guard(arn, partial(settle, arn, task.source))
+            source = task.source
+            if source.has_news or source.is_unanswered or not source.is_steady:
+                self._guard(arn, partial(settle, arn, source))
 
     def _on_event(self, event: ContainerEvent) -> None:
         docker_id = event.docker_id
@@ -264,12 +265,12 @@ class InstanceLoop:
 
     def _is_watched(self, inspected: EcsContainer) -> bool:
         arn, finished_ns = inspected.labels.task_arn, inspected.finished_ns
-        if inspected.metadata_address is not None and inspected.metadata_address == self._watched.own_address:
+        if inspected.metadata_address is not None and inspected.metadata_address == self._own_address:
             self._own = ContainerMetadata(
                 name=inspected.labels.container_name,
                 docker_id=inspected.docker_id,
                 log_driver=inspected.log_driver,
-                log_options=log_options(inspected),
+                log_options=inspected.log_options,
             )
             self._drop(arn)
             self._done.add(arn)
@@ -278,7 +279,7 @@ class InstanceLoop:
             if finished_ns < self._started_ns - _MAX_AGE_NS:
                 return False
             self._reported.on_ended_before(inspected.docker_id)
-        return self._watched.includes(inspected.labels.family)
+        return matches_any(inspected.labels.family or "", self._families)
 
     def _new_task(self, inspected: EcsContainer) -> _Task:
         started_ns = inspected.started_ns

@@ -5,13 +5,12 @@ running ──> die ──> inspected, and the agent says that the task stops �
 """
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
-from profiler.core.ecs_terms import AwslogsTarget
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
@@ -58,8 +57,8 @@ class _Followed(Struct, eq=False):
     ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of
     its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the task's group at ``at_end_ns`` (wall clock). Then
     ``cpu_ns`` is the group's less that of the ``counted`` containers, None if that of one of them was unknown.
-    ``task_mark_bytes`` is that group's mark at the last sample: it includes some memory of the group's own, so it is
-    above the container's.
+    ``task_mark_bytes`` is that group's mark when the container's rose to ``mark_bytes``: it includes some memory of the
+    group's own, so it is above the container's.
     """
 
     inspected: EcsContainer
@@ -73,6 +72,7 @@ class _Followed(Struct, eq=False):
     at_end: GroupReading = GroupReading()
     at_end_ns: int = 0
     counted: frozenset[str] | None = None
+    mark_bytes: int | None = None
     task_mark_bytes: int | None = None
     stop_signalled_ns: int | None = None
     was_out_of_memory: bool = False
@@ -125,17 +125,15 @@ class _Followed(Struct, eq=False):
         self.last, self.cpu_ns = sample, sample.cpu_ns
         return sample
 
+    def note_mark(self, sample: ContainerSample, task_group: OpenGroup) -> None:
+        """Read the task's mark if the container's has changed: else it rose without this container, or not at all."""
+        if self.task_mark_bytes is None or sample.memory_usage_peak_bytes != self.mark_bytes:
+            self.mark_bytes, self.task_mark_bytes = sample.memory_usage_peak_bytes, task_group.mark_bytes()
+
     def close(self) -> None:
         if self.group is not None:
             self.group.close()
         self.group = self.no_group = None
-
-
-def log_options(inspected: EcsContainer) -> Mapping[str, str]:
-    """The options of the awslogs log driver, as the agent shows them."""
-    target = inspected.log_target or AwslogsTarget()
-    options = {"group": target.group, "stream": target.stream, "region": target.region}
-    return {f"awslogs-{name}": value for name, value in options.items() if value is not None}
 
 
 class InstanceTask:
@@ -182,6 +180,11 @@ class InstanceTask:
     def is_ending(self) -> bool:
         """Whether the end of a container was seen, and is not settled yet."""
         return any(one.is_ending for one in self._containers.values())
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether all containers run and are sampled."""
+        return not self._lost and None not in [one.group for one in self._containers.values()]
 
     @property
     def is_gone(self) -> bool:
@@ -250,7 +253,7 @@ class InstanceTask:
         one = self._containers.get(event.docker_id)
         if one is None:
             return
-        if event.action == "kill" and (event.signal in _STOP_SIGNALS or self._is_stop_requested_now()):
+        if event.action == "kill" and (event.signal in _STOP_SIGNALS or self._is_stop_requested_for(one)):
             one.stop_signalled_ns = one.stop_signalled_ns or event.time_ns
         elif event.action == "oom":
             one.was_out_of_memory = True
@@ -259,9 +262,12 @@ class InstanceTask:
             self._on_end(one)
         self.has_news = True
 
-    def _is_stop_requested_now(self) -> bool:
+    def _is_stop_requested_for(self, one: _Followed) -> bool:
+        """Whether the agent stops the running container: after its end, it stops the task in any case."""
         self.ask_agent()
-        return self._answer is not None and self._answer.is_stop_requested
+        answer = self._answer or TaskMetadata()
+        container = answer.container(one.name)
+        return answer.is_stop_requested and (container is None or not container.is_stopped)
 
     def _on_end(self, one: _Followed) -> None:
         """Keep the task's totals: another attempt, or another container, would add to them."""
@@ -397,7 +403,7 @@ class InstanceTask:
             vcpu_share=known.vcpu_share or (cpu_shares / 1024 if cpu_shares > CPU_UNITS_UNSET else None),
             memory_limit_bytes=inspected.memory_limit_bytes or known.memory_limit_bytes,
             log_driver=inspected.log_driver,
-            log_options=log_options(inspected),
+            log_options=inspected.log_options,
             stop_signalled_ns=one.stop_signalled_ns,
             was_out_of_memory=one.was_out_of_memory or inspected.oom_killed,
         )
@@ -410,7 +416,7 @@ class InstanceTask:
                 one.open(self._groups)
             sample = self._final_sample(one) if one.is_settled else one.read(self._clock.wall_ns(), self._read_network)
             if self._group is not None and isinstance(sample, ContainerSample):
-                one.task_mark_bytes = self._group.mark_bytes()
+                one.note_mark(sample, self._group)
             if sample is not None:
                 reading[docker_id] = sample
         return reading

@@ -85,6 +85,17 @@ class ContainerCgroup:
             is_empty=None if populated is None else populated == 0,
         )
 
+    def cpu_ns(self) -> int | None:
+        return self._cpu.parse_ns(proc.reread_file(self._files, self._cpu.name))
+
+    def usage(self) -> bytes:
+        """The memory in use, page cache included, as the kernel writes it."""
+        return proc.reread_file(self._files, self._names.usage)
+
+    def memory(self, usage: bytes) -> MemoryReading | None:
+        """The parts of the memory in use."""
+        return parse_memory(usage, proc.reread_file(self._files, MEMORY_STAT), self._names)
+
     def mark_bytes(self) -> int | None:
         return parse_number(proc.reread_file(self._files, self._names.peak))
 

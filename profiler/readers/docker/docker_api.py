@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Sequence
+from functools import partial
 from urllib.parse import quote
 
 from profiler.core.clock import Clock
@@ -17,7 +17,7 @@ from profiler.readers.docker.ecs_container import (
 )
 from profiler.readers.ecs.endpoint_client import HttpEndpoint
 
-SOCKETS = ("/var/run/docker.sock", "/host/run/docker.sock")
+SOCKET = "/var/run/docker.sock"
 DOCKER_HOST = "docker"  # the name in the requests; a socket has none
 _ADDRESS = f"http://{DOCKER_HOST}"
 # The list has some 3 kB for each container, and the agent keeps ended ones for three hours.
@@ -27,12 +27,14 @@ _MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 class DockerApi:
     """Requests without a version in the path get the daemon's own version."""
 
-    def __init__(self, sockets: Sequence[str], clock: Clock, stop_signal: SignalHandler | None = None) -> None:
-        def connect(timeout_seconds: float) -> socket.socket:
-            return connect_docker(sockets, timeout_seconds)
-
+    def __init__(self, path: str, clock: Clock, stop_signal: SignalHandler | None = None) -> None:
         self._endpoint = HttpEndpoint(
-            _ADDRESS, 1.0, clock, stop_signal, connect=connect, max_response_bytes=_MAX_RESPONSE_BYTES
+            _ADDRESS,
+            1.0,
+            clock,
+            stop_signal,
+            connect=partial(connect_docker, path),
+            max_response_bytes=_MAX_RESPONSE_BYTES,
         )
 
     def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
@@ -50,17 +52,13 @@ class DockerApi:
         self._endpoint.close()
 
 
-def connect_docker(sockets: Sequence[str], timeout_seconds: float) -> socket.socket:
-    """Connect to the first socket that answers: a restarted daemon has a new one. Raises OSError."""
-    error: OSError = FileNotFoundError()
-    for path in sockets:
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.settimeout(timeout_seconds)
-            connection.connect(path)
-        except OSError as refused:
-            connection.close()
-            error = refused
-        else:
-            return connection
-    raise error
+def connect_docker(path: str, timeout_seconds: float) -> socket.socket:
+    """Connect to the daemon's socket. Raises OSError."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(timeout_seconds)
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection

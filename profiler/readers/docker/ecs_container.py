@@ -5,18 +5,18 @@ is named here leaves this module.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from msgspec import Struct
 
-from profiler.core.ecs_terms import AWSLOGS, AwslogsTarget
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
 
 _LABELS = "com.amazonaws.ecs."
 TASK_ARN_LABEL = f"{_LABELS}task-arn"
+_LOG_OPTIONS = ("awslogs-group", "awslogs-stream", "awslogs-region")
 _RUNNING = ("running", "paused", "restarting")
 _GPU = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]+|\d+")
 
@@ -41,8 +41,8 @@ class ListedContainer(Struct, frozen=True, kw_only=True):
 class EcsContainer(Struct, frozen=True, kw_only=True):
     """A container's inspect document. Limits of 0 are None; ``exit_code`` is None until the container has ended.
 
-    ``cpu_shares`` are the container's CPU units, Docker's minimum of 2 without any. ``log_target`` is None for another
-    log driver than awslogs. ``gpus`` are UUIDs (or indexes), ``metadata_address`` is ECS_CONTAINER_METADATA_URI_V4.
+    ``cpu_shares`` are the container's CPU units, Docker's minimum of 2 without any. ``log_options`` are of awslogs.
+    ``gpus`` are UUIDs (or indexes), ``metadata_address`` is ECS_CONTAINER_METADATA_URI_V4.
     """
 
     docker_id: str
@@ -60,7 +60,7 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     cgroup_parent: str = ""
     network_mode: str | None = None
     log_driver: str | None = None
-    log_target: AwslogsTarget | None = None
+    log_options: Mapping[str, str] = {}
     metadata_address: str | None = None
     gpus: tuple[str, ...] = ()
 
@@ -91,7 +91,6 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
     finished_ns = None if is_running else parse_ns(state.get("FinishedAt"))
     logs, environment = mapping(host.get("LogConfig")), config.get("Env")
     options = mapping(logs.get("Config"))
-    group, stream, region = (text(options.get(f"awslogs-{name}")) for name in ("group", "stream", "region"))
     return EcsContainer(
         docker_id=docker_id,
         labels=labels,
@@ -108,7 +107,7 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         cgroup_parent=text(host.get("CgroupParent")) or "",
         network_mode=text(host.get("NetworkMode")),
         log_driver=text(logs.get("Type")),
-        log_target=AwslogsTarget(group=group, stream=stream, region=region) if logs.get("Type") == AWSLOGS else None,
+        log_options={name: known for name in _LOG_OPTIONS if (known := text(options.get(name))) is not None},
         metadata_address=_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
         gpus=tuple(filter(_GPU.fullmatch, (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(","))),
     )

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
 from profiler.readers.cgroup.hierarchy import CPUACCT, MEMORY, UNIFIED, V1_MEMORY, V2_MEMORY, parse_bytes, parse_number
@@ -37,6 +39,8 @@ class OpenGroup:
         self._blocks = _V1_BLOCKS if self._is_v1 else _V2_BLOCKS
         self._device_mapper_majors = device_mapper_majors
         self._last_blocks: tuple[bytes, Mapping[str, int]] = (b"", {})
+        self._last: ContainerSample | None = None
+        self._last_usage = b""
         self._files: dict[str | None, int] = {}
         for controller, name in ((_BLKIO, self._blocks), (_PIDS, _PIDS_NOW), (MEMORY, _LIMIT_HITS)):
             self._files |= proc.open_files(by_controller[controller] or "", (name,))
@@ -44,24 +48,39 @@ class OpenGroup:
         self._memory_limit_bytes = parse_bytes(proc.read_text(f"{by_controller[MEMORY]}/{limit}"))
 
     def sample(self, read_ns: int) -> ContainerSample | Unavailable:
-        """The counters now; unavailable and ``is_gone`` when the group is removed."""
-        reading = self._group.read()
-        if reading is None:
+        """The counters now; unavailable and ``is_gone`` when the group is removed.
+
+        If no process has used CPU time since the last sample, and no memory came or went, nothing else has changed.
+        """
+        last, cpu_ns, usage = self._last, self._group.cpu_ns(), self._group.usage()
+        if last is not None and cpu_ns is not None and cpu_ns == last.cpu_ns and usage == self._last_usage:
+            self._last = replace(last, read_ns=read_ns)
+            return self._last
+        memory, peak_bytes = self._group.memory(usage), self._group.mark_bytes()
+        if cpu_ns is None and memory is None and peak_bytes is None:
             return _GONE
-        memory = reading.memory
         blocks = self._block_bytes()
-        return ContainerSample(
+        self._last_usage = usage
+        self._last = ContainerSample(
             read_ns=read_ns,
-            cpu_ns=reading.cpu_ns,
+            cpu_ns=cpu_ns,
             memory_used_bytes=None if memory is None else memory.used_bytes,
             memory_cache_bytes=None if memory is None else memory.unmapped_bytes,
-            memory_usage_peak_bytes=reading.peak_bytes,
+            memory_usage_peak_bytes=peak_bytes,
             memory_limit_bytes=self._memory_limit_bytes,
-            memory_limit_hits=parse_number(proc.reread_file(self._files, _LIMIT_HITS)),
+            memory_limit_hits=self._limit_hits(peak_bytes),
             block_read_bytes=blocks.get("read"),
             block_write_bytes=blocks.get("write"),
             pids=parse_number(proc.reread_file(self._files, _PIDS_NOW)),
         )
+        return self._last
+
+    def _limit_hits(self, peak_bytes: int | None) -> int | None:
+        """Below half the limit there is no new one: the kernel asks for only some pages more than it needs."""
+        last, limit_bytes = self._last, self._memory_limit_bytes
+        if last is not None and (limit_bytes is None or (peak_bytes is not None and 2 * peak_bytes < limit_bytes)):
+            return last.memory_limit_hits
+        return parse_number(proc.reread_file(self._files, _LIMIT_HITS))
 
     def totals(self) -> GroupReading | Unavailable:
         """CPU time, mark, page cache and kills now, also of a task's group after the ends of its containers.

@@ -128,7 +128,7 @@ def parse_private(rollup: bytes) -> int | None:
 def number_after(text: bytes, name: bytes) -> int | None:
     """The number after ``name``, which includes a colon or a space, at the beginning of a line; None if absent."""
     word = _word_after(text, name)
-    return int(word) if word is not None and word.isdigit() else None
+    return int(word) if word.isdigit() else None
 
 
 def bytes_after(text: bytes, name: bytes) -> int | None:
@@ -137,13 +137,13 @@ def bytes_after(text: bytes, name: bytes) -> int | None:
     return None if size_kib is None else size_kib * BYTES_PER_KIB
 
 
-def _word_after(text: bytes, name: bytes) -> bytes | None:
-    start = 0 if text.startswith(name) else text.find(b"\n" + name) + 1
-    if start == 0 and not text.startswith(name):
-        return None
-    start += len(name)
+def _word_after(text: bytes, name: bytes) -> bytes:
+    found = text.find(b"\n" + name) + 1
+    if not found and not text.startswith(name):
+        return b""
+    start = found + len(name)
     words = text[start : start + _MAX_NUMBER_BYTES].split(None, 1)
-    return words[0] if words else None
+    return words[0] if words else b""
 
 
 def parse_io(text: bytes) -> BlockBytes | None:

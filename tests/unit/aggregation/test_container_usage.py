@@ -263,14 +263,14 @@ def test_readings_of_devices_are_on_the_time_line_of_the_samples() -> None:
     assert feed.usage.series is None
 
 
-def test_a_container_that_is_no_batch_keeps_its_totals_and_no_interval() -> None:
+def test_the_first_interval_begins_at_the_start() -> None:
     feed = Feed(series_points=5)
     feed.usage.keep_totals_only()
     feed.add(1, cpu=0.5, memory_mib=10)
     feed.add(2, cpu=1.0, memory_mib=20)
     assert feed.usage.run.cpu_seconds == 1.0
     assert feed.usage.memory_max_bytes == 20 * MIB
-    assert feed.usage.end_interval().cpu_seconds is None
+    assert feed.usage.end_interval().cpu_seconds == 1.0
     feed.add(3, cpu=1.2, memory_mib=20)
     assert feed.usage.end_interval().cpu_seconds == pytest.approx(0.2)
 

@@ -6,9 +6,9 @@ from unittest.mock import Mock, patch
 import pytest
 
 from profiler.cli.wiring import build_instance
-from profiler.core.log import JsonLog
+from profiler.cli.wiring.monitor_process import MonitorProcess
 from profiler.settings import AcceleratorSettings, MonitorSettings, Processes
-from tests.fakes import FakeClock, FakeStdout, seconds
+from tests.fakes import FakeClock
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,8 @@ def test_processes_and_stacks_are_collected_only_if_they_are_enabled_and_neuron_
         stacks="on",
         scope="instance",
     )
-    found = build_instance._collectors(settings, FakeClock(), JsonLog(FakeStdout()), seconds(1), lambda _: None)
-    assert [type(collector).__name__ for collector in found] == expected
+    found = MonitorProcess(settings, Mock()).collectors(Mock(), gpus_of=lambda _: None)
+    assert [type(collector).__name__ for collector in found] == ["SwapWarning", "OutputWarning", *expected]
 
 
 def test_uploads_share_one_client_of_a_region_for_ten_minutes() -> None:

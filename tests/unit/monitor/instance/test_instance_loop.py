@@ -1,6 +1,7 @@
 """One monitor for all tasks of an instance: which it reports, with which numbers, and when."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -8,7 +9,11 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
+from profiler.aggregation.task_record import RecordPart
 from profiler.monitor.instance.instance_task import InstanceTask
+from profiler.readers import Unavailable
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
+from profiler.record.record_model import Record
 from tests.instance_world import GONE, Box, Instance
 
 BATCH = Box(runs=((2.0, 12.4),))
@@ -73,13 +78,27 @@ def test_an_end_has_exact_numbers(box: Box, expected: dict[str, Any], tmp_path: 
     assert (record["family"], record["launchType"], record["sampling"]["sources"]) == ("etl", "EC2", ["docker"])
 
 
-@pytest.mark.parametrize(("desired", "status"), [("STOPPED", "stopped"), ("RUNNING", "success")])
-def test_another_signal_is_a_stop_if_the_agent_says_so(desired: str, status: str, tmp_path: Path) -> None:
-    world = Instance(changed(killed_at=12.0, signal=28), folder=tmp_path)
+@pytest.mark.parametrize(
+    ("signalled", "asked", "desired", "container", "status"),
+    [
+        (12.0, 12.0, "STOPPED", "RUNNING", "stopped"),
+        (12.0, 12.0, "RUNNING", "RUNNING", "success"),
+        (12.39, 12.42, "STOPPED", "STOPPED", "success"),  # when the end has stopped the task
+    ],
+)
+def test_another_signal_is_a_stop_if_the_agent_says_so(
+    signalled: float, asked: float, desired: str, container: str, status: str, tmp_path: Path
+) -> None:
+    world = Instance(changed(killed_at=signalled, signal=28), folder=tmp_path)
+    world.events.delay = asked - signalled
     answer = world.answer
 
     def at_stop(task_id: str) -> Any:
-        return replace(answer(task_id), desired_status=desired if world.now > 11 else "RUNNING")
+        task = answer(task_id)
+        assert not isinstance(task, Unavailable)
+        (batch,) = task.containers
+        containers = (replace(batch, known_status=container),) if world.now >= asked else (batch,)
+        return replace(task, containers=containers, desired_status=desired if world.now >= asked else "RUNNING")
 
     with patch.object(world, "answer", at_stop):
         assert world.run().record()["status"] == status
@@ -351,6 +370,48 @@ def test_a_defect_with_one_container_costs_no_other_task(tmp_path: Path) -> None
     assert error.startswith("The monitor cannot follow a container (AttributeError in ")
 
 
+class CountingCollector:
+    """Counts the samples of each batch."""
+
+    def __init__(self) -> None:
+        self.samples: Counter[str] = Counter()
+
+    def on_sample(self, batch: str, _sample: ContainerSample, _sizes: ResourceLimits) -> None:
+        self.samples[batch] += 1
+
+    def part(self, _record: Record, batch: str) -> RecordPart:
+        return RecordPart(warnings=(f"{batch}: {self.samples[batch]} samples",))
+
+
+def test_two_batches_of_one_name_have_records_of_their_own(tmp_path: Path) -> None:
+    other = Box(task="4567", runs=((1.0, 20.5),), exit_code=3, vcpu=1, memory_mib=lambda at: 200 if at < 10 else 300)
+    world = Instance(BATCH, other, folder=tmp_path, expected_seconds=9.0)
+    world.collectors = (CountingCollector(),)
+    lines = [(target.stream, json.loads(line)) for target, line in world.run().streams.lines]
+    first, second = (line["record"] for _, line in lines if line["type"] == "task.report")
+    assert (first["taskId"], first["status"], second["taskId"], second["status"]) == (
+        "0123",
+        "success",
+        "4567",
+        "failure",
+    )
+    assert (first["container"]["name"], second["container"]["name"]) == ("batch", "batch")
+    for metric, values in {
+        "durationMs": (10_400, 19_500),
+        "cpuSeconds": (5.2, 19.5),
+        "maxMemoryUsedMB": (100, 300),
+    }.items():
+        assert (first["metrics"][metric], second["metrics"][metric]) == values
+    assert {*first["series"]["memoryUsedMB"]} - {None} == {100.0}
+    assert {200.0, 300.0} <= {*second["series"]["memoryUsedMB"]}
+    assert (first["monitor"]["warnings"], second["monitor"]["warnings"]) == (
+        ["0123-batch: 10 samples"],
+        ["4567-batch: 19 samples"],
+    )
+    notices = [(stream, line["record"]["taskId"]) for stream, line in lines if line["type"] == "task.notice"]
+    assert sorted(notices) == [("ecs/batch/0123", "0123"), ("ecs/batch/4567", "4567")]
+
+
 def test_a_hundred_tasks_cost_one_read_of_their_files_each_and_no_request(tmp_path: Path) -> None:
     boxes = [Box(task=f"{number}", runs=((1.0, None),)) for number in range(100)]
     world = Instance(*boxes, folder=tmp_path, until=31)
@@ -358,7 +419,7 @@ def test_a_hundred_tasks_cost_one_read_of_their_files_each_and_no_request(tmp_pa
     reads = [group.reads for group in world.groups.opened if not group.is_task]
     assert len(reads) == len(world.asked) == 100
     assert len(world.docker.inspected) <= 200
-    assert {10, 11} >= set(reads)  # more than 80 tasks are sampled at every third tick
+    assert set(reads) == {30}
 
 
 def test_a_notice_goes_to_the_log_stream_of_its_task(tmp_path: Path) -> None:

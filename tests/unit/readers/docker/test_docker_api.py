@@ -28,7 +28,7 @@ def daemon(tmp_path: Path) -> Iterator[FakeDockerDaemon]:
 
 @pytest.fixture
 def api(daemon: FakeDockerDaemon) -> Iterator[DockerApi]:
-    api = DockerApi(("/no/such/docker.sock", daemon.path), SystemClock())
+    api = DockerApi(daemon.path, SystemClock())
     yield api
     api.close()
 
@@ -57,6 +57,6 @@ def test_no_document_is_kept(api: DockerApi) -> None:
 
 
 def test_without_a_daemon_the_reason_says_so(daemon: FakeDockerDaemon, tmp_path: Path) -> None:
-    assert DockerApi((str(tmp_path / "other"),), SystemClock()).inspect("a") == Unavailable(
+    assert DockerApi(str(tmp_path / "other"), SystemClock()).inspect("a") == Unavailable(
         "/containers/a/json cannot be read: FileNotFoundError"
     )

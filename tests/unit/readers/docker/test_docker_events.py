@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,7 @@ class Stream:
 
     def __init__(self, path: str, since_ns: int | None = None) -> None:
         self._news = threading.Semaphore(0)
-        self.events = DockerEvents(
-            lambda seconds: connect_docker((path,), seconds), self._news.release, Log(), SystemClock(), since_ns
-        )
+        self.events = DockerEvents(partial(connect_docker, path), self._news.release, Log(), SystemClock(), since_ns)
         self.events.start()
 
     def next_batch(self, count: int = 1) -> EventBatch:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import AwslogsTarget
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
 from profiler.readers.docker.ecs_container import (
@@ -88,10 +87,10 @@ def test_only_the_stream_of_awslogs_is_kept_of_the_log_options() -> None:
     log_config = {"Type": "awslogs", "Config": options | {"awslogs-credentials-endpoint": "/x"}}
     host = RECORDED["running"]["HostConfig"]
     decoded = container({**RECORDED["running"], "HostConfig": host | {"LogConfig": log_config}})
-    assert decoded.log_target == AwslogsTarget(group="/ecs/jobs", stream="ecs/batch/1", region="us-east-1")
+    assert decoded.log_options == options
     splunk = {"Type": "splunk", "Config": {"splunk-token": CANARY}}
     decoded = container({**RECORDED["running"], "HostConfig": host | {"LogConfig": splunk}})
-    assert (decoded.log_driver, decoded.log_target) == ("splunk", None)
+    assert (decoded.log_driver, decoded.log_options) == ("splunk", {})
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
@@ -56,6 +57,31 @@ def test_a_container_of_version_1(tmp_path: Path) -> None:
         write_files(tmp_path / controller / "ecs" / TASK / ID, files)
     group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, f"/ecs/{TASK}"))
     assert group.sample(7) == SAMPLE
+
+
+@pytest.mark.parametrize("rest", [{}, {"cpuacct": {"cpuacct.usage": "99209\n"}}, {"memory": {"memory.failcnt": "5\n"}}])
+def test_a_container_that_did_nothing_is_as_it_was(rest: dict[str, dict[str, str]], tmp_path: Path) -> None:
+    """Its CPU time and memory show that; the other files are read only if one of these has changed."""
+    for controller, files in FILES.items():
+        write_files(tmp_path / controller / "ecs" / TASK / ID, files)
+    group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, f"/ecs/{TASK}"))
+    group.sample(6)
+    write_files(tmp_path / "pids" / "ecs" / TASK / ID, {"pids.current": "9\n"})
+    for controller, files in rest.items():
+        write_files(tmp_path / controller / "ecs" / TASK / ID, files)
+    has_run = "cpuacct" in rest
+    assert group.sample(7) == replace(SAMPLE, cpu_ns=99209 if has_run else 99208, pids=9 if has_run else 2)
+
+
+@pytest.mark.parametrize(("limit_bytes", "hits"), [(1 << 30, 5), (1 << 31, 4), (2**63 - 4096, 4)])
+def test_the_limit_is_not_hit_far_below_it(limit_bytes: int, hits: int, tmp_path: Path) -> None:
+    write_files(tmp_path / "memory" / "docker" / ID, FILES["memory"] | {"memory.limit_in_bytes": f"{limit_bytes}\n"})
+    group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, ""))
+    samples = []
+    for number in (4, 5):
+        write_files(tmp_path / "memory" / "docker" / ID, {"memory.failcnt": f"{number}\n"})
+        samples.append(group.sample(number))
+    assert [getattr(sample, "memory_limit_hits", None) for sample in samples] == [4, hits]
 
 
 def test_a_container_of_version_2(tmp_path: Path) -> None:
