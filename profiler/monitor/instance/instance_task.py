@@ -34,8 +34,8 @@ from profiler.readers.ecs.task_metadata import (
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL})
 # A restart policy starts a container again 0.2 to 0.4 s after its end, on a busy machine later.
 _MAX_SETTLE_NS, _MAX_RESTART_NS = 2 * NS_PER_SECOND, 10 * NS_PER_SECOND
-# Docker may be restarting; from then on its event is enough.
-_MAX_INSPECT_NS = 10 * NS_PER_SECOND
+# Docker may hang or be restarting; from then on its event is enough, although its time is that of Docker's answer.
+_MAX_INSPECT_NS = 30 * NS_PER_SECOND
 # Whether the task's own monitor starts is known when the task has stopped.
 _MAX_OWN_MONITOR_NS = 60 * NS_PER_SECOND
 # The agent's own container uses next to nothing.
@@ -124,6 +124,10 @@ class _Followed(Struct, eq=False):
             sample = replace(sample, network_rx_bytes=network[0], network_tx_bytes=network[1])
         self.last, self.cpu_ns = sample, sample.cpu_ns
         return sample
+
+    def begin_again(self) -> None:
+        """Another attempt has begun, whose group counts from 0."""
+        self.base_cpu_ns, self.died_ns, self.died, self.stop_signalled_ns = self.cpu_ns or 0, None, None, None
 
     def close(self) -> None:
         if self.group is not None:
@@ -217,9 +221,8 @@ class InstanceTask:
             group = self._groups.open_task(inspected.cgroup_parent)
             self._group = None if isinstance(group, Unavailable) else group
         if inspected.is_running:
-            if one.died_ns is not None:  # another attempt, whose group counts from 0
-                one.base_cpu_ns, one.died_ns, one.died = one.cpu_ns or 0, None, None
-                one.stop_signalled_ns = None
+            if one.died_ns is not None:
+                one.begin_again()
             if one.group is None or before.pid != inspected.pid:
                 one.open(self._groups)
         elif inspected.exit_code is not None and (one.died_ns is None or inspected.started_ns != before.started_ns):
@@ -254,6 +257,10 @@ class InstanceTask:
             one.stop_signalled_ns = one.stop_signalled_ns or event.time_ns
         elif event.action == "oom":
             one.was_out_of_memory = True
+        elif event.action == "start" and one.died is not None and event.time_ns > one.died.time_ns:
+            one.inspected = replace(one.inspected, is_running=True, finished_ns=None, exit_code=None)  # Docker hangs
+            one.begin_again()
+            one.open(self._groups)
         elif event.action == "die" and one.died_ns is None:
             one.died = event
             self._on_end(one)

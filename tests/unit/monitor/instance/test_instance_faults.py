@@ -122,6 +122,37 @@ def test_docker_that_hangs_delays_the_samples_once_in_ten_seconds(tmp_path: Path
     assert records["runs-batch"]["sampling"]["samples"] >= 15
 
 
+def test_an_end_while_docker_hangs_has_dockers_time_and_not_that_of_its_late_event(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+    inspect, late = world.docker.inspect, world.events._event
+
+    def event(action: str, box: Box, at: float, **more: int) -> Any:
+        return late(action, box, at + 4 * (action == "die"), **more)
+
+    def hanging(docker_id: str) -> Any:
+        return HUNG if 12 < world.now < 15 else inspect(docker_id)
+
+    with patch.object(world.docker, "inspect", hanging), patch.object(world.events, "_event", event):
+        record = world.run().record()
+    assert record["metrics"]["durationMs"] == 10_400
+
+
+@pytest.mark.parametrize("hangs_at", [64, 65.5])
+def test_an_attempt_that_docker_does_not_show_is_known_from_its_events(hangs_at: float, tmp_path: Path) -> None:
+    """Whether the first one's end was inspected or not."""
+    world = Instance(Box(runs=((1.0, 65.3), (66.0, 100.0)), exit_code=3), folder=tmp_path, until=150)
+    world.policies = {"0123-batch"}
+    inspect = world.docker.inspect
+
+    def hanging(docker_id: str) -> Any:
+        return HUNG if world.now > hangs_at else inspect(docker_id)
+
+    with patch.object(world.docker, "inspect", hanging):
+        record = world.run().record()
+    assert record["metrics"]["cpuSeconds"] == pytest.approx((64.3 + 34) / 2, abs=1e-5)
+    assert (record["metrics"]["durationMs"], record["exitCode"]) == (99_000, 3)
+
+
 def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(tmp_path: Path) -> None:
     boxes = [Box(task=f"{number}", runs=((5.0, 60.0),)) for number in range(30)]
     world = Instance(*boxes, Box(task="runs", runs=((1.0, 40.0),)), folder=tmp_path, until=120)
