@@ -33,7 +33,7 @@ from profiler.readers.ecs.task_metadata import (
 # Most containers are stopped by one of these signals. Of others, the agent shows if they are a stop.
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL})
 # A restart policy starts a container again 0.2 to 0.4 s after its end, on a busy machine later.
-_MAX_SETTLE_NS, _MAX_RESTART_NS = 2 * NS_PER_SECOND, 10 * NS_PER_SECOND
+_MAX_SETTLE_NS, _MAX_RESTART_NS = 2 * NS_PER_SECOND, 30 * NS_PER_SECOND
 # Docker may hang or be restarting; from then on its event is enough, although its time is that of Docker's answer.
 _MAX_INSPECT_NS = 30 * NS_PER_SECOND
 # Whether the task's own monitor starts is known when the task has stopped.
@@ -146,7 +146,8 @@ class InstanceTask:
     """The containers of one task. ``own`` is the monitor's container.
 
     The CPU time of a container that has ended is the task's, less that of the other containers; of the only container
-    the task's high-water mark is its own. Both last until the agent's clean-up.
+    the task's high-water mark is its own. Both last until the agent's clean-up. ``lacks_containers``: one of
+    the task's containers could not be inspected yet.
     """
 
     name = "docker"
@@ -172,6 +173,7 @@ class InstanceTask:
         self._asked_ns: int | None = None
         self._shown: TaskMetadata | None = None
         self.is_resumed = is_resumed
+        self.lacks_containers = False
         self.has_news = True
         self.warnings: list[str] = [_RESUMED] if is_resumed else []
 
@@ -302,12 +304,13 @@ class InstanceTask:
     def _sharers(self, one: _Followed) -> set[str | None]:
         """The other containers that had used the task's group when it was read at the end of this one."""
         started = {other.docker_id: other for other in self._describe().containers if other.started_ns is not None}
-        return {
+        found = {
             docker_id
             for docker_id, other in started.items()
             if docker_id != one.inspected.docker_id and not other.name.startswith(_PAUSE)
             if (other.started_ns or 0) < one.at_end_ns
         }
+        return found | {None} if self.lacks_containers else found
 
     def _final_sample(self, one: _Followed) -> ContainerSample:
         """The totals at the end, which replace the last ones before it."""

@@ -76,6 +76,26 @@ def test_the_mark_is_not_the_batchs_if_another_container_cannot_be_inspected(tmp
     assert metrics["memoryPeakSource"] == "sampled"
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_container_that_docker_does_not_show_yet_gives_the_batch_none_of_its_numbers(
+    is_listed: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    """It is known from the list or from its events alone, because the agent does not answer."""
+    other = Box(name="other", runs=((0.5 if is_listed else 3.0, 12.9),), memory_mib=lambda _at: 80)
+    world = Instance(BATCH, other, folder=tmp_path, began=1.0)
+    world.tasks["0123"] = None
+    inspect = world.docker.inspect
+
+    def some(docker_id: str) -> Any:
+        return inspect(docker_id) if docker_id == BATCH.docker_id else Unavailable("HTTP 500")
+
+    with patch.object(world.docker, "inspect", some):
+        metrics = world.run().records()["0123-batch"]["metrics"]
+    assert 4.5 < metrics["cpuSeconds"] <= 5.2
+    assert (metrics["maxMemoryUsedMB"], metrics["memoryPeakSource"]) == (100, "sampled")
+
+
 def test_two_containers_that_end_at_once_do_not_get_each_others_cpu_time(tmp_path: Path) -> None:
     boxes = [Box(name="a", runs=((1.0, 11.9),), vcpu=0.1), Box(name="b", runs=((1.0, 11.9),), vcpu=2)]
     records = Instance(*boxes, folder=tmp_path).run().records()
