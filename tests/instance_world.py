@@ -62,6 +62,10 @@ class Box:
     def docker_id(self) -> str:
         return f"{self.task}-{self.name}"
 
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:ecs:eu-west-1:111122223333:task/jobs/{self.task}"
+
     def run_at(self, at: float) -> tuple[float, float | None] | None:
         """The last run that had started."""
         return next((run for run in reversed(self.runs) if run[0] <= at), None)
@@ -88,7 +92,7 @@ class Box:
         return EcsContainer(
             docker_id=self.docker_id,
             labels=EcsLabels(
-                task_arn=f"arn:aws:ecs:eu-west-1:111122223333:task/jobs/{self.task}",
+                task_arn=self.arn,
                 container_name=self.name,
                 cluster="jobs",
                 family=self.family,
@@ -190,7 +194,10 @@ class Docker(DockerApi):
 
     def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
         at = self.world.now
-        return tuple(ListedContainer(docker_id=box.docker_id, is_running=box.is_running(at)) for box in self._shown())
+        return tuple(
+            ListedContainer(docker_id=box.docker_id, is_running=box.is_running(at), task_arn=box.arn)
+            for box in self._shown()
+        )
 
     def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
         self.inspected.append(docker_id)
@@ -234,7 +241,8 @@ class Events(DockerEvents):
         return sorted(found, key=lambda one: one[0])
 
     def _event(self, action: str, box: Box, at: float, **more: int) -> ContainerEvent:
-        return ContainerEvent(action=action, docker_id=box.docker_id, time_ns=START_NS + seconds(at), **more)
+        time_ns = START_NS + seconds(at)
+        return ContainerEvent(action=action, docker_id=box.docker_id, time_ns=time_ns, task_arn=box.arn, **more)
 
     def next_at(self) -> float | None:
         return next((at for at, _ in self.all() if at > self.taken and not self._is_lost(at)), None)

@@ -8,8 +8,6 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_STEP_SECONDS = 0.02
-
 # For a profiled program: it waits, however slow the machine is, until the profiler has woken up for some readings. A
 # program whose parent is not the profiler has the profiler's process ID in PROFILER.
 READINGS = """
@@ -29,7 +27,7 @@ class WaitTimeoutError(AssertionError):
     """What was waited for did not happen in time; an assertion, so that a test fails and does not err."""
 
 
-def wait_until(predicate: Callable[[], T | None], seconds: float, what: str) -> T:
+def wait_until(predicate: Callable[[], T | None], seconds: float, what: str, step_seconds: float = 0.02) -> T:
     """Return the first truthy answer of `predicate`; when `seconds` have passed, raise "waited N s for `what`"."""
     deadline = time.monotonic() + seconds
     while True:
@@ -38,7 +36,7 @@ def wait_until(predicate: Callable[[], T | None], seconds: float, what: str) -> 
             return answer
         if time.monotonic() >= deadline:
             raise WaitTimeoutError(f"waited {seconds:g} s for {what}")
-        time.sleep(_STEP_SECONDS)
+        time.sleep(step_seconds)
 
 
 def remove_group(group: Path) -> None:

@@ -61,7 +61,7 @@ TimeoutStartSec=infinity
 _FILES = {
     "etc/systemd/system/job.service": _SERVICE,
     "etc/hostname": "cgroup2\n",
-    "etc/docker/daemon.json": '{"bridge": "none", "iptables": false, "ip6tables": false}\n',
+    "etc/docker/daemon.json": '{"bridge": "none", "iptables": false, "ip6tables": false, "live-restore": true}\n',
     # Every Python process in the machine can import the checkout, regardless of user, folder and environment.
     f"{_SITE_PACKAGES}/checkout.pth": f"{CHECKOUT}\n",
 }

@@ -29,14 +29,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.cgroup2.instance_tasks import PROGRAMS, instance_task
+from tests.cgroup2.instance_tasks import PYTHON, REPLACED, RESTARTED, Instance
 from tests.e2e.engine import DockerApi, Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, batch_container, monitor_container
 from tests.e2e.task import Task
 from tools.waiting import wait_until
 
-PYTHON = "/usr/bin/python3"
 DELEGATED = ("Delegate=yes",)
 LIMIT_SECONDS = 240.0
 
@@ -439,7 +438,9 @@ SCENARIOS |= {
     "container_killed": lambda: _perform(_batch(256, "--oom")),
     "container_child_killed": lambda: _perform(_batch(256, "--oom-child", "--idle-seconds", "5", "--exit-code", "3")),
     "container_reads_a_file_twice": _reads_a_file_twice,
-    "instance_tasks": lambda: {name: instance_task(name) for name in PROGRAMS},
+    "instance_tasks": lambda: Instance(_engine(), _CHECKOUT).run_tasks(),
+    REPLACED: lambda: Instance(_engine(), _CHECKOUT).replace_monitor(),
+    RESTARTED: lambda: Instance(_engine(), _CHECKOUT).restart_dockerd(),
 }
 
 

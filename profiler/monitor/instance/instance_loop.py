@@ -83,6 +83,7 @@ class InstanceLoop:
         self._own = ContainerMetadata(name=MONITOR_NAME, docker_id="")
         self._tasks: dict[str, _Task] = {}  # by ARN
         self._arns: dict[str, str] = {}  # of the containers that Docker shows; empty for those that are not followed
+        self._unseen: dict[str, str] = {}  # the ARNs of those that were not inspected yet
         self._done: set[str] = set()  # the ARNs of tasks that need no report, or have it
         self._inspect_at_ns: dict[str, int] = {}
         self._list_at_ns: int | None = None
@@ -177,6 +178,7 @@ class InstanceLoop:
             if source.is_unanswered and may_ask and (is_tick or source.has_news):
                 may_ask = source.ask_agent()
             if source.is_ending:
+                source.lacks_containers = arn in self._unseen.values()
                 may_ask = source.settle(may_ask=may_ask)
             if source.has_news and source.is_without_batch:
                 self._drop(arn)
@@ -195,6 +197,8 @@ class InstanceLoop:
         if self._arns.get(docker_id) == "":
             return
         if docker_id not in self._arns or event.action == "start":
+            if docker_id not in self._arns:
+                self._unseen[docker_id] = event.task_arn
             self._inspect(docker_id)
         task = self._task_of(docker_id)
         if task is not None:
@@ -220,6 +224,8 @@ class InstanceLoop:
                 task is not None and task.source.is_running(one.docker_id) != one.is_running
             ):
                 self._inspect_at_ns[one.docker_id] = now_ns
+                if one.docker_id not in self._arns:
+                    self._unseen[one.docker_id] = one.task_arn
         for docker_id in self._arns.keys() - shown:
             self._on_removed(docker_id)
 
@@ -251,6 +257,7 @@ class InstanceLoop:
                 self._inspect_at_ns[docker_id] = self._retry_at_ns(inspected)
             return
         self._health.on_success()
+        self._unseen.pop(docker_id, None)
         if docker_id not in self._arns:
             self._arns[docker_id] = inspected.labels.task_arn if self._is_watched(inspected) else ""
         arn = self._arns[docker_id]
@@ -299,6 +306,7 @@ class InstanceLoop:
 
     def _on_removed(self, docker_id: str) -> None:
         self._inspect_at_ns.pop(docker_id, None)
+        self._unseen.pop(docker_id, None)
         task = self._task_of(docker_id)
         if task is not None:
             task.source.on_removed(docker_id)

@@ -32,9 +32,9 @@ from profiler.readers.ecs.task_metadata import (
 # Most containers are stopped by one of these signals. Of others, the agent shows if they are a stop.
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL})
 # A restart policy starts a container again 0.2 to 0.4 s after its end, on a busy machine later.
-_MAX_SETTLE_NS, _MAX_RESTART_NS = 2 * NS_PER_SECOND, 10 * NS_PER_SECOND
-# Docker may be restarting; from then on its event is enough.
-_MAX_INSPECT_NS = 10 * NS_PER_SECOND
+_MAX_SETTLE_NS, _MAX_RESTART_NS = 2 * NS_PER_SECOND, 30 * NS_PER_SECOND
+# Docker may hang or be restarting; from then on its event is enough, although its time is that of Docker's answer.
+_MAX_INSPECT_NS = 30 * NS_PER_SECOND
 # Whether the task's own monitor starts is known when the task has stopped.
 _MAX_OWN_MONITOR_NS = 60 * NS_PER_SECOND
 # The agent's own container uses next to nothing.
@@ -130,6 +130,10 @@ class _Followed(Struct, eq=False):
         if self.task_mark_bytes is None or sample.memory_usage_peak_bytes != self.mark_bytes:
             self.mark_bytes, self.task_mark_bytes = sample.memory_usage_peak_bytes, task_group.mark_bytes()
 
+    def begin_again(self) -> None:
+        """Another attempt has begun, whose group counts from 0."""
+        self.base_cpu_ns, self.died_ns, self.died, self.stop_signalled_ns = self.cpu_ns or 0, None, None, None
+
     def close(self) -> None:
         if self.group is not None:
             self.group.close()
@@ -140,7 +144,8 @@ class InstanceTask:
     """The containers of one task. ``own`` is the monitor's container.
 
     The CPU time of a container that has ended is the task's, less that of the other containers; of the only container
-    the task's high-water mark is its own. Both last until the agent's clean-up.
+    the task's high-water mark is its own. Both last until the agent's clean-up. ``lacks_containers``: one of
+    the task's containers could not be inspected yet.
     """
 
     name = "docker"
@@ -166,6 +171,7 @@ class InstanceTask:
         self._asked_ns: int | None = None
         self._shown: TaskMetadata | None = None
         self.is_resumed = is_resumed
+        self.lacks_containers = False
         self.has_news = True
         self.warnings: list[str] = [_RESUMED] if is_resumed else []
 
@@ -220,9 +226,8 @@ class InstanceTask:
             group = self._groups.open_task(inspected.cgroup_parent)
             self._group = None if isinstance(group, Unavailable) else group
         if inspected.is_running:
-            if one.died_ns is not None:  # another attempt, whose group counts from 0
-                one.base_cpu_ns, one.died_ns, one.died = one.cpu_ns or 0, None, None
-                one.stop_signalled_ns = None
+            if one.died_ns is not None:
+                one.begin_again()
             if one.group is None or before.pid != inspected.pid:
                 one.open(self._groups)
         elif inspected.exit_code is not None and (one.died_ns is None or inspected.started_ns != before.started_ns):
@@ -257,6 +262,10 @@ class InstanceTask:
             one.stop_signalled_ns = one.stop_signalled_ns or event.time_ns
         elif event.action == "oom":
             one.was_out_of_memory = True
+        elif event.action == "start" and one.died is not None and event.time_ns > one.died.time_ns:
+            one.inspected = replace(one.inspected, is_running=True, finished_ns=None, exit_code=None)  # Docker hangs
+            one.begin_again()
+            one.open(self._groups)
         elif event.action == "die" and one.died_ns is None:
             one.died = event
             self._on_end(one)
@@ -301,12 +310,13 @@ class InstanceTask:
     def _sharers(self, one: _Followed) -> set[str | None]:
         """The other containers that had used the task's group when it was read at the end of this one."""
         started = {other.docker_id: other for other in self._describe().containers if other.started_ns is not None}
-        return {
+        found = {
             docker_id
             for docker_id, other in started.items()
             if docker_id != one.inspected.docker_id and not other.name.startswith(_PAUSE)
             if (other.started_ns or 0) < one.at_end_ns
         }
+        return found | {None} if self.lacks_containers else found
 
     def _final_sample(self, one: _Followed) -> ContainerSample:
         """The totals at the end, which replace the last ones before it."""

@@ -35,6 +35,7 @@ class ContainerEvent(Struct, frozen=True, kw_only=True):
     action: str
     docker_id: str
     time_ns: int
+    task_arn: str = ""
     signal: int | None = None
     exit_code: int | None = None
 
@@ -158,6 +159,7 @@ def parse_event(line: bytes) -> ContainerEvent | None:
         action=action,
         docker_id=docker_id,
         time_ns=time_ns,
+        task_arn=text(attributes.get(TASK_ARN_LABEL)) or "",
         signal=_number(attributes.get("signal")),
         exit_code=_number(attributes.get("exitCode")),
     )

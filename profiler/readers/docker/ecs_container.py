@@ -36,6 +36,7 @@ class ListedContainer(Struct, frozen=True, kw_only=True):
 
     docker_id: str
     is_running: bool
+    task_arn: str = ""
 
 
 class EcsContainer(Struct, frozen=True, kw_only=True):
@@ -75,9 +76,10 @@ def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
 
 def _listed(document: Json) -> Iterator[ListedContainer]:
     for entry in mappings(document):
-        docker_id = text(entry.get("Id"))
-        if docker_id is not None and _labels(entry.get("Labels")) is not None:
-            yield ListedContainer(docker_id=docker_id, is_running=entry.get("State") in _RUNNING)
+        docker_id, labels = text(entry.get("Id")), _labels(entry.get("Labels"))
+        if docker_id is not None and labels is not None:
+            is_running = entry.get("State") in _RUNNING
+            yield ListedContainer(docker_id=docker_id, is_running=is_running, task_arn=labels.task_arn)
 
 
 def decode_container(body: bytes) -> EcsContainer | Unavailable:

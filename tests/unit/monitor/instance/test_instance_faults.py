@@ -76,6 +76,26 @@ def test_the_mark_is_not_the_batchs_if_another_container_cannot_be_inspected(tmp
     assert metrics["memoryPeakSource"] == "sampled"
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_container_that_docker_does_not_show_yet_gives_the_batch_none_of_its_numbers(
+    is_listed: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    """It is known from the list or from its events alone, because the agent does not answer."""
+    other = Box(name="other", runs=((0.5 if is_listed else 3.0, 12.9),), memory_mib=lambda _at: 80)
+    world = Instance(BATCH, other, folder=tmp_path, began=1.0)
+    world.tasks["0123"] = None
+    inspect = world.docker.inspect
+
+    def some(docker_id: str) -> Any:
+        return inspect(docker_id) if docker_id == BATCH.docker_id else Unavailable("HTTP 500")
+
+    with patch.object(world.docker, "inspect", some):
+        metrics = world.run().records()["0123-batch"]["metrics"]
+    assert 4.5 < metrics["cpuSeconds"] <= 5.2
+    assert (metrics["maxMemoryUsedMB"], metrics["memoryPeakSource"]) == (100, "sampled")
+
+
 def test_two_containers_that_end_at_once_do_not_get_each_others_cpu_time(tmp_path: Path) -> None:
     boxes = [Box(name="a", runs=((1.0, 11.9),), vcpu=0.1), Box(name="b", runs=((1.0, 11.9),), vcpu=2)]
     records = Instance(*boxes, folder=tmp_path).run().records()
@@ -120,6 +140,37 @@ def test_docker_that_hangs_delays_the_samples_once_in_ten_seconds(tmp_path: Path
         records = world.run().records()
     assert len(records) == 21
     assert records["runs-batch"]["sampling"]["samples"] >= 15
+
+
+def test_an_end_while_docker_hangs_has_dockers_time_and_not_that_of_its_late_event(tmp_path: Path) -> None:
+    world = Instance(BATCH, folder=tmp_path)
+    inspect, late = world.docker.inspect, world.events._event
+
+    def event(action: str, box: Box, at: float, **more: int) -> Any:
+        return late(action, box, at + 4 * (action == "die"), **more)
+
+    def hanging(docker_id: str) -> Any:
+        return HUNG if 12 < world.now < 15 else inspect(docker_id)
+
+    with patch.object(world.docker, "inspect", hanging), patch.object(world.events, "_event", event):
+        record = world.run().record()
+    assert record["metrics"]["durationMs"] == 10_400
+
+
+@pytest.mark.parametrize("hangs_at", [64, 65.5])
+def test_an_attempt_that_docker_does_not_show_is_known_from_its_events(hangs_at: float, tmp_path: Path) -> None:
+    """Whether the first one's end was inspected or not."""
+    world = Instance(Box(runs=((1.0, 65.3), (66.0, 100.0)), exit_code=3), folder=tmp_path, until=150)
+    world.policies = {"0123-batch"}
+    inspect = world.docker.inspect
+
+    def hanging(docker_id: str) -> Any:
+        return HUNG if world.now > hangs_at else inspect(docker_id)
+
+    with patch.object(world.docker, "inspect", hanging):
+        record = world.run().record()
+    assert record["metrics"]["cpuSeconds"] == pytest.approx((64.3 + 34) / 2, abs=1e-5)
+    assert (record["metrics"]["durationMs"], record["exitCode"]) == (99_000, 3)
 
 
 def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(tmp_path: Path) -> None:

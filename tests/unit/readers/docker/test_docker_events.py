@@ -68,6 +68,7 @@ def test_a_recorded_run_that_was_killed() -> None:
 def test_a_recorded_run_that_ran_out_of_memory() -> None:
     second = [event for event in EVENTS if event.docker_id != EVENTS[0].docker_id]
     assert [event.action for event in second] == ["start", "oom", "die", "destroy"]
+    assert all(event.task_arn.startswith("arn:aws:ecs:") for event in EVENTS)
 
 
 def test_new_events_do_not_need_the_fields_that_docker_removed() -> None:

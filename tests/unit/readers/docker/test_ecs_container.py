@@ -119,8 +119,8 @@ def test_the_list_has_the_containers_of_tasks_only() -> None:
     running = {**RECORDED["list"][0], "Id": "c", "State": "running"}
     listed = decode_list(json.dumps([*RECORDED["list"], *others, running]).encode())
     assert listed == (
-        *(ListedContainer(docker_id=one["Id"], is_running=False) for one in RECORDED["list"]),
-        ListedContainer(docker_id="c", is_running=True),
+        *(ListedContainer(docker_id=one["Id"], is_running=False, task_arn=LABELS.task_arn) for one in RECORDED["list"]),
+        ListedContainer(docker_id="c", is_running=True, task_arn=LABELS.task_arn),
     )
 
 
