@@ -294,14 +294,6 @@ def test_nothing_is_due_before_the_start_or_the_creation_or_after_the_end(
     assert (last_ns and format_ms(last_ns)[:16]) == (expected[-1] if expected else None)
 
 
-@pytest.mark.parametrize("expression", ["cron(0 12 * * ? *)", "rate(1 day)", "at(2026-01-01T12:00:00)"])
-def test_since_is_inclusive_and_until_is_not(expression: str) -> None:
-    of, due_ns = schedule(expression, created_ns=ns("2026-01-01T12:00")), ns("2026-01-01T12:00")
-    assert list(due_times(of, due_ns, due_ns + 1)) == [due_ns]
-    assert not [*due_times(of, due_ns + 1, due_ns + 2), *due_times(of, due_ns - 1, due_ns)]
-    assert (next_due(of, due_ns - 1), last_due(of, due_ns), last_due(of, due_ns - 1)) == (due_ns, due_ns, None)
-
-
 def test_an_at_ignores_the_start_and_end_dates_but_not_the_creation() -> None:
     dates: dict[str, Any] = {"starts_ns": ns("2026-02-01T00:00"), "ends_ns": ns("2026-03-01T00:00")}
     assert following(schedule("at(2026-01-01T12:00:00)", **dates), "2026-01-01T00:00", 2) == ["2026-01-01T12:00", None]
