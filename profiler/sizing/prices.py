@@ -21,7 +21,7 @@ _MB_PER_GB = 1024
 _Row = tuple[float | None, float | None, float | None]
 _NONE: Final = (None, None, None)
 
-# By Region, on X86_64 and ARM64; None where no published value was found. The prices of X86_64 in 22 Regions are those of
+# By Region, on X86_64 and ARM64; None where no published value was found. The prices of X86_64 in 22 Regions are from
 # https://github.com/theuves/fgcalc, which compared them with AWS's offer of 2026-09-11. The others were quoted from that
 # offer in public repositories (eu-north-1 on ARM64: from the one before it). A price on ARM64 does not follow from the
 # one on X86_64: it is 80 % in most Regions, and 56 % in ap-south-1.
