@@ -22,9 +22,9 @@ _Row = tuple[float | None, float | None, float | None]
 _NONE: Final = (None, None, None)
 
 # By Region, on X86_64 and ARM64; None where no published value was found. The prices of X86_64 in 22 Regions are from
-# https://github.com/theuves/fgcalc, which compared them with AWS's offer of 2026-09-11. The others were quoted from that
-# offer in public repositories (eu-north-1 on ARM64: from the one before it). A price on ARM64 does not follow from the
-# one on X86_64: it is 80 % in most Regions, and 56 % in ap-south-1.
+# https://github.com/theuves/fgcalc, which compared them with AWS's offer of 2026-09-11. The others were quoted from
+# that offer in public repositories (eu-north-1 on ARM64: from the one before it). A price on ARM64 does not follow from
+# the one on X86_64: it is 80 % in most Regions, and 56 % in ap-south-1.
 PRICE_TABLE: Final[Mapping[str, tuple[_Row, _Row]]] = {
     "af-south-1": ((0.0546, 0.006, None), _NONE),
     "ap-east-1": ((0.0556, 0.0061, None), (0.04449, 0.00487, None)),
