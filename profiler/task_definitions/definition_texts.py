@@ -123,10 +123,11 @@ def _check(source: _Source, wanted: list[object], after: bytes, source_name: str
     """Raise TaskProfilerError unless the changed text has the wanted definitions, and everything else as before."""
     try:
         changed = _read(after, source_name)
+        found = [_comparable(place.definition) for place in changed.places]
+        is_right = found == list(map(_comparable, wanted)) and changed.rest == source.rest
     except TaskProfilerError:
-        changed = None
-    found = None if changed is None else [_comparable(place.definition) for place in changed.places]
-    if changed is None or found != list(map(_comparable, wanted)) or changed.rest != source.rest:
+        is_right = False
+    if not is_right:
         raise TaskProfilerError(
             f"{source_name} was not changed, because its form does not allow to change the definition alone: change it "
             "by hand."
