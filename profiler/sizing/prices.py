@@ -15,7 +15,8 @@ from profiler.record.record_model import Cost, Record, TaskSize
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 
 PRICE_TABLE_DATE: Final = "2026-09-11"
-_ARCHITECTURES: Final = ("X86_64", "ARM64")
+X86: Final = "X86_64"
+_ARCHITECTURES: Final = (X86, "ARM64")
 _MB_PER_GB = 1024
 # USD per vCPU hour, GB hour and storage GB hour.
 _Row = tuple[float | None, float | None, float | None]
