@@ -38,8 +38,7 @@ class AwsProxy(FakeHttpServer):
 
     Every ``throttled_share``-th request is throttled (0: none), and operations in ``refused`` are not allowed. A
     list has ``page_size`` items a page, or all.
-    No revision of the families ``failing`` and ``denied`` is registered. ``answers`` has the answers to operations that
-    moto does not know.
+    No revision of the families ``denied`` is registered. ``answers`` has those to operations that moto does not know.
     ``before`` is called with each operation and its body before moto gets it.
     """
 
@@ -56,7 +55,6 @@ class AwsProxy(FakeHttpServer):
         self._throttled_share = throttled_share
         self._page_size = page_size
         self.answers = dict(answers or {})
-        self.failing: set[str] = set()
         self.denied: set[str] = set()
         self.refused: set[str] = set()
         self.operations: list[str] = []
@@ -75,8 +73,6 @@ class AwsProxy(FakeHttpServer):
             self.throttled += 1
             return _error("ThrottlingException", "Rate exceeded")
         family = json.loads(body)["family"] if operation == "RegisterTaskDefinition" else None
-        if family in self.failing:
-            return _error("ClientException", "Too many concurrent attempts to create a new revision")
         if operation in self.refused or family in self.denied:
             what = "" if family is None else f" to perform: ecs:{operation}"
             return _error("AccessDeniedException", f"{_USER} is not authorized{what}")

@@ -28,11 +28,6 @@ _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"', '"task.notice"')
 _Event = Mapping[str, Any]
 
 
-class _SavedProgress(Struct, frozen=True):
-    start_ms: int
-    done_until_ms: int
-
-
 class ReplayProgressFile(Struct, frozen=True):
     """The progress of a replay, stored after each window. A later replay of another time replaces it."""
 
@@ -42,15 +37,14 @@ class ReplayProgressFile(Struct, frozen=True):
     def resume_ms(self) -> int:
         """Return the time to start from: ``start_ms``, or the point at which an earlier replay of this time stopped."""
         try:
-            earlier = msgspec.json.decode(self.path.read_bytes(), type=_SavedProgress)
+            start_ms, done_until_ms = msgspec.json.decode(self.path.read_bytes(), type=tuple[int, int])
         except (OSError, msgspec.DecodeError):
             return self.start_ms
-        is_of_this_time = earlier.start_ms <= self.start_ms <= earlier.done_until_ms
-        return earlier.done_until_ms if is_of_this_time else self.start_ms
+        return done_until_ms if start_ms <= self.start_ms <= done_until_ms else self.start_ms
 
     def save(self, done_until_ms: int) -> None:
         new_file = self.path.with_suffix(".new")
-        new_file.write_bytes(msgspec.json.encode(_SavedProgress(self.start_ms, done_until_ms)))
+        new_file.write_bytes(msgspec.json.encode((self.start_ms, done_until_ms)))
         new_file.replace(self.path)
 
     def clear(self) -> None:

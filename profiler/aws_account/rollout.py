@@ -240,14 +240,12 @@ class Rollout(Struct, kw_only=True, dict=True):
         unmatched = [glob for glob, families in matching.items() if not families]
         where = f" in {' or '.join(request.clusters)}" if request.clusters else ""
         started = " that a schedule or a rule starts" if request.scheduled else ""
-        unselected = f"{started} is selected by {' or '.join(map(repr, unmatched))}{where}: check the"
+        unselected = f"{started} is selected by {' or '.join(map(repr, unmatched))}{where}: check the names"
+        sentence = f"No task definition family with an active revision{unselected} and the Region."
         if not selected:
-            raise TaskProfilerError(
-                f"No task definition family with an active revision{unselected} globs, the cluster's name and the "
-                "Region."
-            )
+            raise TaskProfilerError(sentence)
         if unmatched:
-            self.on_problem(f"No task definition family with an active revision{unselected} glob and the Region.")
+            self.on_problem(sentence)
             self.counts["unmatched"] = len(unmatched)
         return tuple(sorted(selected))
 

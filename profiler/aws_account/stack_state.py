@@ -120,13 +120,11 @@ def obstacle(state: StackState) -> str | None:
         return None
     where = f"{state.name} --region {state.region}"
     again = f"task-profiler setup stack --name {where}"
-    if state.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"):
+    if state.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"):
         return (
-            f"The stack {state.name} could not be created and cannot be updated ({state.status}): delete it "
-            f"({again} --delete), and run the command again."
+            f"The stack {state.name} is incomplete and cannot be updated ({state.status}): delete it ({again} "
+            "--delete), and run the command again."
         )
-    if state.status == "DELETE_FAILED":
-        return f"The stack {state.name} is partly deleted (DELETE_FAILED): delete the rest ({again} --delete)."
     command = "rollback-stack" if state.status == "UPDATE_FAILED" else "continue-update-rollback"
     return (
         f"The last update of the stack {state.name} failed and is not undone ({state.status}): run aws cloudformation "

@@ -28,9 +28,8 @@ from profiler.sizing.advice import rounded_usd, size_object
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.run_facts import RunFacts
-from profiler.task_definitions.definition_files import read_bytes, write_definition
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
-from profiler.task_definitions.definition_texts import change_text, read_definitions
+from profiler.task_definitions.definition_texts import change_text, read_bytes, read_definitions, write_definition
 from profiler.task_definitions.terraform_sizes import terraform_sizes
 
 # Enough for the runs before and after a change, and those since it was put back.

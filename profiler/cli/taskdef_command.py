@@ -29,9 +29,8 @@ from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.settings import SETTING_NAMES, read_settings
 from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
-from profiler.task_definitions.definition_files import read_bytes, write_definition
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
-from profiler.task_definitions.definition_texts import ChangeDefinition, change_text
+from profiler.task_definitions.definition_texts import ChangeDefinition, change_text, read_bytes, write_definition
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, remove_monitor
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_container import STACKS_VARIABLE

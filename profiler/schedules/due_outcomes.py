@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import task_id
+from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.units import format_duration
 from profiler.schedules.due_times import ScheduleExpressionError, are_times_known, due_times, last_due
@@ -33,7 +34,6 @@ from profiler.schedules.schedule_model import (
 # ECS shows a stopped task for an hour; the rest is for differing clocks and the time that reading takes.
 KEPT_NS = 55 * 60 * NS_PER_SECOND
 _FAILED_TO_START = "TaskFailedToStart"
-_MAX_NAMES = 3
 _MAX_CONTEXT_NS = 7 * NS_PER_DAY
 _UNREAD = ClusterTasks(problem="The tasks of its cluster were not read.")
 _NO_ANCHOR = "AWS does not return when a rule was created, so the due times of its rate are unknown."
@@ -188,11 +188,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
             return "due", some
         if slot.due_ns < cluster.known_since_ns:
             return (None, None) if some else ("unknown", TOO_OLD)
-        names = ", ".join(others[:_MAX_NAMES]) + (" and others" if len(others) > _MAX_NAMES else "")
-        similar = (
-            f"ECS does not distinguish its tasks from the tasks of {names}, so one of these may be concerned instead."
-        )
-        return "missed", " ".join(filter(None, (some, similar if others else None))) or None
+        doubt = f"ECS does not distinguish its tasks from the tasks of {first_names(others)}, which may be concerned."
+        return "missed", " ".join(filter(None, (some, doubt if others else None))) or None
 
     def _with_task(self, slot: TaskSlot, last_ends: Mapping[str, StartedTask | None]) -> tuple[DueOutcome, str | None]:
         first, last = slot.tasks[0], slot.tasks[-1]

@@ -143,11 +143,7 @@ def _option(option: SizeOption) -> Mapping[str, object]:
 
 
 def with_recommendation(record: Record, price_overrides: PriceOverrides | None, *, time: str) -> Record:
-    """Add cost and recommendation to the record of an ended run, as far as they are known.
-
-    The record of a running task is returned unchanged. Advice on GPUs follows the reasons for the size; it is
-    left out if the GPUs may belong to other tasks of the instance.
-    """
+    """Add cost and recommendation to the record of an ended run. Advice on GPUs that may be others' is left out."""
     if record.status == "running":
         return record
     # As in a record that was read: the task metadata endpoint may have delivered anything.

@@ -14,58 +14,44 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import Cost, Record, TaskSize
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 
-X86: Final = "X86_64"
 PRICE_TABLE_DATE: Final = "2026-09-11"
-
+X86: Final = "X86_64"
+_ARCHITECTURES: Final = (X86, "ARM64")
 _MB_PER_GB = 1024
+# USD per vCPU hour, GB hour and storage GB hour.
+_Row = tuple[float | None, float | None, float | None]
+_NONE: Final = (None, None, None)
 
-
-# USD per vCPU hour, GB hour and storage GB hour; None where no published value was found. The prices of X86_64 in 22
-# Regions are those of https://github.com/theuves/fgcalc, which compared them with AWS's offer of 2026-09-11. The others
-# were quoted from that offer in public repositories (eu-north-1 on ARM64: from the one before it). A price on ARM64
-# does not follow from the one on X86_64: it is 80 % in most Regions, and 56 % in ap-south-1.
-PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] = {
-    ("af-south-1", X86): (0.0546, 0.006, None),
-    ("ap-east-1", X86): (0.0556, 0.0061, None),
-    ("ap-east-1", "ARM64"): (0.04449, 0.00487, None),
-    ("ap-northeast-1", X86): (0.05056, 0.00553, 0.000133),
-    ("ap-northeast-1", "ARM64"): (0.04045, 0.00442, 0.000133),
-    ("ap-northeast-2", X86): (0.04656, 0.00511, 0.000127),
-    ("ap-northeast-2", "ARM64"): (0.03725, 0.00409, 0.000127),
-    ("ap-northeast-3", "ARM64"): (0.04045, 0.00442, None),
-    ("ap-south-1", X86): (0.04256, 0.004655, None),
-    ("ap-south-1", "ARM64"): (0.02383, 0.00261, None),
-    ("ap-south-2", X86): (0.04256, 0.004655, None),
-    ("ap-south-2", "ARM64"): (0.02383, 0.00261, None),
-    ("ap-southeast-1", X86): (0.05056, 0.00553, None),
-    ("ap-southeast-1", "ARM64"): (0.04045, 0.00442, None),
-    ("ap-southeast-2", X86): (0.04856, 0.00532, None),
-    ("ca-central-1", X86): (0.04456, 0.004865, None),
-    ("ca-central-1", "ARM64"): (0.03565, 0.00389, None),
-    ("eu-central-1", X86): (0.04656, 0.00511, None),
-    ("eu-central-1", "ARM64"): (0.03725, 0.00409, None),
-    ("eu-north-1", X86): (0.0445, 0.0049, None),
-    ("eu-north-1", "ARM64"): (0.0356, 0.00392, None),
-    ("eu-south-1", X86): (0.0486, 0.0053, None),
-    ("eu-west-1", X86): (0.04048, 0.004445, None),
-    ("eu-west-1", "ARM64"): (0.03238, 0.00356, None),
-    ("eu-west-2", X86): (0.04656, 0.00511, 0.000129),
-    ("eu-west-2", "ARM64"): (0.03725, 0.00409, 0.000129),
-    ("eu-west-3", X86): (0.0486, 0.0053, None),
-    ("il-central-1", X86): (0.0518144, 0.0056896, None),
-    ("il-central-1", "ARM64"): (0.04145152, 0.00455168, None),
-    ("me-south-1", X86): (0.0526, 0.0058, None),
-    ("sa-east-1", X86): (0.0696, 0.0076, None),
-    ("sa-east-1", "ARM64"): (0.0557, 0.00612, None),
-    ("us-east-1", X86): (0.04048, 0.004445, 0.000111),
-    ("us-east-1", "ARM64"): (0.03238, 0.00356, 0.000111),
-    ("us-east-2", X86): (0.04048, 0.004445, 0.000111),
-    ("us-gov-east-1", X86): (0.0486, 0.0053, None),
-    ("us-gov-west-1", X86): (0.0486, 0.0053, None),
-    ("us-west-1", X86): (0.04656, 0.00511, None),
-    ("us-west-1", "ARM64"): (0.03725, 0.00409, None),
-    ("us-west-2", X86): (0.04048, 0.004445, 0.000111),
-    ("us-west-2", "ARM64"): (0.03238, 0.00356, 0.000111),
+# By Region, on X86_64 and ARM64; None where no published value was found. The prices of X86_64 in 22 Regions are from
+# https://github.com/theuves/fgcalc, which compared them with AWS's offer of 2026-09-11. The others were quoted from
+# that offer in public repositories (eu-north-1 on ARM64: from the one before it). A price on ARM64 does not follow from
+# the one on X86_64: it is 80 % in most Regions, and 56 % in ap-south-1.
+PRICE_TABLE: Final[Mapping[str, tuple[_Row, _Row]]] = {
+    "af-south-1": ((0.0546, 0.006, None), _NONE),
+    "ap-east-1": ((0.0556, 0.0061, None), (0.04449, 0.00487, None)),
+    "ap-northeast-1": ((0.05056, 0.00553, 0.000133), (0.04045, 0.00442, 0.000133)),
+    "ap-northeast-2": ((0.04656, 0.00511, 0.000127), (0.03725, 0.00409, 0.000127)),
+    "ap-northeast-3": (_NONE, (0.04045, 0.00442, None)),
+    "ap-south-1": ((0.04256, 0.004655, None), (0.02383, 0.00261, None)),
+    "ap-south-2": ((0.04256, 0.004655, None), (0.02383, 0.00261, None)),
+    "ap-southeast-1": ((0.05056, 0.00553, None), (0.04045, 0.00442, None)),
+    "ap-southeast-2": ((0.04856, 0.00532, None), _NONE),
+    "ca-central-1": ((0.04456, 0.004865, None), (0.03565, 0.00389, None)),
+    "eu-central-1": ((0.04656, 0.00511, None), (0.03725, 0.00409, None)),
+    "eu-north-1": ((0.0445, 0.0049, None), (0.0356, 0.00392, None)),
+    "eu-south-1": ((0.0486, 0.0053, None), _NONE),
+    "eu-west-1": ((0.04048, 0.004445, None), (0.03238, 0.00356, None)),
+    "eu-west-2": ((0.04656, 0.00511, 0.000129), (0.03725, 0.00409, 0.000129)),
+    "eu-west-3": ((0.0486, 0.0053, None), _NONE),
+    "il-central-1": ((0.0518144, 0.0056896, None), (0.04145152, 0.00455168, None)),
+    "me-south-1": ((0.0526, 0.0058, None), _NONE),
+    "sa-east-1": ((0.0696, 0.0076, None), (0.0557, 0.00612, None)),
+    "us-east-1": ((0.04048, 0.004445, 0.000111), (0.03238, 0.00356, 0.000111)),
+    "us-east-2": ((0.04048, 0.004445, 0.000111), _NONE),
+    "us-gov-east-1": ((0.0486, 0.0053, None), _NONE),
+    "us-gov-west-1": ((0.0486, 0.0053, None), _NONE),
+    "us-west-1": ((0.04656, 0.00511, None), (0.03725, 0.00409, None)),
+    "us-west-2": ((0.04048, 0.004445, 0.000111), (0.03238, 0.00356, 0.000111)),
 }
 
 
@@ -123,7 +109,7 @@ def prices(
     region: str | None, architecture: str | None, overrides: PriceOverrides, *, on_spot: bool = False
 ) -> Prices | None:
     """Fargate's prices from the settings, else from the table, on Spot times a fraction; None if neither has them."""
-    listed = PRICE_TABLE.get((region or "", architecture or ""), (None, None, None))
+    listed = dict(zip(_ARCHITECTURES, PRICE_TABLE.get(region or "", ()), strict=False)).get(architecture or "", _NONE)
     fraction = SPOT_FRACTION if on_spot and not overrides.fargate_names() else 1
     own = (overrides.vcpu_hour_usd, overrides.gb_hour_usd, overrides.storage_gb_hour_usd)
     vcpu_hour_usd, gb_hour_usd, storage_gb_hour_usd = (
@@ -145,8 +131,7 @@ def prices(
 
 def is_priced(region: str, overrides: PriceOverrides) -> bool:
     """Whether the prices of any architecture in the Region are known."""
-    architectures = {architecture for _, architecture in PRICE_TABLE}
-    return any(prices(region, architecture, overrides) is not None for architecture in architectures)
+    return any(prices(region, architecture, overrides) is not None for architecture in _ARCHITECTURES)
 
 
 def charged_storage_gb(storage_mb: float | None) -> int:

@@ -49,8 +49,7 @@ def size_before(tag: str | None) -> SizeBefore | None:
 class SizedRevision(Struct, frozen=True, kw_only=True):
     """The newest revision of a family, and the sizes that it remembers; of a file, without a ``revision``.
 
-    ``overwritten`` is the size of an earlier revision that a plan had registered, if this one is not from a plan and
-    has the size before it. ``killed_limit`` is a limit of a container at which a run was killed, in words.
+    ``overwritten`` is a plan's size, if a later revision has the old one. ``killed_limit`` is a container's, in words.
     """
 
     revision: str | None

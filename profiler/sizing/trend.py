@@ -32,8 +32,8 @@ class Growth(Struct, frozen=True, kw_only=True):
 def growth(values: Sequence[float]) -> Growth | None:
     """Find the growth of values in the order of time; None for fewer than 8, and if it could be chance.
 
-    The slope is the Theil-Sen estimator, the median of the slopes of all pairs, which outliers hardly change. It counts
-    if its 90 % interval is above 0. Sen's interval comes from the variance of Kendall's statistic.
+    The slope is the Theil-Sen estimator, which counts if its 90 % interval (by the variance of Kendall's statistic) is
+    above 0.
     https://doi.org/10.1080/01621459.1968.10480934
     """
     recent = values[-200:]  # all pairs of these are compared; older runs are weaker evidence for the future

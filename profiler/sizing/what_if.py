@@ -29,9 +29,8 @@ class MemoryNeed(Struct, frozen=True, kw_only=True):
 class SizeOption(Struct, frozen=True, kw_only=True):
     """The duration and the cost of a family's runs at one size; None: unknown.
 
-    ``factor`` has the bounds of the duration, compared with the current size. ``is_fast_enough``: the upper one is
-    within the limit. ``comparable_hour_usd`` is the price for the choice: by the prices of another Region if this one
-    has none.
+    ``factor`` compares the duration with the current size. ``is_fast_enough``: its upper bound is within the limit.
+    ``comparable_hour_usd`` is the price for the choice: of another Region if this one has none.
     """
 
     size: Size

@@ -1,4 +1,4 @@
-"""Changes the task definitions in a text: JSON, YAML, or a CloudFormation template in either of them.
+"""Changes the task definitions in a text: JSON, YAML, or a CloudFormation template in either of them; and its file.
 
 What a change does not concern keeps its place and its form. An intrinsic function of a template, such as ``!Sub`` or
 ``{"Ref": …}``, counts as a text that is not known before the deployment: a changed definition refers to it unchanged.
@@ -6,12 +6,15 @@ What a change does not concern keeps its place and its form. An intrinsic functi
 
 import json
 import re
+import stat
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.files import write_atomically
 from profiler.core.json_fields import mapping
 from profiler.task_definitions.container_snippets import FREE_KEYS, camel_case, pascal_case
 from profiler.task_definitions.definition_json import (
@@ -120,10 +123,11 @@ def _check(source: _Source, wanted: list[object], after: bytes, source_name: str
     """Raise TaskProfilerError unless the changed text has the wanted definitions, and everything else as before."""
     try:
         changed = _read(after, source_name)
+        found = [_comparable(place.definition) for place in changed.places]
+        is_right = found == list(map(_comparable, wanted)) and changed.rest == source.rest
     except TaskProfilerError:
-        changed = None
-    found = None if changed is None else [_comparable(place.definition) for place in changed.places]
-    if changed is None or found != list(map(_comparable, wanted)) or changed.rest != source.rest:
+        is_right = False
+    if not is_right:
         raise TaskProfilerError(
             f"{source_name} was not changed, because its form does not allow to change the definition alone: change it "
             "by hand."
@@ -251,3 +255,23 @@ def _flow(node: Node) -> str:
     if node.kind == "sequence":
         return f"{tag}[{', '.join(_flow(child.node) for child in node.children)}]"
     return tag + TextStyle(is_yaml=True).one_line(node.scalar)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read the file. Raises TaskProfilerError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TaskProfilerError(
+            f"{path} cannot be read ({error.strerror}): name the file of a task definition."
+        ) from error
+
+
+def write_definition(path: Path, content: bytes, *, remedy: str) -> None:
+    """Replace the file, with its permissions, also behind a link. Raises TaskProfilerError with the remedy."""
+    try:
+        target = path.resolve()
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
+        write_atomically(target, content, mode=mode)
+    except OSError as error:
+        raise TaskProfilerError(f"{path} cannot be written ({error.strerror}): {remedy}.") from error

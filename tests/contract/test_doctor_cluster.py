@@ -183,24 +183,6 @@ def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
     assert calls["POST /"] == 1  # of IAM: the policy of the shared role is enough
 
 
-def test_a_family_of_airflow_needs_the_monitors_own_stream(account: Account) -> None:
-    """Also where the owner chose the batch's stream, as add-monitor then leaves it."""
-    for stream in ("batch", "monitor", "batch"):
-        done = account.command(
-            "taskdef", "add-monitor", "--family", "done", "--image", IMAGE, "--report-stream", stream, "--register"
-        )
-        assert done.returncode == 0, done.stderr
-        account.aws.start_task("done", startedBy="airflow")
-        _, found = account.doctor()
-        (health, said) = found["done"], [one for one in found["done"].get("findings", ()) if one["topic"] == "monitor"]
-        if stream == "monitor":
-            assert (said, "permission" in health, health["logGroup"]) == ([], False, "/ecs/done")
-        else:
-            (finding,) = said
-            assert (finding["level"], "Airflow" in finding["text"]) == ("problem", True)
-            assert "--family done --report-stream monitor --register" in finding["advice"]
-
-
 def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(account: Account) -> None:
     account.roll_out("done")
     account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")

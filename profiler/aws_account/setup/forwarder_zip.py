@@ -2,11 +2,8 @@
 
     python -m profiler.aws_account.setup.forwarder_zip OUT
 
-The zip contains pure packages once. msgspec is the only compiled package: the zip contains its extension module for
-each Python version and processor, under different file names. pip verifies the hash of each wheel against
-lambda/requirements.txt, which `make hashes` updates. The zip excludes boto3 (part of the Lambda runtime), bytecode,
-tests and installer metadata. The wheel ships the forwarder and this file of hashes, so that the zip of an installation
-is the zip of the release. The module uses only the standard library and pip.
+msgspec is the only compiled package: the zip contains its extension module for each Python version and processor, under
+different file names. pip verifies the hash of each wheel against lambda/requirements.txt, which `make hashes` updates.
 """
 
 import hashlib

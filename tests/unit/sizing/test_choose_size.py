@@ -32,13 +32,6 @@ def killed(number: int = 0, *, limit_mb: float = 2048, **more: Any) -> Report:
 # --- the policy -------------------------------------------------------------------------------
 
 
-def test_memory_is_the_highest_peak_and_a_fifth_more_and_vcpu_at_least_the_highest_p95() -> None:
-    """These reports have no slowdown. 853 x 1.2 = 1023.6 fits into 1024."""
-    assert size([report(peak_mb=853, p95=0.25)]) == (0.25, 1024)
-    assert size([report(peak_mb=854, p95=0.25)]) == (0.25, 2048)
-    assert size([report(peak_mb=853, p95=0.2501)]) == (0.5, 1024)
-
-
 def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_run() -> None:
     def beside(memory_mb: float, p95: float) -> dict[str, Metrics]:
         return {"side": Metrics(max_memory_used_mb=memory_mb, vcpu_used=Distribution(p95=p95))}
@@ -117,14 +110,6 @@ def test_a_smaller_size_needs_a_success(run: dict[str, Any], expected: tuple[flo
     is_smaller = expected == (0.25, 512)
     assert (found.possible_saving(10) is not None) is is_smaller
     assert bool([one for one in found.choice.options if one.acceptable and one.size < Size(1, 2048)]) is is_smaller
-
-
-def test_after_an_out_of_memory_the_next_size_is_the_least() -> None:
-    """A kill at 2048 MB, long after the last reading: the peak plus 20 % would not be more than the size."""
-    early = report(peak_mb=300, size=(0.25, 2048), status="failure", exit_code=137, likely_out_of_memory=True, p95=0.1)
-    assert size([early]) == (0.5, 3072)
-    assert size([early, *(report(n, peak_mb=300, p95=0.1) for n in range(1, 5))]) == (0.5, 3072)
-    assert "With 2 GB a run ran out of memory" in reasons(early)
 
 
 def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:

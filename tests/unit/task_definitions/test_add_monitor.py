@@ -68,12 +68,6 @@ def test_the_monitor_gets_neuron_devices_alone_and_those_by_requirement_are_note
     assert "linuxParameters.devices" in result.notes[0]
 
 
-def test_pid_mode_host_does_not_change() -> None:
-    result = added(definition(BATCH, pidMode="host"), shared_pids=True)
-    assert result.definition["pidMode"] == "host"
-    assert "pidMode is host" in result.notes[0]
-
-
 MODES = ["on", "moments", "off"]
 
 

@@ -10,7 +10,7 @@ from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
 from tests.instance_monitor import FILE
-from tests.sidecars import awslogs, definitions_with_sidecars
+from tests.sidecars import awslogs
 
 IMAGE = "team/task-profiler:1"
 LOGS = awslogs("/ecs/etl", region="us-west-2")
@@ -104,14 +104,6 @@ def test_each_finding_has_its_level_and_says_what_to_change(
 ) -> None:
     found = [one for one in findings(given) if (one.topic, one.level) == (topic, level)]
     assert [one for one in found if words in f"{one.text} {one.advice}"]
-
-
-@pytest.mark.parametrize("kind", definitions_with_sidecars())
-def test_a_task_with_a_sidecar_has_one_batch_and_no_problem(kind: str) -> None:
-    given = with_monitor(definitions_with_sidecars()[kind], container="etl", region="us-east-1")
-    assert problems(given) == []
-    (batch,) = [one.text for one in findings(given) if one.topic == "batch"]
-    assert batch == "The batch is the container etl."
 
 
 @pytest.mark.parametrize(("image", "notes"), [(IMAGE, 1), (f"{IMAGE}-arm64", 0)])
