@@ -71,11 +71,6 @@ def test_numbers_are_those_of_the_task(scraped: Scraped, expr: str, wanted: set[
     wait_until(settled, 60, f"{wanted} as the values of {expr}")
 
 
-def test_a_choice_that_is_of_no_task_finds_nothing(scraped: Scraped) -> None:
-    for _, query in QUERIES:
-        assert scraped.prometheus.query(filled(query.expr, {**CHOICES, "$family": "nothing"})) == []
-
-
 def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
     found = {}
     for name, _, query in VARIABLES:
@@ -113,14 +108,6 @@ def test_the_alerts_of_the_documentation_are_rules_that_prometheus_takes(scraped
     for expr in expressions:
         scraped.prometheus.query(expr)
         assert {f"task_profiler_{name}" for name in re.findall(r"task_profiler_(\w+)", expr)} <= SHOWN_NAMES
-
-
-def test_prometheus_knows_types_and_help_of_all_metrics_there_are(scraped: Scraped) -> None:
-    known = scraped.prometheus.ask("metadata")
-    for metric in LIVE_METRICS:
-        if NOT_MEASURED in metric.name:
-            continue
-        assert known[metric.full_name] == [{"type": metric.kind, "help": metric.help, "unit": ""}]
 
 
 def test_promtool_has_nothing_to_say(scraped: Scraped) -> None:

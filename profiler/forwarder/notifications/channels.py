@@ -128,7 +128,10 @@ def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> 
         if failure is None:
             return
         if not failure.is_retryable:
-            refusal = NoticeError(_rejection_message(target, failure))
+            hint = (_WEBHOOK_HINT if target.channel is None else _BOT_HINT).format(setting=target.setting)
+            refusal = NoticeError(
+                f"Slack rejected the notification{f' ({failure})' if failure.status else ''}: {hint}."
+            )
             refusal.is_refusal = True
             raise refusal
         if not backoff.wait(min_seconds=failure.retry_after_seconds):
@@ -194,13 +197,6 @@ def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:
     shown = code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else None
     after = next((str(value).strip() for name, value in headers.items() if name.lower() == "retry-after"), "")
     return _Failure(status=status, code=shown, retry_after_seconds=float(after) if after.isdecimal() else 0.0)
-
-
-def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
-    """Return a sentence that names the setting to check."""
-    hint = _WEBHOOK_HINT if target.channel is None else _BOT_HINT
-    cause = f" ({failure})" if failure.status else ""
-    return f"Slack rejected the notification{cause}: {hint.format(setting=target.setting)}."
 
 
 def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | None) -> NoticeChannel:
