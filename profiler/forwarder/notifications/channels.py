@@ -69,10 +69,7 @@ _Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in _SE
 
 
 def read_targets(environment: Mapping[str, str], fetch: FetchSecret) -> Mapping[ChannelKind, SlackTarget]:
-    """Return the target of each kind of notice that is configured. A SettingsError names the setting, never its value.
-
-    A value in the environment takes precedence over the secret of ``SLACK_SECRET_ID``.
-    """
+    """The configured target of each kind of notice. The environment precedes the secret. Raises SettingsError."""
     values = {name: environment.get(name, "").strip() for name in _SETTINGS}
     secret_id = environment.get("SLACK_SECRET_ID", "").strip()
     if secret_id:
