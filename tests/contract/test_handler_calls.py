@@ -153,12 +153,12 @@ def test_without_a_cluster_the_ended_run_is_a_log_line(
     assert cluster.bulks == []
 
 
-def event_queue(detail_type: str = "Task Run Ended") -> str:
-    """A queue that gets every event of the default bus."""
+def event_queue() -> str:
+    """A queue that gets the ended runs of the default bus."""
     sqs, events = boto3.client("sqs"), boto3.client("events")
     url = str(sqs.create_queue(QueueName="ended")["QueueUrl"])
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    pattern = {"source": ["task-profiler"], "detail-type": [detail_type]}
+    pattern = {"source": ["task-profiler"], "detail-type": ["Task Run Ended"]}
     events.put_rule(Name="ended", EventPattern=json.dumps(pattern))
     events.put_targets(Rule="ended", Targets=[{"Id": "queue", "Arn": arn}])
     return url
@@ -226,28 +226,6 @@ def subscription(*, task_id: str = NOTICED_ID) -> dict[str, Any]:
     line = encode_notice(replace(stuck_notice(), time=format_ms(time.time_ns()))).decode()
     events = [{"id": "1", "timestamp": 1, "message": line.replace(NOTICED_ID, task_id)}]
     return logs_event({**DOCUMENT, "logStream": f"ecs/task-monitor/{task_id}", "logEvents": events})
-
-
-def test_a_notice_is_indexed_and_the_retry_repeats_only_slack(
-    slack: FakeSlack, cluster: FakeElasticsearch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EVENT_BUS_NAME", "default")
-    forget_environment()
-    queue = event_queue("Task Run Notice")
-    slack.script = [rate_limited(3600)]
-    sent = subscription()
-    with pytest.raises(NoticeError, match="SLACK_FAILURE_WEBHOOK_URL"):
-        handler.forward_logs(sent, Clock(60))
-    assert slack.messages == []
-    for _ in range(2):
-        assert handler.forward_logs(sent, Clock(60)) == {"indexed": 1, "skipped": 0, "failed": 0}
-    (message,) = slack.messages
-    assert "nightly-etl:26 has been stuck for 30 minutes" in message["text"]
-    (posted,) = received(queue)
-    assert (posted["detail-type"], posted["detail"]["notice"]["kind"]) == ("Task Run Notice", "stuck")
-    assert len(boto3.client("dynamodb").scan(TableName="done")["Items"]) == 3
-    written = {bulk[0]["update"]["_id"] for bulk in cluster.bulks}
-    assert (written, len(cluster.bulks)) == ({f"{NOTICED_ID}/batch/stuck"}, 3)
 
 
 def test_without_a_cluster_the_notice_is_sent(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:

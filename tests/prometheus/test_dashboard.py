@@ -47,30 +47,6 @@ def legend(query: Query, labels: Mapping[str, str]) -> str:
     return re.sub(r"{{(\w+)}}", lambda match: labels[match[1]], query.legend) + labels.get("instance", "")
 
 
-@pytest.mark.parametrize(
-    ("expr", "wanted"),
-    [
-        ("task_profiler_container_cpu_used_vcpus{container='batch'}", {0.4}),
-        ("rate(task_profiler_container_cpu_seconds_total{container='batch'}[5s])", {0.4}),
-        ("task_profiler_container_memory_limit_bytes", {512 * 2**20}),
-        ("task_profiler_gpu_utilization_ratio", {0.75, 0}),
-        ("task_profiler_gpu_sm_active_ratio", {0.4, 0}),
-        ("task_profiler_neuron_core_utilization_ratio", {0.75, 0}),
-        ("sum(task_profiler_neuron_memory_used_bytes)", {10 * 2**20}),
-        ("rate(task_profiler_neuron_executions_total{outcome='completed'}[5s])", {10}),
-        ("task_profiler_neuron_execution_latency_seconds{percentile='p99'}", {0.2}),
-        ("task_profiler_monitor_source_up", {1}),
-        ("up{job='tasks'}", {1}),
-    ],
-)
-def test_numbers_are_those_of_the_task(scraped: Scraped, expr: str, wanted: set[float]) -> None:
-    def settled() -> bool:
-        values = [value for _, value in scraped.prometheus.query(expr)]
-        return bool(values) and all(any(math.isclose(value, one, rel_tol=0.2) for one in wanted) for value in values)
-
-    wait_until(settled, 60, f"{wanted} as the values of {expr}")
-
-
 def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
     found = {}
     for name, _, query in VARIABLES:
