@@ -200,11 +200,7 @@ def test_only_tasks_of_the_named_clusters_match_the_rule() -> None:
 
 
 def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
-    """The text that EventBridge makes of an event. moto's input transformer makes only JSON.
-
-    "Enclose each value in brackets"; a path without a value leaves nothing behind: see "Amazon EventBridge input
-    transformation" in the EventBridge guide.
-    """
+    """The text that EventBridge's input transformer makes of an event. An absent value is empty."""
     text = str(transformer["InputTemplate"])
     for name, path in transformer["InputPathsMap"].items():
         value: Any = {"detail": detail}

@@ -11,8 +11,7 @@ import requests
 
 from grafana.grafana_panels import PANELS, VARIABLES, Panel, Query
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
-from tests.integration.sidecar import Sidecar
-from tests.prometheus.conftest import NOWHERE, Scraped, program
+from tests.prometheus.conftest import Scraped, program
 from tools.waiting import wait_until
 
 # What Grafana puts into a query.
@@ -54,25 +53,6 @@ def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
         assert match is not None
         found[name] = scraped.prometheus.ask(f"label/{match[2]}/values", **{"match[]": filled(match[1])})
     assert found == {"family": ["bench"], "task": ["0123456789abcdef0123456789abcdef"]}
-
-
-def test_a_network_is_the_containers_or_the_tasks_and_never_both(scraped: Scraped) -> None:
-    name = "network_receive_bytes_total"
-    instances = [
-        {labels["instance"] for labels, _ in scraped.prometheus.query(f"task_profiler_{whose}_{name}")}
-        for whose in ("container", "task")
-    ]
-    assert instances == [{f"127.0.0.1:{port}"} for port in (scraped.with_devices, scraped.with_shared_network)]
-
-
-def test_the_series_of_a_task_vanish_with_it(scraped: Scraped) -> None:
-    """Not five minutes later: the scrape that fails ends them."""
-    query = f"task_profiler_container_memory_used_bytes{{instance='127.0.0.1:{scraped.free}'}}"
-    with Sidecar(NOWHERE, PROMETHEUS_PORT=str(scraped.free)) as sidecar:
-        wait_until(lambda: scraped.prometheus.query(query), 60, "the task's series")
-        sidecar.end_batch()
-        sidecar.finish()
-        wait_until(lambda: not scraped.prometheus.query(query), 120, "the task's series to vanish")
 
 
 def test_the_alerts_of_the_documentation_are_rules_that_prometheus_takes(scraped: Scraped) -> None:

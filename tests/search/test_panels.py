@@ -1,7 +1,6 @@
-"""The searches of all dashboard panels on real servers, with documents that profiler and forwarder wrote.
+"""The searches of all dashboard panels on real servers, with lines of the real monitor that the handlers indexed.
 
-The lines are the real monitor's (see :mod:`tests.search.produced`), the documents those of the real
-handlers; the numbers are worked out by hand from what each script says.
+The numbers are worked out by hand from the scripts of :mod:`tests.search.produced`.
 """
 
 import contextlib
@@ -79,11 +78,7 @@ STOPPED = stopped_event(
 
 @pytest.fixture(scope="module")
 def filled(search_server: SearchServer) -> Iterator[SearchServer]:
-    """A server to which all lines have come through the handlers.
-
-    Of two tasks ECS's event comes too: of the killed one before its report comes by subscription, but
-    with the report in the log stream; of the stopped one after it.
-    """
+    """A server with all lines. ECS's event comes before the report of the killed task, after the stopped one's."""
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         slack = stack.enter_context(FakeSlack())
