@@ -236,58 +236,33 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
 
 BOTH = {"containers": [{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]}
 NOT_STARTED = {"startedAt": None, "stopCode": "TaskFailedToStart", "containers": [{"name": "batch"}]}
-
-
-@pytest.mark.parametrize(
-    ("described", "detail", "pauses"),
-    [
-        (WITHOUT_MONITOR, {}, [2, 3]),
-        (WITH_MONITOR, {"startedAt": None}, [2, 3]),
-        (WITHOUT_MONITOR, NOT_STARTED, []),
-        (definition({"name": "batch"}), {}, []),
-    ],
-    ids=["no monitor", "a batch of milliseconds", "never started", "no logs"],
-)
-def test_the_report_of_an_instance_monitor_is_waited_for(
-    described: dict[str, Any], detail: dict[str, Any], pauses: list[float]
-) -> None:
-    world = World(described=described)
-    world.has_instance_monitor = True
-    world.handle(task(**detail), report_wait_seconds=5.0)
-    assert (world.time.pauses, len(world.on_instance)) == (pauses, 1 if pauses else 0)
-
-
 SILENT = {"name": "batch"}, {"name": "task-monitor", "essential": False}
 KNOWN = container("task-monitor", essential=False), container("batch")
+# The definition, the event, the seconds that are left, whether the instance has a monitor, and the pauses.
+WAITS: dict[str, tuple[Mapping[str, Any] | None, dict[str, Any], float, bool, list[float]]] = {
+    "no definition": (None, BOTH, 300, False, []),
+    "no logs": (definition(*SILENT), BOTH, 300, False, []),
+    "never started": (WITH_MONITOR, NOT_STARTED, 300, False, []),
+    "only the monitor's log": (definition(SILENT[0], KNOWN[0]), {}, 300, False, [2, 3]),
+    "only the batch's log": (definition(SILENT[1], KNOWN[1]), {}, 300, False, [2, 3]),
+    "ten seconds left": (WITH_MONITOR, {}, 14, False, [2, 2]),
+    "instance: no monitor of its own": (WITHOUT_MONITOR, {}, 300, True, [2, 3]),
+    "instance: a batch of milliseconds": (WITH_MONITOR, {"startedAt": None}, 300, True, [2, 3]),
+    "instance: never started": (WITHOUT_MONITOR, NOT_STARTED, 300, True, []),
+    "instance: no logs": (definition(SILENT[0]), {}, 300, True, []),
+}
 
 
-@pytest.mark.parametrize(
-    ("described", "detail", "left", "pauses"),
-    [
-        (None, BOTH, 300, []),
-        (definition(*SILENT), BOTH, 300, []),
-        (WITH_MONITOR, NOT_STARTED, 300, []),
-        (definition(SILENT[0], KNOWN[0]), {}, 300, [2, 3]),
-        (definition(SILENT[1], KNOWN[1]), {}, 300, [2, 3]),
-        (WITH_MONITOR, {}, 14, [2, 2]),
-    ],
-    ids=[
-        "no definition",
-        "no logs",
-        "never started",
-        "only the monitor's log",
-        "only the batch's log",
-        "ten seconds left",
-    ],
-)
+@pytest.mark.parametrize(("described", "detail", "left", "on_instance", "pauses"), WAITS.values(), ids=WAITS)
 def test_how_long_a_report_is_waited_for(
-    described: Mapping[str, Any] | None, detail: dict[str, Any], left: float, pauses: list[float]
+    described: Mapping[str, Any] | None, detail: dict[str, Any], left: float, *, on_instance: bool, pauses: list[float]
 ) -> None:
     world = World(described=described)
-    world.time.left = left
+    world.time.left, world.has_instance_monitor = left, on_instance
     world.handle(task(**detail), report_wait_seconds=5.0)
     assert world.time.pauses == pauses
     assert len(world.runs) == len(world.notices) == 1
+    assert not on_instance or len(world.on_instance) == bool(pauses)
 
 
 PRINTS = [{"name": "TASK_PROFILER_REPORT_STREAM", "value": "monitor"}]
