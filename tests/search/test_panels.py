@@ -28,7 +28,7 @@ from tests.fake_slack import FakeSlack
 from tests.panel_searches import MATCHING, other_search_body, search_body
 from tests.search.forwarding import Context, Forward, event, forwarding, search
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
-from tests.search.stopping import CONTAINERS, LambdaContext, played_aws, put
+from tests.search.stopping import CONTAINERS, played_aws, put
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.task_events import event as task_event
 from tools.search_server import SearchServer
@@ -88,11 +88,11 @@ def filled(search_server: SearchServer) -> Iterator[SearchServer]:
         batch = stream("batch", SCRIPT["killed"])
         aws.create_log_stream(logGroupName=GROUP, logStreamName=batch)
         put(aws, produced()[batch][0], batch)
-        assert handler.task_stopped(KILLED, LambdaContext())["indexed"] is True
+        assert handler.task_stopped(KILLED, Context())["indexed"] is True
         for name, of_it in produced().items():
             answer = forward(event(*of_it, stream=name), Context())
             assert answer == {"indexed": len(of_it), "skipped": 0, "failed": 0}
-        assert handler.task_stopped(STOPPED, LambdaContext())["indexed"] is True
+        assert handler.task_stopped(STOPPED, Context())["indexed"] is True
         send_notices(forward, search_server)
         yield search_server
 
