@@ -106,7 +106,7 @@ format: $(VENV)/.dev ## Rewrite the sources in the project's format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-kibana: $(VENV)/.dev ## Write the dashboards, the index templates and the ingest pipeline
+kibana: $(VENV)/.dev ## Write the dashboards and the index templates
 	$(BIN)/python kibana/build.py
 
 commands: $(VENV)/.dev ## Write docs/commands.md from the commands

@@ -189,10 +189,7 @@ def hidden_order(terms: Terms) -> PanelMetric | None:
 
 
 def grouped_metrics(panel: Panel) -> dict[str, tuple[PanelMetric, ...]]:
-    """The metrics by the id of their aggregation. The classic flavour uses the same ids.
-
-    One aggregation computes all percentiles of a field: two would take the server twice the time.
-    """
+    """The metrics by the id of their aggregation. One computes all percentiles of a field, in half the time."""
     groups: dict[str, tuple[PanelMetric, ...]] = {}
     first: dict[str, str] = {}
     for number, metric in enumerate(panel.metrics, start=1):

@@ -169,10 +169,7 @@ def _mapping(field: DocumentField) -> Json:
 
 
 def data_view(index: Index, *, is_lens: bool) -> Json:
-    """The data view of these documents, with the fields of the index template.
-
-    OpenSearch Dashboards takes them from here until an index exists, and draws no panel without them.
-    """
+    """The data view of these documents. OpenSearch Dashboards takes its fields from here until an index exists."""
     fields = data_view_fields(index)
     duration = {"id": "duration", "params": _PRECISE_DURATION if is_lens else _PLAIN_DURATION}
     formats = {

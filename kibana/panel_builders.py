@@ -70,10 +70,7 @@ _DEFAULTS: Final[Mapping[Kind, model.Json]] = {
 
 
 def panel(kind: Kind, key: str, title: str, description: str, *metrics: PanelMetric, **options: Any) -> Panel:  # noqa: ANN401  fields
-    """A panel of this kind, with these other fields.
-
-    By default, a ranking and a heatmap leave out what lacks the first value: it would be first, or the lowest value.
-    """
+    """A panel with other fields. By default, a ranking and a heatmap leave out what lacks the first value."""
     if kind in {"ranking", "heatmap"}:
         options.setdefault("condition", f"{metrics[0].field}: *")
     options = _DEFAULTS.get(kind, {}) | options

@@ -22,10 +22,7 @@ _over_time = partial(parts.line, index="checkpoints", terms=_RUN_OF_CHART)
 
 
 def _device_chart(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
-    """A line for each family that has the value: the legend has their names, which are not cut like ids.
-
-    Lines over the clock instead of the elapsed time would join runs of different days.
-    """
+    """A line for each family over the elapsed time: a clock's axis would join runs of different days."""
     description = f"{description} by the time since the start. All runs of a family are combined."
     return parts.line(
         *(key, title, description, metric),

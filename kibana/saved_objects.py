@@ -93,11 +93,7 @@ def saved_search(search: SavedSearch, *, is_lens: bool) -> Json:
 
 
 def navigation(dashboards: Sequence[Dashboard], searches: Sequence[SavedSearch]) -> Json:
-    """A text with links to all dashboards and saved searches, for the top of each dashboard.
-
-    Relative addresses stay in the same space. A dashboard opens with its own time range, and Discover with the last 15
-    minutes.
-    """
+    """A text with links for the top of each dashboard. Relative addresses stay in the same space."""
     links = [f"[{one.title}](#/view/{object_id('dashboard', one.key)})" for one in dashboards]
     links += [f"[{one.title}](discover#/view/{object_id('search', one.key)}?_g={_SEARCH_PERIOD})" for one in searches]
     params = {"fontSize": 12, "openLinksInNewTab": False, "markdown": " · ".join(links)}

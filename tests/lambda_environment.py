@@ -32,6 +32,9 @@ class InvocationContext:
         self.left_ms -= self._falls_by_ms
         return self.left_ms
 
+    def sleep(self, seconds: float) -> None:
+        self.left_ms -= round(1000 * seconds)
+
 
 @contextmanager
 def moto_account(monkeypatch: pytest.MonkeyPatch, region: str, **settings: str) -> Iterator[None]:

@@ -1,7 +1,4 @@
-"""The search request of each panel, as Kibana and OpenSearch Dashboards compile it, and the fields that it reads.
-
-The tests run these requests on real servers.
-"""
+"""The search request of each panel, as Kibana and OpenSearch Dashboards compile it, and the fields that it reads."""
 
 import json
 import re
@@ -29,10 +26,7 @@ _MISSING = "__missing__"
 
 
 def search_body(panel: Panel, start: datetime, end: datetime, *, interval: str) -> Json:
-    """The request body for the time from ``start`` and before ``end``.
-
-    ``interval`` is the width of a time bucket (``1h``). The products choose it from the length of the time range.
-    """
+    """The request body for the time from ``start`` and before ``end``; ``interval``: of a bucket (``1h``)."""
     time_range = {"gte": start.isoformat(), "lt": end.isoformat(), "format": "strict_date_optional_time"}
     filters: list[Json] = [{"range": {TIME_FIELD: time_range}}]
     if panel.condition:

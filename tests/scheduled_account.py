@@ -1,7 +1,4 @@
-"""An account on moto with schedules, rules and their tasks, and the parts of it that moto does not have.
-
-These are CloudTrail's LookupEvents and the times of tasks.
-"""
+"""An account on moto with schedules, rules and tasks; CloudTrail's LookupEvents and the times of tasks are added."""
 
 import json
 import time

@@ -227,10 +227,7 @@ class ReportFinder(Struct):
                 yield ReportLine(report, text)
 
     def _read(self, stream: LogTarget) -> Sequence[str]:
-        """The newest lines. A first read that failed is repeated until the wait is over; another one is left out.
-
-        A page is read if there is time for one as slow as the slowest so far.
-        """
+        """The newest lines. A first read that fails is repeated until the wait is over, while a slow page would fit."""
         pages = self.newest_pages(stream)
         while True:
             before_seconds = self.budget.remaining_seconds()

@@ -1,7 +1,4 @@
-"""The search documents of reports and checkpoints, and of notices, which have an index of their own.
-
-The fields of a run's document are in ``profiler/record/search_document_fields.py``.
-"""
+"""The search documents of reports, checkpoints and notices; notices have an index of their own."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -74,10 +71,7 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 def report_document(report: Report, text: str, settings: ForwarderSettings) -> Document | InvalidReport:
-    """The document of a report or checkpoint, with its line; or the reason why there is none.
-
-    Its index is that of the start of the image pull, else of the batch: all writers of a run meet there.
-    """
+    """The document of a report or checkpoint, in the index of the start of the image pull, else of the batch."""
     record = report.record
     written = parse_datetime(report.time)
     if written is None:

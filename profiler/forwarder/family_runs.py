@@ -1,7 +1,4 @@
-"""What the search cluster knows of a family's runs: their durations, their memory, a killed run, and a comparison.
-
-A batch that does nothing can end with exit code 0. Such a success differs from its family in several measures.
-"""
+"""What the search cluster knows of a family's runs: durations, memory, a killed run, and a comparison."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence

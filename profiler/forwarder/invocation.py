@@ -89,10 +89,7 @@ def raise_errors(errors: Sequence[ForwarderError]) -> None:
 
 
 def configure_library_logging() -> None:
-    """Stop libraries from logging secrets from AWS, signatures and documents, at level DEBUG or INFO.
-
-    A function's log level is the root logger's, which applies to all. A logger with its own level keeps it.
-    """
+    """Stop libraries from logging secrets and documents where the root logger's level is DEBUG or INFO."""
     for name, level in _LIBRARY_LEVELS.items():
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:

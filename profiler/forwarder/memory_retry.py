@@ -73,10 +73,7 @@ def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
 def larger_memory(
     task: StoppedTask, definition: Mapping[str, object], batch: str, peak_mb: float | None, max_memory_mb: float
 ) -> LargerMemory:
-    """Choose the memory of the retry. Raises RetryRefusedError if no size is both enough and allowed.
-
-    ``peak_mb`` is the highest peak of the family's successes; None if it is unknown.
-    """
+    """Choose the memory of the retry; the peak is of the family's successes. Raises RetryRefusedError."""
     limits = _hard_limits(task, definition)
     limit_mb, others_mb = limits.pop(batch, None), sum(limits.values())
     least_mb = 1.25 * (peak_mb or 0)  # with a margin
@@ -179,10 +176,7 @@ def _tags(tags: Any) -> list[Mapping[str, str]]:  # noqa: ANN401  as above
 
 
 class MemoryRetries(Struct, frozen=True):
-    """Starts killed runs again, and recognizes the retries.
-
-    ``remember`` returns the result of the work for a key, now or of an earlier invocation. An error is not kept.
-    """
+    """Starts killed runs again. ``remember`` returns the work's result for a key, now or of an earlier invocation."""
 
     settings: RetrySettings
     aws: Callable[[], tuple[AwsClient, Schedules]]

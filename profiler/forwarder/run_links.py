@@ -91,10 +91,7 @@ def ecs_task(region: str | None, cluster: str | None, task_id: str) -> str | Non
 def kibana_task(
     kibana_url: str | None, task_id: str, started: datetime | None, ended: datetime | None = None
 ) -> str | None:
-    """Return the address of the dashboard "Task run" for one task, in Kibana and in OpenSearch Dashboards.
-
-    Its time range is the run's with a margin; 30 days ago for an unknown start, now for an unknown end.
-    """
+    """Return the address of the dashboard "Task run" for one task, with the times of the run and a margin."""
     base = _valid_url(kibana_url)
     if base is None or not task_id:
         return None

@@ -132,10 +132,7 @@ class ScheduleWatch(Struct, frozen=True):
         return round(self.grace_minutes * NS_PER_MINUTE)
 
     def look(self) -> dict[str, int]:
-        """Judge the due times of the last day and alert to what is new, as soon as all schedules are read.
-
-        See ``handler.watch_schedules`` for the result and its errors.
-        """
+        """Judge the due times of the last day and alert to what is new. Returns what ``watch_schedules`` does."""
         found = self.account.schedules()
         self.account.rules.add(found.schedules, self.now_ns)
         self._errors.extend(map(ReadError, found.problems))

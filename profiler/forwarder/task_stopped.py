@@ -1,7 +1,4 @@
-"""Handles one stopped task: determines the outcome, completes the run's document, and posts a notice.
-
-Errors are raised after all was tried, so that Lambda retries the event.
-"""
+"""Handles one stopped task: determines the outcome, completes the run's document, and posts a notice."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -178,10 +175,7 @@ def _retry(
 
 
 def _priced(ended: EndedTask, containers: TaskContainers, run_log: ReportFinder) -> ReportLine | None:
-    """Return the report with the cost of the task on its capacity provider, for the notice and the export.
-
-    Only the last report of a task's containers has the cost. The documents of a task have it once.
-    """
+    """Return the report with the task's cost on its capacity provider; of several reports, only the last one has it."""
     line = ended.report_line
     if line is None:
         return None

@@ -108,10 +108,7 @@ class OtlpExporter(Struct, eq=False):
         return self.clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
     def export(self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int) -> list[str]:
-        """Send each signal that has a target. Returns sentences about signals that were not accepted as a whole.
-
-        What a busy server refuses is sent again together, after the longest pause that it asks for.
-        """
+        """Send each signal that has a target; to a busy server again. Returns sentences about what was not accepted."""
         requests = {
             signal: _headers_and_body(signal, targets[signal], message)
             for signal, message in signals.items()
@@ -197,20 +194,14 @@ def _retry_after_seconds(text: str) -> float:
 
 
 class HttpTransport:
-    """See ``Transport``. Requests to one host share a connection.
-
-    ``ca_file`` has the certificates that verify servers (None: the system's); ``ca_setting`` names its variable.
-    """
+    """See ``Transport``. ``ca_file`` has certificates (None: the system's); ``ca_setting`` is its variable."""
 
     def __init__(self, ca_file: str | None = None, *, ca_setting: str = "SSL_CERT_FILE") -> None:
         self._pool = urllib3.PoolManager(retries=False, ca_certs=ca_file)
         self._ca_setting = ca_setting
 
     def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
-        """Post the body. Raises TransportError.
-
-        urllib3's timeout holds for each read: a server that sends byte by byte would take the others' time.
-        """
+        """Post the body in this time; urllib3's timeout holds for each read alone. Raises TransportError."""
         late = TransportError(f"the server did not answer completely within {timeout_seconds:.1f} s")
         try:
             answer = run_with_timeout(timeout_seconds, lambda: self._post(url, headers, body, timeout_seconds))

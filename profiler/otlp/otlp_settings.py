@@ -148,10 +148,7 @@ def _check_address(url: str, setting: str) -> None:
 
 
 def _aws_address(signal: Signal, url: str, setting: str, *, is_own: bool) -> tuple[str, AwsService]:
-    """The address at CloudWatch, and the service and Region of the signature.
-
-    CloudWatch takes each signal at another host, derived from an address for all signals.
-    """
+    """The address at CloudWatch, which has a host for each signal, and the service and Region of the signature."""
     parts = urlsplit(url)
     match = _AWS_HOST.fullmatch(parts.netloc.lower())
     if match is None:

@@ -5,8 +5,9 @@ HTTP 200 does not mean success: the server creates nothing if a reference is mis
 
 import json
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
+from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct
 
@@ -23,6 +24,8 @@ _FIRST_LENS = (8, 2)  # older versions show errors for the newest value of a dat
 _DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
 _FIRST_LINKS: Final = (8, 12)
 _DASHBOARD_LINK: Final = re.compile(r"\[([^]]+)\]\(#/view/([\w-]+)\)")
+# The id of the text with the links (kibana/saved_objects.py).
+_NAVIGATION: Final = str(uuid5(NAMESPACE_URL, "task-profiler/visualization/navigation"))
 _SEPARATOR: Final = " · "
 _LINKS_WIDTH: Final = 32  # of 48 columns
 
@@ -105,30 +108,23 @@ def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavo
 def fit_objects(objects: list[SavedObject], version: UiVersion) -> list[SavedObject]:
     """From 8.12 on, Kibana has links between dashboards that keep time range and filters, unlike those in a text."""
     is_lens = any(item["type"] == "lens" for item in objects)
-    return list(_with_links(objects)) if is_lens and (version.major, version.minor) >= _FIRST_LINKS else objects
+    if not is_lens or (version.major, version.minor) < _FIRST_LINKS:
+        return objects
+    return [fitted for item in objects for fitted in _with_links(item)]
 
 
-def _with_links(objects: list[SavedObject]) -> Iterator[SavedObject]:
+def _with_links(item: SavedObject) -> tuple[SavedObject, ...]:
     """Move the links to dashboards from the text into a separate object; links to other pages stay."""
-    texts = {item["id"]: text for item in objects if (text := _navigation_text(item)) is not None}
-    for item in objects:
-        if item["id"] in texts:
-            yield from _split_navigation(item, texts[item["id"]])
-        elif item["type"] == "dashboard":
-            yield _with_links_panel(item, texts)
-        else:
-            yield item
+    if item["id"] == _NAVIGATION:
+        return _split_navigation(item)
+    return (_with_links_panel(item) if item["type"] == "dashboard" else item,)
 
 
-def _navigation_text(saved_object: SavedObject) -> str | None:
-    """The text of a visualization that links to dashboards."""
-    state = saved_object.get("attributes", {}).get("visState")
-    text = json.loads(state).get("params", {}).get("markdown") if state else None
-    return text if isinstance(text, str) and _DASHBOARD_LINK.search(text) else None
-
-
-def _split_navigation(saved_object: SavedObject, text: str) -> Iterator[SavedObject]:
+def _split_navigation(saved_object: SavedObject) -> tuple[SavedObject, SavedObject]:
     links, references = [], []
+    attributes = saved_object["attributes"]
+    state = json.loads(attributes["visState"])
+    text = state["params"]["markdown"]
     for order, (label, dashboard) in enumerate(_DASHBOARD_LINK.findall(text)):
         name = f"link_{dashboard}_dashboard"
         kind = {
@@ -138,38 +134,25 @@ def _split_navigation(saved_object: SavedObject, text: str) -> Iterator[SavedObj
         }
         links.append({"id": dashboard, "label": label, "order": order, **kind})
         references.append({"name": name, "type": "dashboard", "id": dashboard})
-    attributes = saved_object["attributes"]
-    state = json.loads(attributes["visState"])
     state["params"]["markdown"] = _SEPARATOR.join(
         link for link in text.split(_SEPARATOR) if not _DASHBOARD_LINK.fullmatch(link)
     )
-    yield {**saved_object, "attributes": {**attributes, "visState": json.dumps(state, separators=(",", ":"))}}
-    yield {
-        "type": "links",
-        "id": saved_object["id"],
-        "attributes": {"title": attributes["title"], "description": "", "layout": "horizontal", "links": links},
-        "references": references,
+    rest = {**saved_object, "attributes": {**attributes, "visState": json.dumps(state, separators=(",", ":"))}}
+    shown = {"title": attributes["title"], "description": "", "layout": "horizontal", "links": links}
+    return rest, {"type": "links", "id": _NAVIGATION, "attributes": shown, "references": references}
+
+
+def _with_links_panel(dashboard: SavedObject) -> SavedObject:
+    """Place the links in the panel of the text, which is the first one, and the rest of the text next to them."""
+    attributes = dashboard["attributes"]
+    text, *panels = json.loads(attributes["panelsJSON"])
+    index, grid = f"{text['panelIndex']}-links", text["gridData"]
+    place = {"panelIndex": index, "gridData": {**grid, "w": _LINKS_WIDTH, "i": index}}
+    links = {**text, **place, "type": "links", "panelRefName": f"panel_{index}"}
+    grid |= {"x": grid["x"] + _LINKS_WIDTH, "w": grid["w"] - _LINKS_WIDTH}
+    reference = {"name": f"{index}:panel_{index}", "type": "links", "id": _NAVIGATION}
+    return {
+        **dashboard,
+        "attributes": {**attributes, "panelsJSON": json.dumps([links, text, *panels], separators=(",", ":"))},
+        "references": [*dashboard["references"], reference],
     }
-
-
-def _with_links_panel(dashboard: SavedObject, navigations: Container[str]) -> SavedObject:
-    """Place the links in the panel of the text, and the rest of the text next to them."""
-    panels = json.loads(dashboard["attributes"]["panelsJSON"])
-    targets = {reference["name"]: reference["id"] for reference in dashboard["references"]}
-    for panel in panels:
-        target = targets.get(f"{panel['panelIndex']}:{panel['panelRefName']}", "")
-        if target in navigations:
-            index, grid = f"{panel['panelIndex']}-links", panel["gridData"]
-            place = {"panelIndex": index, "gridData": {**grid, "w": _LINKS_WIDTH, "i": index}}
-            links = {**panel, **place, "type": "links", "panelRefName": f"panel_{index}"}
-            grid |= {"x": grid["x"] + _LINKS_WIDTH, "w": grid["w"] - _LINKS_WIDTH}
-            text = json.dumps([links, *panels], separators=(",", ":"))
-            return {
-                **dashboard,
-                "attributes": {**dashboard["attributes"], "panelsJSON": text},
-                "references": [
-                    *dashboard["references"],
-                    {"name": f"{index}:panel_{index}", "type": "links", "id": target},
-                ],
-            }
-    return dashboard

@@ -1,7 +1,4 @@
-"""Puts the report into the batch container's own log stream (PutLogEvents).
-
-botocore, imported with the first line, takes 22 MiB of the memory that monitor and batch share.
-"""
+"""Puts the report into the batch's log stream. botocore takes 22 MiB, so it is imported with the first line."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -88,10 +85,7 @@ class CloudWatchLogsSink:
             return any(_REPORT_TYPE in message and batch in message for message in messages)
 
     def check_permission(self, target: LogTarget) -> DeliveryFailure | None:
-        """Check that a line could be put, without storing one; None means success.
-
-        CloudWatch drops so old an event, but only after it has checked the permission and found the stream.
-        """
+        """Check that a line could be put: CloudWatch drops so old an event after its checks. None means success."""
         _, answer = self._send(None, (_PROBE_MESSAGE,), self._clock.wall_ns() - _PROBE_AGE_NS, target)
         if isinstance(answer, TransientFailure):
             return DeliveryFailure(f"CloudWatch Logs cannot be reached: {answer.reason}.")

@@ -10,8 +10,6 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 
-from profiler.cli.setup.stack_output import ForwarderCluster
-from profiler.cli.wiring.aws_options import search_session
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
@@ -115,18 +113,6 @@ def test_templates_and_dashboards_are_installed(domain: AmazonDomain) -> None:
     assert "installed: index template task-reports" in done.stdout
     assert ("PUT", "/_index_template/task-reports") in domain.accepted
     assert ("POST", "/_dashboards/api/saved_objects/_import?overwrite=true") in domain.accepted
-
-
-def test_setup_stack_installs_the_templates(
-    domain: AmazonDomain, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    session = search_session(domain.url, None, None, ENVIRONMENT)
-    cluster = ForwarderCluster(domain.url, session)
-    cluster.install("task", "month")
-    assert cluster.engine == "opensearch"
-    assert capfd.readouterr() == ("installed: 7 index templates, policies and indices\n", "")
 
 
 def test_templates_are_installed_through_the_console_of_the_dashboards(domain: AmazonDomain) -> None:

@@ -23,6 +23,7 @@ from profiler.record.notice_model import AnyNoticeLine, encode_notice
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import (
+    InvocationContext,
     create_idempotency_table,
     forget_environment,
     function_environment,
@@ -39,21 +40,6 @@ from tests.task_events import ARN, container, definition, event
 TASK_ID = ARN.rsplit("/", 1)[-1]
 SOURCE = {"record": report()}
 DONE = {"status": "failure", "indexed": True, "notified": "failure"}
-
-
-class Clock:
-    """The context of an invocation whose time passes only when the function waits."""
-
-    function_name = "task_stopped"
-
-    def __init__(self, seconds: float) -> None:
-        self.left = seconds
-
-    def get_remaining_time_in_millis(self) -> int:
-        return int(self.left * 1000)
-
-    def sleep(self, seconds: float) -> None:
-        self.left -= seconds
 
 
 @pytest.fixture
@@ -100,7 +86,7 @@ def put_lines(*lines: str) -> None:
 
 def test_no_log_is_read_if_the_report_is_indexed(cluster: FakeElasticsearch, calls: list[str]) -> None:
     cluster.stored[f"{TASK_ID}/batch"] = SOURCE
-    assert handler.task_stopped(event(), Clock(60)) == DONE
+    assert handler.task_stopped(event(), InvocationContext()) == DONE
     assert cluster.asked == [f"{TASK_ID}/batch"]
     assert "GetLogEvents" not in calls
     assert calls.count("DescribeTaskDefinition") == 1
@@ -117,7 +103,7 @@ def test_a_throttled_read_of_a_log_is_one_call_of_botocore() -> None:
 def test_reads_of_the_log_leave_the_time_for_the_document_and_the_notice(
     seconds: float, read_seconds: float, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = Clock(seconds)
+    context = InvocationContext(round(1000 * seconds))
     monkeypatch.setattr(time, "sleep", context.sleep)
     original = botocore.client.BaseClient._make_api_call
 
@@ -129,7 +115,7 @@ def test_reads_of_the_log_leave_the_time_for_the_document_and_the_notice(
     monkeypatch.setenv("NOTIFY_LOG_LINES", "5")
     put_lines("one", "two")
     assert handler.task_stopped(event(), context) == DONE
-    assert context.left >= min(seconds / 2, 10)
+    assert context.left_ms >= 1000 * min(seconds / 2, 10)
     assert written(cluster)["upsert"]["task"]["complete"] is False
     assert len(slack.messages) == 1
 
@@ -144,7 +130,7 @@ def test_without_a_cluster_the_ended_run_is_a_log_line(
     batch = {"name": "batch", "exitCode": 2**31, "reason": "\ud800"}
     odd = event(startedAt="0001-01-01T00:00:00Z", pullStartedAt=None, group="", containers=[batch])
     for _ in range(2):
-        assert handler.task_stopped(odd, Clock(60))["notified"] is None
+        assert handler.task_stopped(odd, InvocationContext())["notified"] is None
     output = capsys.readouterr().out
     (line,) = [json.loads(line) for line in output.splitlines() if "task.ended" in line]
     expected = {"type": "task.ended", "taskId": TASK_ID, "family": "nightly", "status": "unknown"}
@@ -153,12 +139,12 @@ def test_without_a_cluster_the_ended_run_is_a_log_line(
     assert cluster.bulks == []
 
 
-def event_queue(detail_type: str = "Task Run Ended") -> str:
-    """A queue that gets every event of the default bus."""
+def event_queue() -> str:
+    """A queue that gets the ended runs of the default bus."""
     sqs, events = boto3.client("sqs"), boto3.client("events")
     url = str(sqs.create_queue(QueueName="ended")["QueueUrl"])
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    pattern = {"source": ["task-profiler"], "detail-type": [detail_type]}
+    pattern = {"source": ["task-profiler"], "detail-type": ["Task Run Ended"]}
     events.put_rule(Name="ended", EventPattern=json.dumps(pattern))
     events.put_targets(Rule="ended", Targets=[{"Id": "queue", "Arn": arn}])
     return url
@@ -174,9 +160,9 @@ def test_a_retry_repeats_only_slack(slack: FakeSlack, monkeypatch: pytest.Monkey
     queue = event_queue()
     slack.script = [rate_limited(3600)]
     with pytest.raises(NoticeError, match="SLACK_FAILURE_WEBHOOK_URL"):
-        handler.task_stopped(event(startedAt=None), Clock(60))
+        handler.task_stopped(event(startedAt=None), InvocationContext())
     assert slack.messages == []
-    assert handler.task_stopped(event(startedAt=None), Clock(60))["notified"] == "failure"
+    assert handler.task_stopped(event(startedAt=None), InvocationContext())["notified"] == "failure"
     assert len(slack.messages) == 1
     (sent,) = received(queue)
     assert sent["resources"] == [ARN]
@@ -204,7 +190,7 @@ def test_a_killed_run_of_a_selected_family_is_started_once(
     monkeypatch.setattr(handler, "_client", lambda name, *region: made.get(name) or real(name, *region))
     one = killed()
     for _ in range(2):
-        assert handler.task_stopped(one, Clock(60))["status"] == "failure"
+        assert handler.task_stopped(one, InvocationContext())["status"] == "failure"
     is_retried = families == "night*"
     assert len(aws.requests) == is_retried
     (message,) = slack.messages
@@ -213,7 +199,7 @@ def test_a_killed_run_of_a_selected_family_is_started_once(
         limit = aws.requests[0]["overrides"]["containerOverrides"]
         assert limit == [{"name": "batch", "command": ["x"], "memory": 96}]
         retry = killed(taskArn=one["detail"]["taskArn"][:-8] + "0" * 8, startedBy=aws.requests[0]["startedBy"])
-        handler.task_stopped(retry, Clock(60))
+        handler.task_stopped(retry, InvocationContext())
         assert len(aws.requests) == 1
         assert "This was the retry of 4dd5853f" in str(slack.messages[-1])
     assert "Not started again" not in capsys.readouterr().out
@@ -228,32 +214,10 @@ def subscription(*, task_id: str = NOTICED_ID) -> dict[str, Any]:
     return logs_event({**DOCUMENT, "logStream": f"ecs/task-monitor/{task_id}", "logEvents": events})
 
 
-def test_a_notice_is_indexed_and_the_retry_repeats_only_slack(
-    slack: FakeSlack, cluster: FakeElasticsearch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EVENT_BUS_NAME", "default")
-    forget_environment()
-    queue = event_queue("Task Run Notice")
-    slack.script = [rate_limited(3600)]
-    sent = subscription()
-    with pytest.raises(NoticeError, match="SLACK_FAILURE_WEBHOOK_URL"):
-        handler.forward_logs(sent, Clock(60))
-    assert slack.messages == []
-    for _ in range(2):
-        assert handler.forward_logs(sent, Clock(60)) == {"indexed": 1, "skipped": 0, "failed": 0}
-    (message,) = slack.messages
-    assert "nightly-etl:26 has been stuck for 30 minutes" in message["text"]
-    (posted,) = received(queue)
-    assert (posted["detail-type"], posted["detail"]["notice"]["kind"]) == ("Task Run Notice", "stuck")
-    assert len(boto3.client("dynamodb").scan(TableName="done")["Items"]) == 3
-    written = {bulk[0]["update"]["_id"] for bulk in cluster.bulks}
-    assert (written, len(cluster.bulks)) == ({f"{NOTICED_ID}/batch/stuck"}, 3)
-
-
 def test_without_a_cluster_the_notice_is_sent(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ELASTICSEARCH_URL")
     forget_environment()
-    assert handler.forward_logs(subscription(), Clock(60)) == {"indexed": 0, "skipped": 0, "failed": 0}
+    assert handler.forward_logs(subscription(), InvocationContext()) == {"indexed": 0, "skipped": 0, "failed": 0}
     assert len(slack.messages) == 1
 
 
@@ -262,7 +226,7 @@ def test_a_slow_table_does_not_use_up_the_time_of_the_invocation(
 ) -> None:
     """A timeout would fail all records of the invocation, again and again, and hold up those after them for hours."""
     monkeypatch.setenv("EVENT_BUS_NAME", "default")
-    clock = Clock(60)
+    clock = InvocationContext()
 
     def run_slowly(table: str, context: Any, key: str, work: Callable[[], bool]) -> bool:
         clock.sleep(7)
@@ -272,7 +236,7 @@ def test_a_slow_table_does_not_use_up_the_time_of_the_invocation(
     events = [subscription(task_id=f"{number:032x}") for number in range(9)]
     records = {"Records": [stream_record(number, one["awslogs"]["data"]) for number, one in enumerate(events)]}
     repeated = handler.forward_logs(records, clock)["batchItemFailures"]
-    assert clock.left > 0
+    assert clock.left_ms > 0
     assert (len(slack.messages), repeated) == (2, [{"itemIdentifier": str(number)} for number in range(2, 9)])
 
 

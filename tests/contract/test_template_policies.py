@@ -1,7 +1,6 @@
 """The roles of lambda/template.yaml allow what the functions do, and nothing else.
 
-The deployed functions' handlers run with the deployed settings; every call that they make is written down, by
-botocore for AWS's APIs and by the played cluster for SigV4, and held against the role's statements.
+The handlers run with the deployed settings, and each of their calls is held against the role's statements.
 """
 
 import ast

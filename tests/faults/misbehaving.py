@@ -49,11 +49,7 @@ class FaultyEndpoint(TaskEndpoint[FaultyTask]):
 
 
 class Manner(Struct, frozen=True):
-    """How PutLogEvents answers.
-
-    ``takes``: the line is kept whatever is answered. ``hangs``: nothing is answered. ``quotes``: the
-    answer has the headers of the request, as AWS's own has where a signature is wrong.
-    """
+    """How PutLogEvents answers: the line is kept, nothing is answered, or the answer quotes the request's headers."""
 
     status: int = 200
     takes: bool = True

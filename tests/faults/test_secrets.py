@@ -1,8 +1,4 @@
-"""No log, error, document or message contains a secret, with any failure and without one.
-
-Every secret here contains the same word, and everything that the programs write is searched for it. Servers that refuse
-a request quote it, as some real servers do.
-"""
+"""No log, error, document or message contains a secret: one word that all secrets have. Servers quote requests."""
 
 import itertools
 import json

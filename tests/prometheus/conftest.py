@@ -26,8 +26,6 @@ global: {scrape_interval: 500ms, scrape_timeout: 500ms}
 scrape_configs:
   - job_name: tasks
     static_configs: [{targets: ['127.0.0.1:%d', '127.0.0.1:%d']}]
-  - job_name: ending
-    static_configs: [{targets: ['127.0.0.1:%d']}]
 """
 
 
@@ -61,12 +59,11 @@ Started = Callable[[str], Prometheus]
 
 
 class Scraped(Struct, frozen=True):
-    """A Prometheus and the ports that it scrapes: two of monitors, and one for a test to start a monitor at."""
+    """A Prometheus, and the ports of the two monitors that it scrapes."""
 
     prometheus: Prometheus
     with_devices: int
     with_shared_network: int
-    free: int
 
 
 @contextlib.contextmanager
@@ -99,7 +96,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     """A task with GPUs and Neuron devices in bridge mode, and one in awsvpc mode."""
     program("prometheus")  # or skip at once
     folder = tmp_path_factory.mktemp("prometheus")
-    server_port, *ports = free_ports(4)
+    server_port, *ports = free_ports(3)
     with contextlib.ExitStack() as stack:
         driver = {"LD_LIBRARY_PATH": str(compile_driver(folder))}
         neuron = install(folder, [{"repeat": BUSY}])

@@ -11,8 +11,7 @@ import requests
 
 from grafana.grafana_panels import PANELS, VARIABLES, Panel, Query
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
-from tests.integration.sidecar import Sidecar
-from tests.prometheus.conftest import NOWHERE, Scraped, program
+from tests.prometheus.conftest import Scraped, program
 from tools.waiting import wait_until
 
 # What Grafana puts into a query.
@@ -47,35 +46,6 @@ def legend(query: Query, labels: Mapping[str, str]) -> str:
     return re.sub(r"{{(\w+)}}", lambda match: labels[match[1]], query.legend) + labels.get("instance", "")
 
 
-@pytest.mark.parametrize(
-    ("expr", "wanted"),
-    [
-        ("task_profiler_container_cpu_used_vcpus{container='batch'}", {0.4}),
-        ("rate(task_profiler_container_cpu_seconds_total{container='batch'}[5s])", {0.4}),
-        ("task_profiler_container_memory_limit_bytes", {512 * 2**20}),
-        ("task_profiler_gpu_utilization_ratio", {0.75, 0}),
-        ("task_profiler_gpu_sm_active_ratio", {0.4, 0}),
-        ("task_profiler_neuron_core_utilization_ratio", {0.75, 0}),
-        ("sum(task_profiler_neuron_memory_used_bytes)", {10 * 2**20}),
-        ("rate(task_profiler_neuron_executions_total{outcome='completed'}[5s])", {10}),
-        ("task_profiler_neuron_execution_latency_seconds{percentile='p99'}", {0.2}),
-        ("task_profiler_monitor_source_up", {1}),
-        ("up{job='tasks'}", {1}),
-    ],
-)
-def test_numbers_are_those_of_the_task(scraped: Scraped, expr: str, wanted: set[float]) -> None:
-    def settled() -> bool:
-        values = [value for _, value in scraped.prometheus.query(expr)]
-        return bool(values) and all(any(math.isclose(value, one, rel_tol=0.2) for one in wanted) for value in values)
-
-    wait_until(settled, 60, f"{wanted} as the values of {expr}")
-
-
-def test_a_choice_that_is_of_no_task_finds_nothing(scraped: Scraped) -> None:
-    for _, query in QUERIES:
-        assert scraped.prometheus.query(filled(query.expr, {**CHOICES, "$family": "nothing"})) == []
-
-
 def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
     found = {}
     for name, _, query in VARIABLES:
@@ -83,25 +53,6 @@ def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
         assert match is not None
         found[name] = scraped.prometheus.ask(f"label/{match[2]}/values", **{"match[]": filled(match[1])})
     assert found == {"family": ["bench"], "task": ["0123456789abcdef0123456789abcdef"]}
-
-
-def test_a_network_is_the_containers_or_the_tasks_and_never_both(scraped: Scraped) -> None:
-    name = "network_receive_bytes_total"
-    instances = [
-        {labels["instance"] for labels, _ in scraped.prometheus.query(f"task_profiler_{whose}_{name}")}
-        for whose in ("container", "task")
-    ]
-    assert instances == [{f"127.0.0.1:{port}"} for port in (scraped.with_devices, scraped.with_shared_network)]
-
-
-def test_the_series_of_a_task_vanish_with_it(scraped: Scraped) -> None:
-    """Not five minutes later: the scrape that fails ends them."""
-    query = f"task_profiler_container_memory_used_bytes{{instance='127.0.0.1:{scraped.free}'}}"
-    with Sidecar(NOWHERE, PROMETHEUS_PORT=str(scraped.free)) as sidecar:
-        wait_until(lambda: scraped.prometheus.query(query), 60, "the task's series")
-        sidecar.end_batch()
-        sidecar.finish()
-        wait_until(lambda: not scraped.prometheus.query(query), 120, "the task's series to vanish")
 
 
 def test_the_alerts_of_the_documentation_are_rules_that_prometheus_takes(scraped: Scraped) -> None:
@@ -113,14 +64,6 @@ def test_the_alerts_of_the_documentation_are_rules_that_prometheus_takes(scraped
     for expr in expressions:
         scraped.prometheus.query(expr)
         assert {f"task_profiler_{name}" for name in re.findall(r"task_profiler_(\w+)", expr)} <= SHOWN_NAMES
-
-
-def test_prometheus_knows_types_and_help_of_all_metrics_there_are(scraped: Scraped) -> None:
-    known = scraped.prometheus.ask("metadata")
-    for metric in LIVE_METRICS:
-        if NOT_MEASURED in metric.name:
-            continue
-        assert known[metric.full_name] == [{"type": metric.kind, "help": metric.help, "unit": ""}]
 
 
 def test_promtool_has_nothing_to_say(scraped: Scraped) -> None:

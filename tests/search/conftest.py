@@ -28,10 +28,7 @@ TWO_SERVERS = pytest.mark.parametrize("search_server", ["elasticsearch8", "opens
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Give all tests of a server to one process of pytest-xdist, so that each server starts once.
-
-    pytest-xdist 3.8 ignores its own groups with pytest 9.
-    """
+    """Give all tests of a server to one process. pytest-xdist 3.8 ignores its own groups with pytest 9."""
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = _server_of
     return scheduler

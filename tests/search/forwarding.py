@@ -23,6 +23,8 @@ TEMPLATES = Path(__file__).parents[2] / "kibana" / "index-templates"
 class Context:
     """An invocation of these seconds. The default is more than a busy machine needs for any test."""
 
+    function_name = "function"
+
     def __init__(self, seconds: float = 300) -> None:
         self._end = time.monotonic() + seconds
 

@@ -14,19 +14,12 @@ from tests.lambda_environment import (
     function_environment,
     register_revisions,
 )
-from tests.search.forwarding import Context
 from tests.task_events import container
 
 TASK_ID = "4dd5853f44b341ee8281f38229bee377"
 STREAM = f"ecs/batch/{TASK_ID}"
 FAMILY = "nightly"
 CONTAINERS = [container("task-monitor", essential=False, memory=64), container("batch", memory=64)]
-
-
-class LambdaContext(Context):
-    """What Powertools wants of a context besides the time."""
-
-    function_name = "task_stopped"
 
 
 @contextlib.contextmanager

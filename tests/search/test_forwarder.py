@@ -1,7 +1,4 @@
-"""The forwarder's handler against real search clusters: templates, upserts, rejected documents, crashes, sign-in.
-
-A server is killed during a bulk request: with a request that was written, and with one that was cut off.
-"""
+"""The forwarder's handler against real search clusters, one of which is killed during a bulk request."""
 
 import json
 import socket

@@ -1,7 +1,6 @@
-"""The searches of all dashboard panels on real servers, with documents that profiler and forwarder wrote.
+"""The searches of all dashboard panels on real servers, with lines of the real monitor that the handlers indexed.
 
-The lines are the real monitor's (see :mod:`tests.search.produced`), the documents those of the real
-handlers; the numbers are worked out by hand from what each script says.
+The numbers are worked out by hand from the scripts of :mod:`tests.search.produced`.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ from tests.fake_slack import FakeSlack
 from tests.panel_searches import MATCHING, other_search_body, search_body
 from tests.search.forwarding import Context, Forward, event, forwarding, search
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
-from tests.search.stopping import CONTAINERS, LambdaContext, played_aws, put
+from tests.search.stopping import CONTAINERS, played_aws, put
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.task_events import event as task_event
 from tools.search_server import SearchServer
@@ -79,11 +78,7 @@ STOPPED = stopped_event(
 
 @pytest.fixture(scope="module")
 def filled(search_server: SearchServer) -> Iterator[SearchServer]:
-    """A server to which all lines have come through the handlers.
-
-    Of two tasks ECS's event comes too: of the killed one before its report comes by subscription, but
-    with the report in the log stream; of the stopped one after it.
-    """
+    """A server with all lines. ECS's event comes before the report of the killed task, after the stopped one's."""
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         slack = stack.enter_context(FakeSlack())
@@ -93,11 +88,11 @@ def filled(search_server: SearchServer) -> Iterator[SearchServer]:
         batch = stream("batch", SCRIPT["killed"])
         aws.create_log_stream(logGroupName=GROUP, logStreamName=batch)
         put(aws, produced()[batch][0], batch)
-        assert handler.task_stopped(KILLED, LambdaContext())["indexed"] is True
+        assert handler.task_stopped(KILLED, Context())["indexed"] is True
         for name, of_it in produced().items():
             answer = forward(event(*of_it, stream=name), Context())
             assert answer == {"indexed": len(of_it), "skipped": 0, "failed": 0}
-        assert handler.task_stopped(STOPPED, LambdaContext())["indexed"] is True
+        assert handler.task_stopped(STOPPED, Context())["indexed"] is True
         send_notices(forward, search_server)
         yield search_server
 

@@ -1,7 +1,6 @@
-"""What the reading commands make of the forwarder's documents on real servers is the same as from every other source.
+"""The reading commands find the same in the forwarder's documents on real servers as in every other source.
 
-Recommendations and comparisons are held against those from the record lines of the same runs. The other sources of the
-list of runs: tests/contract/test_run_sources.py.
+The other sources of the list of runs: tests/contract/test_run_sources.py.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""``task-profiler kibana import`` against real clusters, and the tutorial with a real Elasticsearch.
-
-The tutorial goes from an empty virtual environment to the first document, in an account of 101 nightly tasks.
-"""
+"""``task-profiler kibana import`` against real clusters, and the tutorial with 101 nightly tasks and Elasticsearch."""
 
 import json
 import os

@@ -20,7 +20,7 @@ from tests.fake_slack import FakeSlack
 from tests.memory_retries import ended
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import Context, Forward, call, event, report, search
-from tests.search.stopping import STREAM, TASK_ID, LambdaContext, played_aws, put
+from tests.search.stopping import STREAM, TASK_ID, played_aws, put
 from tests.task_events import event as task_event
 from tests.values import present
 from tools.search_server import SearchServer
@@ -41,7 +41,7 @@ def indexed_report() -> ReportLine | None:
     """Look up the report of the event's batch by its id."""
     task = present(parse_stopped_task(task_event()))
     cluster = handler._cluster(handler._settings())
-    budget = InvocationTime(LambdaContext())
+    budget = InvocationTime(Context())
     return find_indexed_report(cluster, budget, ForwarderSettings(), task, EventContainer(name="batch"))
 
 
@@ -96,7 +96,7 @@ def test_any_order_and_repetition_give_the_same_document(
             else:
                 if step == "event":
                     put(aws, text)
-                assert handler.task_stopped(stopped, LambdaContext())["indexed"] is True
+                assert handler.task_stopped(stopped, Context())["indexed"] is True
         documents.append(only_document(search_server))
     assert all(document == documents[0] for document in documents)
     end = (documents[0]["task"]["status"], documents[0]["event"]["outcome"])
@@ -124,7 +124,7 @@ def test_the_duration_is_compared_with_recent_runs(
     }
     processor = {"model": "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"}
     put(aws, run_report(metrics={"durationMs": 3100}, timeBreakdown=waited, processor=processor))
-    handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), LambdaContext())
+    handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), Context())
     posted = json.dumps(slack.messages, ensure_ascii=False)
     assert "3.1× longer than the median of the last 8 successful runs. It ran on Xeon 8259CL, the last " in posted
     assert "success on 8375C." in posted
@@ -147,6 +147,6 @@ def test_what_a_retry_needs_of_its_family_is_found(aws: Any, forward: Forward, s
     assert family.killed_run(retry, "33333333") == ("3" * 32, TaskSize(vcpu=0.25, memory_mb=1024))
     assert family.killed_run(retry, "44444444") == (None, TaskSize())
     killed = task_event(cpu="256", memory="512", containers=[{"name": "batch", "exitCode": 137}])
-    assert handler.task_stopped(killed, LambdaContext())["indexed"] is True  # without a report
+    assert handler.task_stopped(killed, Context())["indexed"] is True  # without a report
     search(search_server)
     assert family.killed_run(retry, TASK_ID[:8]) == (TASK_ID, TaskSize(vcpu=0.25, memory_mb=512))

@@ -69,10 +69,7 @@ _Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in _SE
 
 
 def read_targets(environment: Mapping[str, str], fetch: FetchSecret) -> Mapping[ChannelKind, SlackTarget]:
-    """Return the target of each kind of notice that is configured. A SettingsError names the setting, never its value.
-
-    A value in the environment takes precedence over the secret of ``SLACK_SECRET_ID``.
-    """
+    """The configured target of each kind of notice. The environment precedes the secret. Raises SettingsError."""
     values = {name: environment.get(name, "").strip() for name in _SETTINGS}
     secret_id = environment.get("SLACK_SECRET_ID", "").strip()
     if secret_id:
@@ -128,7 +125,10 @@ def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> 
         if failure is None:
             return
         if not failure.is_retryable:
-            refusal = NoticeError(_rejection_message(target, failure))
+            hint = (_WEBHOOK_HINT if target.channel is None else _BOT_HINT).format(setting=target.setting)
+            refusal = NoticeError(
+                f"Slack rejected the notification{f' ({failure})' if failure.status else ''}: {hint}."
+            )
             refusal.is_refusal = True
             raise refusal
         if not backoff.wait(min_seconds=failure.retry_after_seconds):
@@ -194,13 +194,6 @@ def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:
     shown = code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else None
     after = next((str(value).strip() for name, value in headers.items() if name.lower() == "retry-after"), "")
     return _Failure(status=status, code=shown, retry_after_seconds=float(after) if after.isdecimal() else 0.0)
-
-
-def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
-    """Return a sentence that names the setting to check."""
-    hint = _WEBHOOK_HINT if target.channel is None else _BOT_HINT
-    cause = f" ({failure})" if failure.status else ""
-    return f"Slack rejected the notification{cause}: {hint.format(setting=target.setting)}."
 
 
 def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | None) -> NoticeChannel:

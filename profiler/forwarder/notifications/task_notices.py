@@ -27,10 +27,7 @@ MAX_AGE_IN_STREAM = timedelta(minutes=15)
 
 
 class TaskNotices(Struct):
-    """Holds the notices of an invocation, and sends them. Without one, no setting is read.
-
-    ``warn`` gets the same sentence for each notice that is not sent for the same reason.
-    """
+    """Holds the notices of an invocation, and sends them. Without one, no setting is read."""
 
     settings: Callable[[], NoticeSettings]
     channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]

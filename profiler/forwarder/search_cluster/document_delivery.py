@@ -173,10 +173,7 @@ def _split(batch: list[Document], rejected: list[FailedItem], reason: str) -> li
 def _judged(
     batch: list[Document], results: list[ItemResult], rejected: list[FailedItem]
 ) -> tuple[list[Document], list[Document]]:
-    """Return the documents to complete and those to write again; what is never accepted is added to ``rejected``.
-
-    An unchanged document of a report's run is completed. One to write again is read again: it may have changed.
-    """
+    """Return the documents to complete and those to read and write again. ``rejected`` gets those never accepted."""
     existing, retried = [], []
     for document, result in zip(batch, results, strict=True):
         if result.is_poison:

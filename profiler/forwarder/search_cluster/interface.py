@@ -28,10 +28,7 @@ _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
 
 class ItemResult(Struct, frozen=True, kw_only=True):
-    """The result of writing one document: HTTP status, the cluster's reason, its error's type.
-
-    ``stored`` is the document that the cluster had before, if it was asked for and nothing was written.
-    """
+    """The result of writing one document. ``stored``: what the cluster had, if it was asked and wrote nothing."""
 
     status: int
     reason: str | None = None
@@ -107,10 +104,7 @@ class SecretCluster(SearchCluster):
 
 
 def authorization(credentials: Credentials) -> dict[str, str]:
-    """Return the HTTP header for an API key or, without one, for a user name and password; else no header.
-
-    SettingsError: the key cannot be a header's value. The clients would quote it.
-    """
+    """The HTTP header for an API key, or a user and a password; else none. Raises SettingsError for an odd key."""
     key = credentials.api_key
     if key is not None:
         if not (key.isascii() and key.isprintable()):
@@ -126,10 +120,7 @@ def authorization(credentials: Credentials) -> dict[str, str]:
 
 @contextmanager
 def checked_url(url: str) -> Iterator[None]:
-    """Raise SettingsError for an invalid address, including one that a client refuses within this context.
-
-    Without a scheme, one client would send the password unencrypted.
-    """
+    """Raise SettingsError for an address without a scheme or with credentials, and for one that a client refuses."""
     if not url.lower().startswith(("https://", "http://")):
         raise SettingsError(_INVALID_URL)
     if "@" in url:
@@ -179,10 +170,7 @@ def bulk_results(response: object, count: int) -> list[ItemResult]:
 
 
 def rejection_message(engine: str, status: int | None, error: object) -> str:
-    """Return a sentence about a whole request that was refused, with the engine's error code.
-
-    Any other text may come from a proxy and may quote the request with its credentials.
-    """
+    """Return a sentence with the engine's error code alone: another text may quote the request with its credentials."""
     code = f": {error}" if isinstance(error, str) and _ERROR_CODE.fullmatch(error) else ""
     return f"{engine} answered HTTP {status}{code}."
 

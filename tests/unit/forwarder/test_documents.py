@@ -73,10 +73,7 @@ def document(
 
 
 def test_the_document_has_exactly_the_expected_fields() -> None:
-    """The catalogue's tests show that each field reads its value from the record.
-
-    The run started at 00:00:10 on March 1, after 30 s of image pull: it is in the index of February.
-    """
+    """The run started on March 1, after an image pull of 30 s from February on."""
     made = document()
     assert (made.index, made.id) == ("task-reports-2026.02", "0123/batch")
     fields = dict(made.fields)

@@ -1,7 +1,4 @@
-"""Retries of killed runs: when, with how much memory and with which call; what is asked of AWS, and what is said.
-
-The clients are boto3's. ``FakeAws`` answers as the services do: pages, codes of errors, tokens, ``failures``.
-"""
+"""Retries of killed runs: when, with how much memory, by which calls of boto3's clients; and what is said."""
 
 import json
 from datetime import timedelta

@@ -122,17 +122,6 @@ def test_a_due_time_is_missed_after_the_grace_and_sent_once() -> None:
     assert world.look(135.1) == {"missed": 1}
 
 
-def test_the_table_is_asked_again_only_after_a_cold_start() -> None:
-    world = World(schedule())
-    world.look(76)
-    assert world.table.asked == 4  # the whole notice, two channels, the index
-    world.look(81)
-    assert world.table.asked == 4
-    world.finished.clear()
-    assert world.look(86) == {}
-    assert world.table.asked == 5
-
-
 def test_the_first_look_reports_nothing_that_it_cannot_know() -> None:
     world = World(schedule())
     world.tasks = [task(60.2, 62), task(120.2, 121)]

@@ -1,16 +1,12 @@
 """Events of stopped tasks: parsing, outcome, and the batch container. The events have the shape of real ones."""
 
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from profiler.forwarder.batch_report import batch_container, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
 from profiler.record.task_end import EventContainer, determine_outcome, parse_stopped_task
 from profiler.sinks import LogTarget
-from tests.task_events import ARN, EVENT, container, definition, event, task
+from tests.task_events import ARN, container, definition, event, task
 from tests.values import present
 
 
@@ -56,22 +52,6 @@ def test_an_end_before_the_start_gives_no_duration() -> None:
 @pytest.mark.parametrize("field", [{"group": "service:web"}, {"startedBy": "ecs-svc/5888882704497679006"}])
 def test_tasks_of_services_are_recognized(field: dict[str, str]) -> None:
     assert task(**field).is_service_task
-
-
-odd = st.none() | st.booleans() | st.integers() | st.text(max_size=10) | st.lists(st.text(max_size=3), max_size=2)
-
-
-@given(
-    st.dictionaries(st.sampled_from(sorted(EVENT["detail"])), odd), st.sets(st.sampled_from(sorted(EVENT["detail"])))
-)
-def test_any_subset_of_odd_fields_is_parsed_or_ignored(changes: dict[str, Any], missing: set[str]) -> None:
-    detail = {key: value for key, value in {**EVENT["detail"], **changes}.items() if key not in missing}
-    parsed = parse_stopped_task({**EVENT, "detail": detail})
-    if parsed is not None:
-        chosen = identify_containers(None, parsed)
-        outcome = determine_outcome(parsed, batch_container(parsed, chosen.batch))
-        assert outcome.status in {"success", "failure", "stopped", "unknown"}
-        assert parsed.duration_ms is None or parsed.duration_ms >= 0
 
 
 EXITED, GENERIC = "EssentialContainerExited", "Essential container in task exited"

@@ -6,7 +6,6 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,14 +16,11 @@ from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, NoticeError, SettingsError
-from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import Notification
-from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.notifications.task_notices import MAX_AGE, MAX_NOTICES_OF_A_STREAM, TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.notice_model import NoticeLine, encode_notice
-from tests.fake_slack import violations
 from tests.log_subscriptions import DOCUMENT, packed_data, record
 from tests.notices import FakeChannel, KeyTable, fake_channel
 from tests.shown_runs import stuck_notice
@@ -245,42 +241,3 @@ def test_every_notice_is_posted_once_however_often_channels_fail(
         assert set(repeated) == {str(number) for number in (set(numbers) & refused) - done}
     assert len(world.bus.posted) == len(set(numbers))
     assert world.store == []
-
-
-def check_both(notification: Notification) -> None:
-    """Build Slack's message and the event, as the real channels do."""
-    sent = message_of(notification, kibana_url="https://kibana.example.com")
-    text = json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False)
-    assert violations(json.loads(text.encode())) == []
-    assert "<!" not in text
-    _, detail = bus_event(notification, kibana_url=None)
-    assert len(msgspec.json.encode(detail)) < 32 * 1024
-
-
-LEAVES = sorted(
-    [("time",), ("schemaVersion",)]
-    + [("notice", name) for name in ("kind", "message", "since")]
-    + [("notice", "evidence", name) for name in ("minutes", "vcpuUsed", "waitingFor")]
-    + [("record", name) for name in ("taskArn", "cluster", "family", "revision", "region", "logGroup", "startedAt")]
-    + [("record", "container", "name"), ("record", "metrics", "durationMs"), ("record", "metrics", "memorySizeMB")]
-)
-HOSTILE: st.SearchStrategy[object] = st.sampled_from(
-    [None, True, -1, 1e308, 10**40, "", "<!channel>", "\x00\x1b[2J", "\u202e", "x" * 30_000, "\ud800", "a#b", [], {}]
-)
-
-
-@settings(deadline=None)
-@given(st.dictionaries(st.sampled_from(LEAVES), HOSTILE | st.text(), min_size=1, max_size=4))
-def test_a_hostile_notice_is_sent_safely_or_kept(changes: dict[tuple[str, ...], object]) -> None:
-    document = json.loads(line())
-    for path, value in changes.items():
-        *parents, name = path
-        inside = document
-        for parent in parents:
-            inside = inside[parent]
-        inside[name] = value
-    world = World()
-    world.slack = fake_channel(check=check_both)
-    counts = world.forward(json.dumps(document))
-    assert counts.indexed + counts.failed == 1
-    assert len(world.slack.posted) <= counts.indexed

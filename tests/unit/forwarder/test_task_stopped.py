@@ -204,7 +204,7 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
     assert (numbers.index, numbers.id) == (own.index, own.id) == ("task-reports-2026.03", f"{task().id}/batch")
     assert numbers.fields["task"]["complete"] is True
     assert own.fields["task"]["stop_code"] == "EssentialContainerExited"
-    assert world.time.pauses == []
+    assert (world.time.pauses, world.on_instance) == ([], [])
 
 
 def test_the_last_checkpoint_is_used_after_the_wait() -> None:
@@ -234,74 +234,35 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
     assert upsert["@timestamp"] == "2026-03-01T10:12:32.316Z"
 
 
-def test_without_report_and_checkpoint_the_notice_has_only_the_event() -> None:
-    world = World(described=WITHOUT_MONITOR)
-    assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
-    assert world.time.pauses == []
-    assert world.notice.duration_ms == 63216
-    assert (world.documents[0].index, world.runs) == ("task-reports-2026.03", {f"{task().id}/batch"})
-
-
 BOTH = {"containers": [{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]}
 NOT_STARTED = {"startedAt": None, "stopCode": "TaskFailedToStart", "containers": [{"name": "batch"}]}
-
-
-@pytest.mark.parametrize(
-    ("described", "detail", "pauses"),
-    [
-        (WITHOUT_MONITOR, {}, [2, 3]),
-        (WITH_MONITOR, {"startedAt": None}, [2, 3]),
-        (WITHOUT_MONITOR, NOT_STARTED, []),
-        (definition({"name": "batch"}), {}, []),
-    ],
-    ids=["no monitor", "a batch of milliseconds", "never started", "no logs"],
-)
-def test_the_report_of_an_instance_monitor_is_waited_for(
-    described: dict[str, Any], detail: dict[str, Any], pauses: list[float]
-) -> None:
-    world = World(described=described)
-    world.has_instance_monitor = True
-    world.handle(task(**detail), report_wait_seconds=5.0)
-    assert (world.time.pauses, len(world.on_instance)) == (pauses, 1 if pauses else 0)
-
-
-def test_a_task_with_its_own_monitor_is_not_looked_for_on_instances() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.handle()
-    assert world.on_instance == []
-
-
 SILENT = {"name": "batch"}, {"name": "task-monitor", "essential": False}
 KNOWN = container("task-monitor", essential=False), container("batch")
+# The definition, the event, the seconds that are left, whether the instance has a monitor, and the pauses.
+WAITS: dict[str, tuple[Mapping[str, Any] | None, dict[str, Any], float, bool, list[float]]] = {
+    "no definition": (None, BOTH, 300, False, []),
+    "no logs": (definition(*SILENT), BOTH, 300, False, []),
+    "never started": (WITH_MONITOR, NOT_STARTED, 300, False, []),
+    "only the monitor's log": (definition(SILENT[0], KNOWN[0]), {}, 300, False, [2, 3]),
+    "only the batch's log": (definition(SILENT[1], KNOWN[1]), {}, 300, False, [2, 3]),
+    "ten seconds left": (WITH_MONITOR, {}, 14, False, [2, 2]),
+    "instance: no monitor of its own": (WITHOUT_MONITOR, {}, 300, True, [2, 3]),
+    "instance: a batch of milliseconds": (WITH_MONITOR, {"startedAt": None}, 300, True, [2, 3]),
+    "instance: never started": (WITHOUT_MONITOR, NOT_STARTED, 300, True, []),
+    "instance: no logs": (definition(SILENT[0]), {}, 300, True, []),
+}
 
 
-@pytest.mark.parametrize(
-    ("described", "detail", "left", "pauses"),
-    [
-        (None, BOTH, 300, []),
-        (definition(*SILENT), BOTH, 300, []),
-        (WITH_MONITOR, NOT_STARTED, 300, []),
-        (definition(SILENT[0], KNOWN[0]), {}, 300, [2, 3]),
-        (definition(SILENT[1], KNOWN[1]), {}, 300, [2, 3]),
-        (WITH_MONITOR, {}, 14, [2, 2]),
-    ],
-    ids=[
-        "no definition",
-        "no logs",
-        "never started",
-        "only the monitor's log",
-        "only the batch's log",
-        "ten seconds left",
-    ],
-)
+@pytest.mark.parametrize(("described", "detail", "left", "on_instance", "pauses"), WAITS.values(), ids=WAITS)
 def test_how_long_a_report_is_waited_for(
-    described: Mapping[str, Any] | None, detail: dict[str, Any], left: float, pauses: list[float]
+    described: Mapping[str, Any] | None, detail: dict[str, Any], left: float, *, on_instance: bool, pauses: list[float]
 ) -> None:
     world = World(described=described)
-    world.time.left = left
+    world.time.left, world.has_instance_monitor = left, on_instance
     world.handle(task(**detail), report_wait_seconds=5.0)
     assert world.time.pauses == pauses
     assert len(world.runs) == len(world.notices) == 1
+    assert not on_instance or len(world.on_instance) == bool(pauses)
 
 
 PRINTS = [{"name": "TASK_PROFILER_REPORT_STREAM", "value": "monitor"}]
@@ -396,6 +357,7 @@ def test_the_settings_select_the_tasks_that_get_a_notice(
     assert world.handle(task(**detail), **settings)["notified"] == notified
     assert [kind for _, kind in world.notices] == ([] if notified is None else [notified])
     assert len(world.runs) == 1
+    assert [notices for _, notices in world.exported] == [len(world.notices)], "every run is exported, last"
 
 
 def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
@@ -555,14 +517,6 @@ def test_the_log_of_a_service_without_a_monitor_is_read_for_its_notice_alone(
     world = World(described=described)
     world.handle(task(**detail), **settings)
     assert (world.reads, world.time.pauses, len(world.documents)) == (reads, [], 1)
-
-
-@pytest.mark.parametrize("settings", [{}, {"subjects": frozenset({"success"})}, {"families": ("other",)}])
-def test_every_ended_run_is_exported_last(settings: dict[str, Any]) -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.handle(cluster=False, **settings)
-    ((ended, notices),) = world.exported
-    assert (ended.is_complete, notices) == (True, len(world.notices))
 
 
 # Any event

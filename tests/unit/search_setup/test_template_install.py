@@ -6,10 +6,6 @@ from typing import Any
 import pytest
 
 from profiler.core.errors import TaskProfilerError
-from profiler.core.index_names import IndexPeriod
-from profiler.forwarder.documents import Document, report_document
-from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.search_setup.template_install import (
     Engine,
     Method,
@@ -168,22 +164,3 @@ def test_something_else_at_the_address_is_said(answer: ServerResponse) -> None:
 
     with pytest.raises(TaskProfilerError, match="no Elasticsearch or OpenSearch"):
         detect_product(Other())
-
-
-@pytest.mark.parametrize(("period", "name"), [("month", "p-reports-2026.02"), ("day", "p-reports-2026.02.28")])
-def test_the_setup_creates_the_index_of_the_forwarders_report(period: IndexPeriod, name: str) -> None:
-    """The monitor's report and ECS's event both contain the start of the pull, so both use one index at midnight."""
-    record = Record(
-        task_id="1",
-        container=Container(name="b"),
-        started_at="2026-03-01T00:00:05Z",
-        metrics=Metrics(init_duration_ms=6000),
-    )
-    report = Report(time="2026-03-01T00:10:00Z", type="task.report", record=record)
-    document = report_document(report, "{}", ForwarderSettings(index_prefix="p", index_period=period))
-    assert isinstance(document, Document)
-    assert document.index == name
-    cluster = FakeCluster("opensearch")
-    pulled_at = datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC)
-    list(install_templates(cluster, FILES, prefix="p", now=pulled_at, dry_run=False, period=period))
-    assert f"/{name}" in cluster.put
