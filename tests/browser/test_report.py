@@ -6,8 +6,18 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from profiler.record.record_model import Container, Distribution, Metrics, Record, Report
-from tests.browser.conftest import MANY, MISSED, RUNS, Opener, page_of, ready
-from tests.browser.page_checks import INJECTIONS, OVERFLOW, count, wait_for_count
+from tests.browser.conftest import (
+    INJECTIONS,
+    MANY,
+    MISSED,
+    OVERFLOW,
+    RUNS,
+    Opener,
+    count,
+    page_of,
+    ready,
+    wait_for_count,
+)
 from tests.runs import report as sized_run
 from tools.example_runs import runs
 
