@@ -15,7 +15,8 @@ MomentKind = Literal["memory", "idle", "saturated"]
 WAITING_SUFFIX = " [waiting]"
 # How the lines of the sampler begin.
 STACKS_BEGINNING = b'{"type":"task.stacks"'
-_STACKS_LINE = re.compile(rb'\s*\{\s*"type"\s*:\s*"task\.stacks"')
+# A line's type is at its beginning, or at its end if a program has sorted the names.
+_STACKS_TYPE, _MAX_END_BYTES = rb'[{,]\s*"type"\s*:\s*"task\.stacks"', 1024
 
 # A reader keeps a word that only a newer writer knows.
 _AnyWaitKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(WaitKind))})]
@@ -136,7 +137,9 @@ class StacksLine(Model, frozen=True, kw_only=True):
 
 def is_stacks_line(line: bytes) -> bool:
     """Whether the line has the call stacks of a run. Decoding it would take longer than decoding a report."""
-    return _STACKS_LINE.match(line) is not None
+    head = line[:_MAX_END_BYTES].lstrip()
+    ends = head if len(line) <= _MAX_END_BYTES else head + line[-_MAX_END_BYTES:]
+    return head.startswith(b"{") and re.search(_STACKS_TYPE, ends) is not None
 
 
 def decode_stacks(line: bytes) -> StacksLine | None:

@@ -52,13 +52,10 @@ def is_local(options: SourceOptions) -> bool:
     return len(names_of(options, "history")) == len(options.sources)
 
 
-def open_source(
-    options: SourceOptions, *, keeps_stacks: bool = False, keeps_notices: bool = False, shows_progress: bool = True
-) -> RunSource:
+def open_source(options: SourceOptions, *, keeps_stacks: bool = False, shows_progress: bool = True) -> RunSource:
     """Open the sources. Raises UsageError for an invalid one, TaskProfilerError if none can be opened.
 
-    Files and log groups are read only once, and keep call stacks and notices about schedules only on request. The
-    modules of a source are imported only for that source.
+    Files are read only once, and keep call stacks only on request. The modules of a source are imported only for it.
     """
     sources = [parse_source(text) for text in dict.fromkeys(options.sources)] or [Source("history", "")]
     if options.with_services and not any(source.kind == "insights" for source in sources):
@@ -66,7 +63,7 @@ def open_source(
     show = _show_progress if shows_progress else no_progress
 
     def open_one(source: Source) -> RunSource:
-        return _open(source, options, show, keeps_stacks=keeps_stacks, keeps_notices=keeps_notices)
+        return _open(source, options, show, keeps_stacks=keeps_stacks)
 
     if len(sources) == 1:
         return open_one(sources[0])
@@ -83,9 +80,7 @@ def open_source(
     return JoinedRuns(opened, _report_failure)
 
 
-def _open(
-    source: Source, options: SourceOptions, show: OpenProgress, *, keeps_stacks: bool, keeps_notices: bool
-) -> RunSource:
+def _open(source: Source, options: SourceOptions, show: OpenProgress, *, keeps_stacks: bool) -> RunSource:
     now_ns = SystemClock().wall_ns()
     match source.kind:
         case "file":
@@ -98,7 +93,7 @@ def _open(
             from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 
             groups, read_pages = log_groups(options, (source.name,)), open_pages(options)
-            return LogGroupRuns(read_pages, groups, now_ns, show, keeps_notices=keeps_notices)
+            return LogGroupRuns(read_pages, groups, now_ns, show)
         case "insights":
             return _container_insights(source.name, options, now_ns, show)
     return _open_history(source.name)
