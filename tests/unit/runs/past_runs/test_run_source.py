@@ -81,15 +81,10 @@ def test_runs_come_newest_first_and_those_without_a_time_last() -> None:
     assert [run.report.record.task_id for run in runs] == ["task-3", "task-2", "task-1", "x"]
 
 
-@pytest.mark.usefixtures("los_angeles")
 def test_a_run_is_selected_by_its_id_or_a_beginning_that_no_other_has() -> None:
-    """The times of the candidates are those of the tables."""
     runs = (past(1, "abc"), past(2, "abd"), past(3, "abc"))
     assert [found(name, *runs) for name in ("abc", "abd", None)] == [at(3), at(2), at(3)]
-    sentence = (
-        r"The ids of 2 runs in the list begin with 'ab': give more of the id \(abc .*, "
-        r"abd \S+ \d{4}-\d\d-\d\d \d\d:\d\d; times in PST/PDT\)\.$"
-    )
+    sentence = r"The ids of 2 runs in the list begin with 'ab': give more of the id \(abc, abd\)\.$"
     with pytest.raises(TaskProfilerError, match=sentence):
         found("ab", *runs)
 
