@@ -129,6 +129,7 @@ def size_rows(
     for evidence in sorted(measured, key=lambda evidence: (-evidence.runs, evidence.family.order)):
         advice = advise(evidence, Policy(), price_overrides)
         choice = advice.choice
+        can_resize = choice.changes and choice.is_fargate and not evidence.is_moved
         yield without_none(
             {
                 "family": labels[evidence.family],
@@ -139,8 +140,7 @@ def size_rows(
                 "onlyFailures": not evidence.has_success or None,
                 "saving": choice.saving_percent,
                 "savingUsd": finite_number(advice.saving_usd_per_month),
-                "resize": (choice.changes and choice.is_fargate and not evidence.is_moved and evidence.family.name)
-                or None,
+                "resize": evidence.family.name if can_resize else None,
                 "risk": advice.risk,
                 "runsPerMonth": finite_number(runs_per_month(evidence)),
                 "maxSlowdown": finite_number(choice.policy.max_slowdown_percent),

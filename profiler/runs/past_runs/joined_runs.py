@@ -93,7 +93,7 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
         key = () if is_sampled_each_minute(run.report.record) else run_key(run.report)
         if key:
             known.pop((), None)
-        if known[key].report.type == CHECKPOINT if key in known else key or not known:
+        if (key not in known and (key or not known)) or (key in known and known[key].report.type == CHECKPOINT):
             known[key] = run
     for same_task in held.values():
         yield from same_task.values()
