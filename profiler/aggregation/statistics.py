@@ -56,11 +56,13 @@ class TimeWeightedStatistics:
 
     def _add_bin(self, number: int, weight_ns: int) -> None:
         """Add a bin that is not among the present ones, with the bins in between."""
-        lowest = min(number, self._lowest_bin) if self._weights else number
-        self._weights = array("d", bytes(8 * (self._lowest_bin - lowest) if self._weights else 0)) + self._weights
-        self._weights.extend([0.0] * (number + 1 - lowest - len(self._weights)))
-        self._weights[number - lowest] += weight_ns
-        self._lowest_bin = lowest
+        if not self._weights:
+            self._lowest_bin = number
+        below = max(self._lowest_bin - number, 0)
+        self._weights = array("d", bytes(8 * below)) + self._weights
+        self._lowest_bin -= below
+        self._weights.extend([0.0] * (number + 1 - self._lowest_bin - len(self._weights)))
+        self._weights[number - self._lowest_bin] += weight_ns
 
     @property
     def maximum(self) -> float | None:

@@ -104,11 +104,6 @@ class RecentWaits(Struct):
         return next((wait for wait in waits if wait.kind == kind and 2 * waits[wait] > time_ns), Wait(kind))
 
 
-def never_idle(start_ns: int, end_ns: int) -> int:  # noqa: ARG001
-    """Return 0: without a GPU, none is idle."""
-    return 0
-
-
 class _Shown(Struct, frozen=True, gc=False):
     """The kind that the sample at ``at_ns`` shows, and how many of the threads of this kind wait for which target."""
 
@@ -280,7 +275,7 @@ class TimeAccount:
     ``idle_ns`` returns for how long all GPUs were idle between two moments, on the clock of ``started_ns``.
     """
 
-    def __init__(self, started_ns: int | None, interval_ns: int, idle_ns: IdleBetween = never_idle) -> None:
+    def __init__(self, started_ns: int | None, interval_ns: int, idle_ns: IdleBetween | None = None) -> None:
         self._until_ns = started_ns
         self._idle_ns = idle_ns
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
@@ -350,7 +345,7 @@ class TimeAccount:
         return parts.breakdown(sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns)
 
     def _idle_part_ns(self, step: _Step) -> int:
-        return min(self._idle_ns(step.start_ns, step.end_ns), step.length_ns)
+        return min(self._idle_ns(step.start_ns, step.end_ns), step.length_ns) if self._idle_ns else 0
 
     def longest_wait(self, since_ns: int) -> Wait | None:
         """The longest wait of the run since then, as of the last :meth:`flush`; None if it is unknown."""

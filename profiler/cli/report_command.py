@@ -45,7 +45,7 @@ def write_report(
     if out == STANDARD_OUTPUT and (opens or as_json):
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
     assets, overrides = read_assets(), price_overrides(on_fargate)
-    source = open_source(options, keeps_stacks=True, keeps_notices=run_id is None)
+    source = open_source(options, keeps_stacks=True)
     selection = run_filter(options, run=run_id, reads_checkpoints=not is_local(options))
     runs = _read_runs(source, selection, last)
     evidence = None

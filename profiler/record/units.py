@@ -21,8 +21,6 @@ _MAX_MB_WITH_FRACTION = 10
 _TEXT_DIGITS = 2
 _MAX_DIGITS = 20
 _PERCENT, _MANY_PERCENT = 100, 1000
-# From here on a float has no fraction, and scaling it could overflow.
-_ALL_WHOLE = 2.0**53
 
 
 def as_number(value: float | None) -> Number | None:
@@ -169,15 +167,10 @@ def _first_digit(value: float, digits: int, least: int = 1) -> int:
 def _format_decimal(value: float, digits: int) -> str:
     """Format with at most ``digits`` decimals, without trailing zeros."""
     scaled = _round_half_up(value, digits)
-    if abs(value) >= _ALL_WHOLE:
-        return str(int(value))
     text = f"{scaled / 10**digits:.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits else text
 
 
 def _round_half_up(value: float, digits: int = 0) -> int:
     """Return ``value`` × 10 ** ``digits``, rounded as the page's JavaScript does: Python rounds 0.5 to 0."""
-    if abs(value) >= _ALL_WHOLE:
-        scale: int = 10**digits
-        return int(value) * scale
     return math.floor(value * float(f"1e{digits}") + 0.5)

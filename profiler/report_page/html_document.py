@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from html import escape
 from importlib import resources
+from string import Template
 
 from msgspec import Struct
 
@@ -23,7 +24,7 @@ _POLICY = (
 class Assets(Struct, frozen=True, kw_only=True):
     """The parts of the page that do not depend on the data. ``modules`` are JavaScript modules by file name."""
 
-    body: str
+    document: str
     style: str
     plotly: str
     browser_check: str
@@ -41,7 +42,7 @@ def read_assets() -> Assets:
             "installed with pip."
         ) from error
     return Assets(
-        body=(folder / "page.html").read_text("utf-8"),
+        document=(folder / "page.html").read_text("utf-8"),
         style=(folder / "page.css").read_text("utf-8"),
         plotly=plotly,
         browser_check=(folder / "browser_check.js").read_text("utf-8"),
@@ -51,33 +52,16 @@ def read_assets() -> Assets:
 
 def render_page(data: PageData, assets: Assets, *, title: str) -> str:
     """Render the document around the data."""
-    return "\n".join(
-        (
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="color-scheme" content="light dark">',
-            '<meta name="referrer" content="no-referrer">',
-            f"<title>{escape(title)}</title>",
-            '<link rel="icon" href="data:,">',
-            f"<style>\n{assets.style}</style>",
-            "</head>",
-            "<body>",
-            assets.body,
-            f'<script type="importmap">{import_map(assets.modules)}</script>',
-            f'<script type="module">import "{_MODULE_PREFIX}main.js";</script>',
-            f'<script type="application/gzip" id="task-data">{data.text}</script>',
-            f'<script type="application/gzip" id="task-series">{data.series}</script>',
-            f'<script type="text/plain" id="task-activity">{data.activity}</script>',
-            f"<script>{_escape_end_tag(assets.browser_check)}</script>",
-            f'<script type="text/plain" id="plotly">{_escape_end_tag(assets.plotly)}</script>',
-            "</body>",
-            "</html>",
-            "",
-        )
+    return Template(assets.document).substitute(
+        policy=_POLICY,
+        title=escape(title),
+        style=assets.style,
+        modules=import_map(assets.modules),
+        data=data.text,
+        series=data.series,
+        activity=data.activity,
+        check=_escape_end_tag(assets.browser_check),
+        plotly=_escape_end_tag(assets.plotly),
     )
 
 

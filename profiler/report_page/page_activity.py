@@ -19,8 +19,6 @@ StacksOf = Callable[[Report], StacksLine | None]
 MAX_CHARACTERS = 1_500_000
 # To read the stacks of a run takes milliseconds in a local history, and a request to a log group.
 _MAX_RUNS_WITH_STACKS = 50
-# Below that, nobody sees the line in the chart.
-_MIN_SHOWN_WAIT = 0.05
 _PARTS = [
     field for field in TimeBreakdown.__struct_fields__ if field.endswith("_percent") and field != "covered_percent"
 ]
@@ -103,7 +101,7 @@ def _processes(record: Record) -> dict[str, Any]:
     found: dict[str, Any] = {"steps": [length, series.step_ms, round(max(end_ms, (length - 1) * series.step_ms))]}
     if known := [one for one in processes if one[1] or one[2]]:
         found["processes"] = known
-    if max((value for value in wait or () if value is not None), default=0) >= _MIN_SHOWN_WAIT:
+    if any(wait or ()):
         found["wait"] = wait
     return found
 

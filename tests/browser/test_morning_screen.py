@@ -10,8 +10,7 @@ from playwright.sync_api import Page
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.record_model import Report
 from tests import shown_runs
-from tests.browser.conftest import LOOKS, MISSED, Opener, page_of, ready, violations
-from tests.browser.page_checks import OVERFLOW
+from tests.browser.conftest import LOOKS, MISSED, OVERFLOW, Opener, page_of, ready, violations
 
 pytestmark = pytest.mark.browser
 LONG = "nightly-export-of-orders-and-invoices-to-the-warehouse-of-eu"

@@ -12,8 +12,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Container, Cost
 from tests import shown_runs
-from tests.browser.conftest import LOOKS, MISSED, RUNS, Opener, page_of, ready, violations
-from tests.browser.page_checks import count, wait_for_count
+from tests.browser.conftest import LOOKS, MISSED, RUNS, Opener, count, page_of, ready, violations, wait_for_count
 from tests.fakes import START_NS
 from tests.runs import report as run_report
 

@@ -1,13 +1,24 @@
 """The page in a real browser."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
-from profiler.record.record_model import Container, Distribution, Metrics, Record, Report
-from tests.browser.conftest import MANY, MISSED, RUNS, Opener, page_of, ready
-from tests.browser.page_checks import INJECTIONS, OVERFLOW, count, wait_for_count
+from profiler.record.record_model import Container
+from tests.browser.conftest import (
+    INJECTIONS,
+    MANY,
+    MISSED,
+    OVERFLOW,
+    RUNS,
+    Opener,
+    count,
+    page_of,
+    ready,
+    wait_for_count,
+)
 from tests.runs import report as sized_run
 from tools.example_runs import runs
 
@@ -94,24 +105,9 @@ def test_charts_are_whole_on_paper_and_as_wide_as_before_after_it(opened: Opener
 def test_text_from_records_is_only_text(opened: Opener, tmp_path: Path) -> None:
     reports = []
     for day, text in enumerate(INJECTIONS, start=1):
-        record = Record(
-            task_id=text,
-            family=text,
-            cluster=text,
-            labels={text: text},
-            container=Container(name=text),
-            status="failure",
-            started_at=f"2026-11-{day:02d}T06:00:00.000Z",
-            metrics=Metrics(
-                duration_ms=1000,
-                memory_size_mb=512,
-                max_memory_used_mb=100,
-                vcpu_size=1,
-                vcpu_used=Distribution(max=0.5),
-                memory_utilization_percent=Distribution(avg=50.0),
-            ),
-        )
-        reports.append(Report(time="2026-11-20T06:00:00.000Z", type="task.report", record=record))
+        names: dict[str, Any] = {"task_id": text, "family": text, "cluster": text, "container": Container(name=text)}
+        started_at = f"2026-11-{day:02d}T06:00:00.000Z"
+        reports.append(sized_run(labels={text: text}, status="failure", started_at=started_at, region=None, **names))
     tab = opened(page_of(tmp_path, *reports, more=MISSED), width=400)
     labels = tab.locator("#morning tbody th").all_text_contents()
     assert len(labels) == len(INJECTIONS)

@@ -22,8 +22,7 @@ from profiler.record.activity_model import (
 from profiler.record.record_model import Report
 from profiler.runs.step_series import steps_of_record
 from tests import shown_runs
-from tests.browser.conftest import LOOKS, Opener, page_of, violations
-from tests.browser.page_checks import INJECTIONS, OVERFLOW
+from tests.browser.conftest import INJECTIONS, LOOKS, OVERFLOW, Opener, page_of, violations
 from tests.report_page import run_of, write_page
 from tests.values import present
 

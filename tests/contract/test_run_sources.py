@@ -170,10 +170,11 @@ REPORTS, FIRST = '$.type = "task.report"', "$.record.metrics.durationMs < 120000
         ),
         ({"families": ("a?",), "clusters": ('"',), "statuses": ("unknown",)}, REPORTS),
         ({"families": ("x" * 2000,)}, REPORTS),
+        ({"run": "ab/batch"}, f'{REPORTS} && ($.record.taskId = "ab*" || $.record.family = "ab/batch")'),
     ],
 )
 def test_what_cloudwatch_can_filter_it_filters(conditions: dict[str, Any], pattern: str) -> None:
-    assert filter_pattern(RunFilter(**conditions)) == f"{{ {pattern} }}"
+    assert filter_pattern(RunFilter(**conditions)) == f'{{ ({pattern}) || ($.type = "schedule.notice") }}'
 
 
 def test_a_source_that_fails_is_named_and_the_others_are_read(aws: FakeAws, tmp_path: Path) -> None:

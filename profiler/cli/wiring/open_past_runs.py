@@ -52,9 +52,7 @@ def is_local(options: SourceOptions) -> bool:
     return len(names_of(options, "history")) == len(options.sources)
 
 
-def open_source(
-    options: SourceOptions, *, keeps_stacks: bool = False, keeps_notices: bool = False, shows_progress: bool = True
-) -> RunSource:
+def open_source(options: SourceOptions, *, keeps_stacks: bool = False, shows_progress: bool = True) -> RunSource:
     """Open the sources. Raises UsageError for an invalid one, TaskProfilerError if none can be opened."""
     sources = [parse_source(text) for text in dict.fromkeys(options.sources)] or [Source("history", "")]
     if options.with_services and not any(source.kind == "insights" for source in sources):
@@ -62,7 +60,7 @@ def open_source(
     show = _show_progress if shows_progress else no_progress
 
     def open_one(source: Source) -> RunSource:
-        return _open(source, options, show, keeps_stacks=keeps_stacks, keeps_notices=keeps_notices)
+        return _open(source, options, show, keeps_stacks=keeps_stacks)
 
     if len(sources) == 1:
         return open_one(sources[0])
@@ -79,9 +77,7 @@ def open_source(
     return JoinedRuns(opened, _report_failure)
 
 
-def _open(
-    source: Source, options: SourceOptions, show: OpenProgress, *, keeps_stacks: bool, keeps_notices: bool
-) -> RunSource:
+def _open(source: Source, options: SourceOptions, show: OpenProgress, *, keeps_stacks: bool) -> RunSource:
     now_ns = SystemClock().wall_ns()
     match source.kind:
         case "file":
@@ -94,7 +90,7 @@ def _open(
             from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 
             groups, read_pages = log_groups(options, (source.name,)), open_pages(options)
-            return LogGroupRuns(read_pages, groups, now_ns, show, keeps_notices=keeps_notices)
+            return LogGroupRuns(read_pages, groups, now_ns, show)
         case "insights":
             return _container_insights(source.name, options, now_ns, show)
     return _open_history(source.name)

@@ -12,7 +12,7 @@ from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeCpu, 
 from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MonotonicCounter
-from profiler.aggregation.time_breakdown import IdleBetween, TimeAccount, never_idle
+from profiler.aggregation.time_breakdown import IdleBetween, TimeAccount
 from profiler.aggregation.usage_by_command import OomKillTracker, ProcessTotals, ShowArguments
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.optional_math import max_known
@@ -147,7 +147,7 @@ class BatchProcesses:
         *,
         started_ns: int | None = None,
         is_new: bool = True,
-        idle_ns: IdleBetween = never_idle,
+        idle_ns: IdleBetween | None = None,
     ) -> None:
         self._started_ns = started_ns
         self._is_new = is_new

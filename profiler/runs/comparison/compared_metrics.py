@@ -1,7 +1,7 @@
 """The metrics of a run that are compared between two sets of runs, and the change of each.
 
 The interval is the bootstrap of the ratio of medians (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993):
-both sets are resampled with replacement, and the ends are two quantiles of the ratio. Three parts need an explanation.
+both sets are resampled with replacement, and the ends are two quantiles of the ratio.
 
 - **Resampled medians are drawn directly.** A resampled value has the index ⌊nU⌋ in the ordered set of n runs, with U
   uniform from 0 to 1. The resampled median has the index ⌊nM⌋, where M is the median of n uniform numbers. For an odd
@@ -14,8 +14,7 @@ both sets are resampled with replacement, and the ends are two quantiles of the 
 - **The runs needed follow from the middle 80 % of the ratios**, so that one outlier among five runs has little
   influence. The spread is assumed to shrink with √n. A change is likely to be seen if 80 % of comparisons show it.
 
-The runs must be independent: a machine that becomes slower during the second set looks like a slower batch. Each metric
-has its own 95 %, without a correction for the number of metrics.
+The runs must be independent. Each metric has its own 95 %, without a correction for the number of metrics.
 """
 
 import math

@@ -88,8 +88,6 @@ class _FamilyRuns:
     def __init__(self, text: str, selection: SetSelection) -> None:
         self.text = text
         self.name, _, self.suffix = text.partition("@")
-        self.others: dict[str, None] = {}  # revisions and labels of the family's other runs, the newest first
-        self.other_containers: dict[str, None] = {}
         self.found: dict[tuple[str, str, str], FamilyKey] = {}
         self.is_full = False
         self._selection = selection
@@ -103,15 +101,11 @@ class _FamilyRuns:
             return
         if record.cost is not None:
             self._costs[record.task_id] = record.cost
-        if self._selection.container not in (None, record.container.name):
-            self.other_containers[record.container.name] = None
+        labels = (f"{name}={value}" for name, value in (record.labels or {}).items())
+        if self.suffix and self.suffix not in (record.revision, *labels):
             return
-        if self.suffix:
-            labels = (f"{name}={value}" for name, value in (record.labels or {}).items())
-            names = [*([record.revision] if record.revision else ()), *labels]
-            if self.suffix not in names:
-                self.others.update(dict.fromkeys(names))
-                return
+        if self._selection.container not in (None, record.container.name):
+            return
         report, reason = _counted(run)
         if report is not None and len(self._reports) == self._selection.last:
             self.is_full = True
@@ -167,13 +161,6 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
 
 def _set_of_ids(source: RunSource, runs: _FamilyRuns, selection: SetSelection) -> RunSet:
     """The set of the runs whose ids, or the beginnings of them, are in the text."""
-    for what, others in (
-        (f"has the revision or label {runs.suffix!r}", runs.others),
-        (f"is of the container {selection.container}", runs.other_containers),
-    ):
-        if others:
-            its = f"its runs have {first_names(list(others))}"
-            raise TaskProfilerError(f"No run of {runs.name} in {source.place} {what}: {its}.")
     reports: dict[tuple[str, str, str], Report] = {}
     for part in map(str.strip, runs.text.split(",")):
         if not part:

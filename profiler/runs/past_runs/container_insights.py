@@ -174,10 +174,7 @@ class ContainerInsightsRuns(RunSource):
                     self._add_event(cluster, event["message"])
 
     def _add_event(self, cluster: str, message: str) -> None:
-        """Keep an event of a task or a container. An implementation of CloudWatch Logs may ignore the pattern."""
         self._bytes += len(message)
-        if '"Task"' not in message and '"Container"' not in message:
-            return
         try:
             event, minute = _decoder.decode(message), _minute_decoder.decode(message)
             is_possible = 0 < event.timestamp <= self._selected.now_ns / NS_PER_MS + MS_PER_DAY

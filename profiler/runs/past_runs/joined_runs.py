@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.activity_model import StacksLine
+from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report, is_sampled_each_minute
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, run_key
-
-if TYPE_CHECKING:
-    from profiler.record.notice_model import ScheduleNoticeLine
-    from profiler.runs.step_series import StepSeries
+from profiler.runs.step_series import StepSeries
 
 T = TypeVar("T")
 # The start of a task, which Container Insights has, and the start of its container are closer than this.
@@ -52,14 +50,14 @@ class JoinedRuns(RunSource):
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         return next((found for source in self._sources if (found := source.checkpoints(run))), ())
 
-    def steps(self, runs: Sequence[PastRun]) -> Iterator["StepSeries"]:
+    def steps(self, runs: Sequence[PastRun]) -> Iterator[StepSeries]:
         for found in zip(*(source.steps(runs) for source in self._sources), strict=True):
             yield max(found, key=lambda steps: len(steps.ends_ms))
 
     def stacks(self, report: Report) -> StacksLine | None:
         return next(iter(self._all(lambda source: filter(None, (source.stacks(report),)))), None)
 
-    def schedule_notices(self, selection: RunFilter) -> Sequence["ScheduleNoticeLine"]:
+    def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         return self._all(lambda source: source.schedule_notices(selection))
 
     def _merged(
@@ -95,7 +93,7 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
         key = () if is_sampled_each_minute(run.report.record) else run_key(run.report)
         if key:
             known.pop((), None)
-        if known[key].report.type == CHECKPOINT if key in known else key or not known:
+        if (key not in known and (key or not known)) or (key in known and known[key].report.type == CHECKPOINT):
             known[key] = run
     for same_task in held.values():
         yield from same_task.values()

@@ -46,7 +46,7 @@ ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
 
 
 class LogGroupRuns(RunSource):
-    """The runs whose reports are in the log groups. With ``keeps_notices``, notices about schedules are read, too."""
+    """The runs whose reports are in the log groups, with the notices about schedules."""
 
     remedy = "use an earlier --since, or name the batches' log group, where the monitor writes its reports"
     reads_families = False  # weeks of logs
@@ -57,11 +57,8 @@ class LogGroupRuns(RunSource):
         groups: Sequence[str],
         now_ns: int,
         open_progress: OpenProgress = no_progress,
-        *,
-        keeps_notices: bool = False,
     ) -> None:
         self._notices: list[ScheduleNoticeLine] = []
-        self._keeps_notices = keeps_notices
         self._read_pages = read_pages
         self._groups = groups
         self._now_ns, self._now_ms = now_ns, now_ns // NS_PER_MS
@@ -130,8 +127,7 @@ class LogGroupRuns(RunSource):
     def _stretch(
         self, start_ms: int, end_ms: int, selection: RunFilter, seen: set[tuple[str, str, str]]
     ) -> Iterator[PastRun]:
-        pattern = filter_pattern(selection, with_notices=self._keeps_notices)
-        window = {"startTime": start_ms, "endTime": end_ms - 1, "filterPattern": pattern}
+        window = {"startTime": start_ms, "endTime": end_ms - 1, "filterPattern": filter_pattern(selection)}
         lines, places = list[RunLine](), dict[tuple[str, str, str], Mapping[str, object]]()
         for group in self._groups:
             for line, stream in self._lines(selection, logGroupName=group, **window):
@@ -168,7 +164,7 @@ class LogGroupRuns(RunSource):
         """Decode a line. An implementation of CloudWatch Logs may ignore the filter pattern."""
         is_wanted = '"task.report"' in message or (selection.reads_checkpoints and f'"{CHECKPOINT}"' in message)
         if not is_wanted or not message.lstrip().startswith("{"):
-            self._notices += read_notices([message] if self._keeps_notices else ())
+            self._notices += read_notices([message])
             return None
         try:
             return run_line(message.strip().encode(errors="replace"))
@@ -177,8 +173,8 @@ class LogGroupRuns(RunSource):
             return None
 
 
-def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
-    """The filter pattern for the lines of the matching runs, and for all notices about schedules if they are wanted.
+def filter_pattern(selection: RunFilter) -> str:
+    """The filter pattern for the lines of the matching runs, and for all notices about schedules.
 
     It may match more: patterns with other wildcards than ``*`` are not part of it, for example.
     """
@@ -201,11 +197,10 @@ def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
     if selection.run is not None and _is_simple(selection.run):
         beginning = selection.run.partition("/")[0].rstrip("*")
         conditions.append(_any_of((f'$.record.taskId = "{beginning}*"', f'$.record.family = "{selection.run}"')))
-    for wanted in (" && ".join(conditions), conditions[0]):
-        pattern = f"{{ ({wanted}) || ($.type = {NOTICE_MARKER}) }}" if with_notices else f"{{ {wanted} }}"
-        if len(pattern) <= _MAX_PATTERN_LENGTH:
-            break
-    return pattern
+    patterns = [
+        f"{{ ({wanted}) || ($.type = {NOTICE_MARKER}) }}" for wanted in (" && ".join(conditions), conditions[0])
+    ]
+    return next(pattern for pattern in patterns if len(pattern) <= _MAX_PATTERN_LENGTH)
 
 
 def _any_of(conditions: Iterable[str]) -> str:

@@ -194,9 +194,14 @@ def run_of_minutes(
     )
     time = format_ms(span.until_ns or int(event.timestamp) * NS_PER_MS)
     report = Report(time=time, type="task.report", record=_priced(record, ended, prices, time))
-    of_task = {"stop_code": ended.stop_code, "stop_category": outcome.category, "started_by": ended.started_by}
-    event_of_task = TaskEvent(**of_task, stopped_reason=outcome.reason, out_of_memory=outcome.out_of_memory)
-    return PastRun(report=report, event=None if end is None else event_of_task)
+    at_the_end = TaskEvent(
+        stop_code=ended.stop_code,
+        stop_category=outcome.category,
+        stopped_reason=outcome.reason,
+        started_by=ended.started_by,
+        out_of_memory=outcome.out_of_memory,
+    )
+    return PastRun(report=report, event=None if end is None else at_the_end)
 
 
 def _size(reserved: float | None, per: int) -> Number | None:

@@ -66,18 +66,18 @@ class FileRuns(RunSource):
             text = line.strip()
             if not text:
                 continue
-            is_stacks = text.startswith(STACKS_BEGINNING)  # to find an error in 200 KB takes milliseconds
-            try:
-                if not is_stacks:
-                    yield run_line(text, number)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                is_stacks = is_stacks_line(text)
-                if not is_stacks and is_notice_line(text):
-                    self._notices.extend(read_notices([text.decode(errors="replace")]))
-                elif not is_stacks:
-                    self._invalid_lines.add(number)
-            if is_stacks:
+            if text.startswith(STACKS_BEGINNING):  # to find an error in 200 KB takes milliseconds
                 self._stacks.append(text)
+                continue
+            try:
+                yield run_line(text, number)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                if is_stacks_line(text):
+                    self._stacks.append(text)
+                elif is_notice_line(text):
+                    self._notices.extend(read_notices([text.decode(errors="replace")]))
+                else:
+                    self._invalid_lines.add(number)
 
     def stacks(self, report: Report) -> StacksLine | None:
         return stacks_of(report, reversed(self._stacks))

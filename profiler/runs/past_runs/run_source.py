@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_local, local_zone, parse_ns
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.impossible_values import decode_leniently
@@ -359,11 +359,9 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
         return similar[0]
     if not ids:
         raise TaskProfilerError(no_run_sentence(source, selection))
-    named = ((run.report.record, format_local(run.started_ns)) for run in similar)
-    texts = {record.task_id: f"{record.task_id} {family_key(record).name} {start}" for record, start in named}
     raise TaskProfilerError(
         f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of the id "
-        f"({first_names([*texts.values()])}; times in {local_zone()})."
+        f"({first_names(sorted(ids))})."
     )
 
 

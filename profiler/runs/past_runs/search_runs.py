@@ -45,6 +45,7 @@ _PAGE_SIZE = 200
 _LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
 _EMPTY: Mapping[str, Any] = {}
+_TYPES: Mapping[str, type] = {"keyword": str, "date": str, "boolean": bool, "long": int}
 
 
 def _term(field: str, value: object) -> JsonObject:
@@ -358,13 +359,6 @@ def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
         value = value.get(name) if isinstance(value, Mapping) else None
     if field.is_list or value is None:
         return None
-    kind = field.index_type
-    if kind in ("keyword", "date"):
-        return str(value)
-    if kind == "boolean":
-        return value if isinstance(value, bool) else None
-    try:
-        number = float(value)
-        return int(number) if kind == "long" or number.is_integer() else number
-    except (TypeError, ValueError, OverflowError):
-        return None
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.convert(value, _TYPES.get(field.index_type, int | float), strict=False)
+    return None

@@ -119,15 +119,6 @@ def test_missing_readings_are_no_growth() -> None:
     assert growth_in(lambda at: 0.1 + 0.8 * at / 60 if at > 30 else None, minutes=54) is not None
 
 
-@given(st.lists(st.tuples(st.integers(0, 100_000), st.floats(0, 1200)), max_size=200))
-@settings(max_examples=30, deadline=None)
-def test_any_readings_can_be_added(readings: list[tuple[int, float]]) -> None:
-    growth = GrowthToLimit(seconds(50_000))
-    for at, used in sorted(readings):
-        result = growth.add(seconds(at), used, SIZE)
-        assert result is None or (result.per_minute > 0 and 0 <= result.minutes_left <= 15)
-
-
 def found(
     *, minutes: float = 60, memory_per_minute: float = 0, disk_per_minute: float = 0, **values: float | None
 ) -> list[tuple[float, NoticeFinding]]:

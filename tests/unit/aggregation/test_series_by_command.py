@@ -1,10 +1,8 @@
 """The time series of commands: they are on the steps of the run's series, and together they are the whole."""
 
 import math
-import tracemalloc
 from collections.abc import Mapping, Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,25 +108,6 @@ def test_a_large_command_that_starts_late_has_its_own_series() -> None:
     assert "main" in commands
     memory = present(rows(commands, run_series(600), "main")["main"].memory_used_mb)
     assert memory[-1] == 991
-
-
-@pytest.mark.no_cover
-def test_any_number_of_commands_takes_the_same_memory() -> None:
-    commands = SeriesByCommand[str](START_NS, NS_PER_SECOND, 60)
-    tracemalloc.start()
-    sizes = []
-    try:
-        for number in range(3000):
-            add(commands, number + 1, {"main": (0.1, 50), f"job-{number}": (0.5, number % 50)})
-            if number in (999, 2999):
-                sizes.append(tracemalloc.get_traced_memory()[0])
-    finally:
-        tracemalloc.stop()
-    assert sizes[1] - sizes[0] < 50_000
-    assert sizes[1] < 700_000
-    found = rows(commands, run_series(3000, points=60), "main")
-    assert found["main"].memory_used_mb == (50,) * 94
-    assert set(found[OTHER].vcpu_used or ()) == {0.5}
 
 
 def test_the_series_of_the_run_takes_the_longer_steps_and_the_length_of_the_commands() -> None:

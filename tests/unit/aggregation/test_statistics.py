@@ -79,16 +79,6 @@ def _candidates(pairs: list[tuple[float, int]], quantile: float) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("lowest", [0.0, 0.5])
-def test_percentiles_are_those_of_the_ddsketch_of_the_paper(lowest: float) -> None:
-    """The middle of the bin of a value, by its authors' formula: 2 gamma^k / (gamma + 1)."""
-    gamma = 1.01 / 0.99
-    series = TimeWeightedStatistics()
-    for value in (lowest, 37.0, 90.0):
-        series.add(value, 1)
-    assert series.median() == pytest.approx(2 * gamma ** math.ceil(math.log(37, gamma)) / (gamma + 1), rel=1e-9)
-
-
 def test_a_counter_that_falls_was_restarted_and_one_known_to_restart_adds_even_a_larger_value() -> None:
     counter = MonotonicCounter()
     assert [counter.add(value) for value in (10, 15, 3, 4)] == [None, 5, 3, 1]

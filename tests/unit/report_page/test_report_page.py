@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.record.activity_model import ProcessSeries, StacksLine, StackStep, TimeBreakdown
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Distribution, Metrics, RaisedNotice, Report
-from profiler.report_page.html_document import Assets, render_page
+from profiler.report_page.html_document import Assets, read_assets, render_page
 from profiler.report_page.page_activity import MAX_CHARACTERS, activity_fields, activity_texts
 from profiler.report_page.page_data import MAX_BYTES, PageData, array_of, build_page_data, first_that_fit
 from profiler.report_page.page_series import MAX_STEPS, compressed, memory_course, series_columns, steps_per_run
@@ -40,7 +40,7 @@ INJECTIONS = (
     "%{x}<br><a href='javascript:alert(1)'>",
 )
 ASSETS = Assets(
-    body="<main></main>",
+    document=read_assets().document,
     style="main {}",
     plotly="var a = '</script>';",
     browser_check="one();",
@@ -78,13 +78,6 @@ def test_a_script_with_an_end_tag_is_not_cut_short() -> None:
 def test_the_chart_library_is_the_file_of_its_tool() -> None:
     assert hashlib.sha256(BUNDLE.read_bytes()).hexdigest() == SHA256
     assert f"v{VERSION}\n" in BUNDLE.read_text()[:200]
-
-
-@pytest.mark.parametrize("text", INJECTIONS)
-def test_no_text_ends_the_script_element_around_the_data(text: str) -> None:
-    data = build_page_data([run_of(report(text, family=text))], generated_at=text, version=text).text
-    assert re.fullmatch("[A-Za-z0-9+/=]+", data)
-    assert unpacked(data)["runs"][0]["family"] == text
 
 
 def incompressible(length: int) -> str:
