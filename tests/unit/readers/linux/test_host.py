@@ -11,7 +11,6 @@ from profiler.readers.linux.host import (
     KernelView,
     SwapCounters,
     architecture,
-    count_cpus,
     disk_mounts,
     memory_of_others,
     parse_processor_model,
@@ -126,10 +125,6 @@ def test_the_model_of_an_x86_processor_has_its_name() -> None:
 )
 def test_the_model_of_an_arm_processor_follows_from_its_part(part: str, model: str | None) -> None:
     assert parse_processor_model(ARM_CPU.format(part=part)) == model
-
-
-def test_cpus_are_counted_in_the_list_of_the_kernel() -> None:
-    assert [count_cpus(listed) for listed in ("0-3\n", "0\n", "0-1,4-7,9\n")] == [4, 1, 7]
 
 
 NOTHING = KernelView(schedstat=False, system_calls=False, pressure=False, ptrace_scope=None, cgroup_version=None)
