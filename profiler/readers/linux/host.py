@@ -135,12 +135,8 @@ def read_instance() -> InstanceReading | Unavailable:
 
 
 def read_swap_counters() -> SwapCounters | None:
-    """The swap counters alone; None if the kernel has none."""
-    return parse_swap_counters(proc.read("/proc/vmstat") or b"", os.sysconf("SC_PAGE_SIZE"))
-
-
-def parse_swap_counters(vmstat: bytes, page_bytes: int) -> SwapCounters | None:
-    """``pswpout`` and ``pswpin`` of ``/proc/vmstat``, which count pages."""
+    """The swap counters alone, which count pages; None if the kernel has none."""
+    vmstat, page_bytes = proc.read("/proc/vmstat") or b"", os.sysconf("SC_PAGE_SIZE")
     out_pages, in_pages = proc.number_after(vmstat, b"pswpout "), proc.number_after(vmstat, b"pswpin ")
     if out_pages is None or in_pages is None:
         return None

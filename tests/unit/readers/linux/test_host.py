@@ -14,9 +14,9 @@ from profiler.readers.linux.host import (
     disk_mounts,
     memory_of_others,
     parse_processor_model,
-    parse_swap_counters,
     read_instance,
     read_kernel_view,
+    read_swap_counters,
 )
 from tests.cgroup_files import write_files
 from tests.values import present
@@ -41,10 +41,12 @@ MOUNTS = r"""
 FILES = {"/etc/resolv.conf", "/etc/hosts", "/usr/lib/libnvidia-ml.so.1"}
 
 
-def test_swap_counts_pages_unless_the_kernel_has_no_counters() -> None:
-    swapped = parse_swap_counters(b"nr_free_pages 5\npswpin 3\npswpout 20\n", 4096)
-    assert swapped == SwapCounters(out_bytes=81920, in_bytes=12288)
-    assert parse_swap_counters(b"pswpin 3\n", 4096) is None
+def test_swap_counts_pages_unless_the_kernel_has_no_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, page_bytes = {"/proc/vmstat": b"nr_free_pages 5\npswpin 3\npswpout 20\n"}, os.sysconf("SC_PAGE_SIZE")
+    monkeypatch.setattr(proc, "read", files.get)
+    assert read_swap_counters() == SwapCounters(out_bytes=20 * page_bytes, in_bytes=3 * page_bytes)
+    files["/proc/vmstat"] = b"pswpin 3\n"
+    assert read_swap_counters() is None
 
 
 def test_this_machine_can_be_read_and_architectures_have_the_names_that_ecs_uses() -> None:
