@@ -144,12 +144,11 @@ class NeuronUsage:
 
     def _add_memory(self, runtimes: Sequence[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
         """Add the memory of a report; returns the bytes by core, and the bytes on all devices."""
-        by_core: dict[int, int] = {}
+        by_core: Counter[int] = Counter()
         weight_ns = 1  # a reading counts even if its period is 0
         for runtime in runtimes:
             weight_ns = max(weight_ns, self._covered_ns(runtime.memory_period_ns))
-            for index, used_bytes in runtime.core_memory_bytes.items():
-                by_core[index] = by_core.get(index, 0) + used_bytes
+            by_core.update(runtime.core_memory_bytes)
         for index, used_bytes in by_core.items():
             self._cores[index].memory_bytes.add(used_bytes, weight_ns)
         device_bytes = sum_known(*(runtime.device_memory_bytes for runtime in runtimes))

@@ -42,6 +42,7 @@ from profiler.readers.cgroup.hierarchy import (
     MemoryReading,
     parse_membership,
 )
+from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
 
 _PREFIX = "task-profiler-"
@@ -152,7 +153,6 @@ class _Candidate(Struct, frozen=True, kw_only=True):
     location: CgroupLocation
     cpu: CpuFile | None = None
     memory: MemoryFiles | None = None
-    memory_limit_bytes: float | None = None
 
 
 def make_command_cgroup(
@@ -162,8 +162,8 @@ def make_command_cgroup(
     filesystem = filesystem or CgroupFilesystem()
     name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
     groups: list[AccountingCgroup] = []
-    delegation = None
-    for candidate in _candidates(cgroups):
+    delegation, limits = None, cgroups.limits()
+    for candidate in _candidates(cgroups, limits):
         if any(group.cpu is not None for group in groups):
             break
         # If the folder does not list this process, it is not the folder of its group.
@@ -172,7 +172,7 @@ def make_command_cgroup(
         _remove_stale_groups(candidate.location.folder, filesystem)
         if candidate.memory is V2_MEMORY:
             delegation = delegate_controller(candidate.location.folder, own_pid, f"{name}-self", MEMORY, filesystem)
-        made = _make_group(candidate, name, filesystem)
+        made = _make_group(candidate, name, limits.memory_bytes, filesystem)
         if made is not None:
             groups.append(made)
         elif delegation is not None:
@@ -181,31 +181,19 @@ def make_command_cgroup(
     return CommandCgroup(groups, filesystem, delegation)
 
 
-def _candidates(cgroups: Cgroups) -> Iterable[_Candidate]:
+def _candidates(cgroups: Cgroups, limits: ResourceLimits) -> Iterable[_Candidate]:
     """Where groups may be created: for memory first, then for CPU, best first. The caller stops when one counts CPU."""
-    limits = cgroups.limits()
     v1_memory, v1_cpu, v2 = (
         _location_if_neutral(cgroups.location(hierarchy)) for hierarchy in (MEMORY, CPUACCT, UNIFIED)
     )
     if v1_memory is not None:
-        yield _Candidate(
-            hierarchy=MEMORY,
-            location=v1_memory,
-            cpu=V1_CPU if v1_memory == v1_cpu else None,
-            memory=V1_MEMORY,
-            memory_limit_bytes=limits.memory_bytes,
-        )
+        cpu = V1_CPU if v1_memory == v1_cpu else None
+        yield _Candidate(hierarchy=MEMORY, location=v1_memory, cpu=cpu, memory=V1_MEMORY)
     if v1_cpu is not None:
         yield _Candidate(hierarchy=CPUACCT, location=v1_cpu, cpu=V1_CPU)
     if v2 is not None and (limits.vcpu is None or cgroups.has_v1_controller("cpu")):
-        has_v1_memory = cgroups.has_v1_controller(MEMORY)
-        yield _Candidate(
-            hierarchy=UNIFIED,
-            location=v2,
-            cpu=V2_CPU,
-            memory=None if has_v1_memory else V2_MEMORY,
-            memory_limit_bytes=None if has_v1_memory else limits.memory_bytes,
-        )
+        memory = None if cgroups.has_v1_controller(MEMORY) else V2_MEMORY
+        yield _Candidate(hierarchy=UNIFIED, location=v2, cpu=V2_CPU, memory=memory)
 
 
 def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | None:
@@ -216,7 +204,9 @@ def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | No
     return location if location.controllers.union(enabled_below) <= _NEUTRAL_CONTROLLERS else None
 
 
-def _make_group(candidate: _Candidate, name: str, filesystem: CgroupFilesystem) -> AccountingCgroup | None:
+def _make_group(
+    candidate: _Candidate, name: str, limit_bytes: float | None, filesystem: CgroupFilesystem
+) -> AccountingCgroup | None:
     folder = f"{candidate.location.folder}/{name}"
     try:
         filesystem.make(folder)
@@ -228,7 +218,7 @@ def _make_group(candidate: _Candidate, name: str, filesystem: CgroupFilesystem) 
     except OSError:
         try_remove(folder, filesystem)
         return None
-    if candidate.memory_limit_bytes is not None and not group.set_memory_limit(candidate.memory_limit_bytes):
+    if candidate.memory is not None and limit_bytes is not None and not group.set_memory_limit(limit_bytes):
         group.remove(filesystem, time.sleep)
         return None
     return group

@@ -22,7 +22,6 @@ from profiler.readers.cgroup.hierarchy import (
     MemoryReading,
     parse_membership,
     parse_memory,
-    parse_mounts,
     parse_number,
 )
 from profiler.readers.linux import proc
@@ -110,7 +109,7 @@ def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") 
     process = f"{proc_folder}/{pid}"
     paths = parse_membership(proc.read_text(f"{process}/cgroup"))
     groups = {name: group for name, path in paths.items() if (group := container_group(path, docker_id)) is not None}
-    cgroups = Cgroups(f"{process}/root", groups, parse_mounts(proc.read_text(f"{process}/mountinfo")))
+    cgroups = Cgroups(f"{process}/root", groups, proc.read_text(f"{process}/mountinfo"))
     memory, cpu = (next(iter(cgroups.folders(controller)), None) for controller in (MEMORY, CPUACCT))
     found = ContainerCgroup(memory, cpu, is_v1=MEMORY in groups)
     return found if found.is_open else None

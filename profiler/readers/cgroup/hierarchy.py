@@ -1,6 +1,6 @@
 """The control groups of processes (version 1 and 2): their folders, their limits and their counters."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -16,14 +16,6 @@ _UNLIMITED_BYTES = 2**60
 OOM_KILLS = b"oom_kill "
 
 
-class Mount(Struct, frozen=True, kw_only=True):
-    """A mounted hierarchy: the group at its top, the mount point, and the controllers."""
-
-    top_group: str
-    folder: str
-    controllers: frozenset[str]
-
-
 class CgroupLocation(Struct, frozen=True, kw_only=True):
     """The group of a process in one hierarchy: its path, its folder, and all controllers of the hierarchy."""
 
@@ -33,12 +25,13 @@ class CgroupLocation(Struct, frozen=True, kw_only=True):
 
 
 class Cgroups:
-    """The control groups of one process; ``root`` is the root of the file system."""
+    """The control groups of one process; ``root`` is the root of the file system of its ``mountinfo``."""
 
-    def __init__(self, root: str, groups: Mapping[str, str], mounts: Iterable[Mount]) -> None:
+    def __init__(self, root: str, groups: Mapping[str, str], mountinfo: str) -> None:
         self._root = root
         self._groups = groups
-        self._mounts = tuple(mounts)
+        mounts = (mount for mount in proc.parse_mountinfo(mountinfo) if mount.filesystem_type in ("cgroup", "cgroup2"))
+        self._mounts = tuple((mount, _controllers(mount)) for mount in mounts)
         self._memory_files = V1_MEMORY if MEMORY in groups else V2_MEMORY
 
     def limits(self) -> ResourceLimits:
@@ -58,11 +51,10 @@ class Cgroups:
         group = self._groups.get(hierarchy, "..")
         if ".." in group.split("/"):
             return None
-        for mount in self._mounts:
-            if hierarchy in mount.controllers and _is_below(group, mount.top_group):
+        for mount, controllers in self._mounts:
+            if hierarchy in controllers and _is_below(group, mount.root):
                 folder = group_folders(self._root, mount, group)[0]
-                # The options of a version 1 mount name the controllers among others.
-                return CgroupLocation(group=group, folder=folder, controllers=mount.controllers & self._groups.keys())
+                return CgroupLocation(group=group, folder=folder, controllers=controllers & self._groups.keys())
         return None
 
     def has_v1_controller(self, controller: str) -> bool:
@@ -72,14 +64,14 @@ class Cgroups:
         """The folders of the group and of those above it, up to the top; empty if it is not mounted."""
         hierarchy = controller if controller in self._groups else UNIFIED
         group = self._groups.get(hierarchy)
-        mount = next((mount for mount in self._mounts if hierarchy in mount.controllers), None)
+        mount = next((mount for mount, controllers in self._mounts if hierarchy in controllers), None)
         return () if group is None or mount is None else group_folders(self._root, mount, group)
 
 
 def read_own_cgroups(root: str = "/") -> Cgroups:
     """The control groups of this process; ``root`` is ``/`` except in tests."""
     groups = parse_membership(proc.read_text(f"{root}/proc/self/cgroup"))
-    return Cgroups(root, groups, parse_mounts(proc.read_text(f"{root}/proc/self/mountinfo")))
+    return Cgroups(root, groups, proc.read_text(f"{root}/proc/self/mountinfo"))
 
 
 def parse_membership(text: str) -> Mapping[str, str]:
@@ -88,26 +80,18 @@ def parse_membership(text: str) -> Mapping[str, str]:
     return {controller: path for _, controllers, path in lines for controller in controllers.split(",")}
 
 
-def parse_mounts(text: str) -> tuple[Mount, ...]:
-    """The mounted hierarchies in ``/proc/PID/mountinfo``."""
-    return tuple(
-        Mount(
-            top_group=entry.root,
-            folder=entry.mount_point,
-            controllers=frozenset((UNIFIED,) if entry.filesystem_type == "cgroup2" else entry.super_options.split(",")),
-        )
-        for entry in proc.parse_mountinfo(text)
-        if entry.filesystem_type in ("cgroup", "cgroup2")
-    )
+def _controllers(mount: proc.MountEntry) -> frozenset[str]:
+    """The controllers of a hierarchy; the options of a version 1 mount name them among others."""
+    return frozenset((UNIFIED,) if mount.filesystem_type == "cgroup2" else mount.super_options.split(","))
 
 
-def group_folders(root: str, mount: Mount, group: str) -> tuple[str, ...]:
+def group_folders(root: str, mount: proc.MountEntry, group: str) -> tuple[str, ...]:
     """The folders from a group up to the mount's top; of a group outside of it, whose path is the host's, the top."""
-    below = group.removeprefix(mount.top_group.rstrip("/")) if _is_below(group, mount.top_group) else ""
+    below = group.removeprefix(mount.root.rstrip("/")) if _is_below(group, mount.root) else ""
     names = [name for name in below.split("/") if name]
     if ".." in names:
         names = []
-    top = "/".join((root.rstrip("/"), mount.folder.strip("/"))).rstrip("/")
+    top = "/".join((root.rstrip("/"), mount.mount_point.strip("/"))).rstrip("/")
     return tuple("/".join((top, *names[:depth])) or "/" for depth in range(len(names), -1, -1))
 
 

@@ -77,13 +77,10 @@ class HttpEndpoint:
             self._has_timed_out = not self._has_timed_out
             waited_seconds = (self._effective_deadline_ns() - self._request_started_ns) / NS_PER_SECOND
             return Unavailable(f"{shown} did not answer within {waited_seconds:.3g} s", timed_out=True)
-        except (HttpError, OSError) as error:
+        except (HttpError, OSError, ValueError) as error:  # ValueError: it is no address, see check_address()
             self.close()
-            return Unavailable(
-                f"{shown} cannot be read: {error if isinstance(error, HttpError) else type(error).__name__}"
-            )
-        except ValueError:
-            return Unavailable(f"{shown} cannot be read: {self._address!r} is not the address of an endpoint")
+            cause = error if isinstance(error, HttpError) else type(error).__name__
+            return Unavailable(f"{shown} cannot be read: {cause}")
         if response.body is None or response.status != _HTTP_OK:
             answer = (
                 f"more than {self._max_response_bytes} bytes" if response.body is None else f"HTTP {response.status}"

@@ -85,9 +85,7 @@ def with_processor(host: Host) -> Host:
     """Add the processor. Some kernels make a program wait 10 ms when it opens ``/proc/cpuinfo``."""
     # The file has a block for each CPU. The first one begins with the model.
     cpuinfo = proc.read_beginning("/proc/cpuinfo", 4096).decode(errors="replace")
-    online = proc.read_text("/sys/devices/system/cpu/online")
-    count = count_cpus(online) if online else os.cpu_count()
-    return replace(host, processor_model=parse_processor_model(cpuinfo), processor_count=count)
+    return replace(host, processor_model=parse_processor_model(cpuinfo), processor_count=os.cpu_count())
 
 
 def parse_processor_model(cpuinfo: str) -> str | None:
@@ -96,12 +94,6 @@ def parse_processor_model(cpuinfo: str) -> str | None:
     fields = {name.strip(): value.strip() for name, _, value in lines}
     of_arm = _ARM_MODELS.get((fields.get("CPU implementer", ""), fields.get("CPU part", "")))
     return (of_arm or fields.get("model name", ""))[:200] or None
-
-
-def count_cpus(listed: str) -> int:
-    """The number of CPUs in a list of the kernel, such as ``0-3,8``."""
-    spans = (part.partition("-") for part in listed.split(","))
-    return sum(int(last or first) - int(first) + 1 for first, _, last in spans)
 
 
 def architecture(machine: str) -> str:
@@ -143,12 +135,8 @@ def read_instance() -> InstanceReading | Unavailable:
 
 
 def read_swap_counters() -> SwapCounters | None:
-    """The swap counters alone; None if the kernel has none."""
-    return parse_swap_counters(proc.read("/proc/vmstat") or b"", os.sysconf("SC_PAGE_SIZE"))
-
-
-def parse_swap_counters(vmstat: bytes, page_bytes: int) -> SwapCounters | None:
-    """``pswpout`` and ``pswpin`` of ``/proc/vmstat``, which count pages."""
+    """The swap counters alone, which count pages; None if the kernel has none."""
+    vmstat, page_bytes = proc.read("/proc/vmstat") or b"", os.sysconf("SC_PAGE_SIZE")
     out_pages, in_pages = proc.number_after(vmstat, b"pswpout "), proc.number_after(vmstat, b"pswpin ")
     if out_pages is None or in_pages is None:
         return None

@@ -271,8 +271,9 @@ class WaitResolver:
             case "accept":
                 return Wait("network")
             case "file" | "socket" | "ring":
-                links = self._requested if action == "ring" else self._links
-                return self._wait_for_one(pid, links(pid, call.int_argument(0)), now_ns)
+                descriptor = call.int_argument(0)
+                links = self._requested(pid, descriptor) if action == "ring" else [self._link(pid, descriptor)]
+                return self._wait_for_one(pid, links, now_ns)
             case "poll" | "select" | "epoll":
                 descriptors, has_timeout = self._watched(pid, name, call)
                 if descriptors is not None:
@@ -294,9 +295,6 @@ class WaitResolver:
             path = without_surrogates(link.removesuffix(" (deleted)"))
             return Wait("disk", path if len(path) <= _MAX_PATH_CHARS else f"{path[: _MAX_PATH_CHARS - 1]}…")
         return Wait(_ANONYMOUS_KINDS.get(link, "other"))
-
-    def _links(self, pid: int, descriptor: int) -> Sequence[str]:
-        return [self._link(pid, descriptor)]
 
     def _requested(self, pid: int, ring: int) -> Sequence[str]:
         """The links of what a ring's requests are for."""

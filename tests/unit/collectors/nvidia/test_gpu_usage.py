@@ -6,20 +6,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.task_record import with_while_idle
-from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import with_collected
-from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuIdleTime, GpuUsage, gpu_idle
-from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample, GpuScope, Xid
-from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
-from profiler.readers.linux.waited_target import Wait
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample, Xid
 from profiler.record.hardware import idle_advice
-from profiler.record.record_model import AverageAndMaximum, Container, Distribution, Gpu, GpuIdle, Metrics, Record
-from tests.fake_nvml import FakeGpu, FakeNvml
-from tests.fakes import START_NS, FakeClock, FakeLog, seconds
+from profiler.record.record_model import AverageAndMaximum, Distribution, Gpu, GpuIdle
+from tests.fakes import START_NS, seconds
 from tests.values import present
 
 MIB = 1024 * 1024
@@ -287,57 +279,3 @@ def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call_and_
     assert again.gpus_memory_bytes == 5100
     usage.add(DriverReading(samples=(other,)), seconds(4), START_NS)
     assert taken(usage).gpus_memory_bytes == 5000
-
-
-# A loader that reads a file and decodes it on one CPU, then a GPU that works: seconds, and the wait of the only thread.
-_DISK, _WORK = Wait("disk", "/data/train.tar"), Wait("other")
-_PHASES = ((3.3, _DISK), (1.7, None), (2.43, _WORK))
-_PERIOD = sum(length for length, _ in _PHASES)
-_RUN_SECONDS = 300
-
-
-def program_at(time: float) -> Wait | None:
-    left = time % _PERIOD
-    for length, wait in _PHASES:
-        if left < length:
-            return wait
-        left -= length
-    return _WORK
-
-
-def program_between(start: float, end: float, parts: int = 500) -> list[Wait | None]:
-    return [program_at(start + (end - start) * (part + 0.5) / parts) for part in range(parts)]
-
-
-def test_the_idle_time_of_a_loader_is_true_and_names_the_file_and_its_cpu_time() -> None:
-    """A reading every second at odd moments of the program; utilization is that of the last sixth of a second."""
-    clock, gpu = FakeClock(), FakeGpu()
-    nvml, started_ns = FakeNvml(gpu), clock.wall_ns()
-    source = NvmlSource(lambda: nvml.binding, clock)
-    collector = GpuCollector(source, GpuScope(("GPU-0",)), clock, FakeLog(), seconds(1), is_required=True)
-    offset_ns = started_ns - clock.monotonic_ns()
-    account = TimeAccount(
-        started_ns, seconds(1), lambda start_ns, end_ns: collector.idle_ns("", start_ns - offset_ns, end_ns - offset_ns)
-    )
-    cpu_seconds = 0.0
-    for second in range(_RUN_SECONDS + 1):
-        gpu.utilization_percent = 100 if _WORK in program_between(second - 1 / 6, second) else 0
-        run_seconds = program_between(second - 1, second).count(None) / 500 if second else 0.0
-        cpu_seconds += run_seconds
-        now = program_at(second)
-        growth = (ThreadGrowth(seconds(run_seconds), 0),)
-        sample = ThreadSample(growth=growth, waits={now: 1} if now else {}, sees_calls=True)
-        account.add(clock.wall_ns(), seconds(cpu_seconds), sample)
-        collector.tick()
-        clock.advance(1)
-    metrics = Metrics(duration_ms=1000 * _RUN_SECONDS)
-    record = Record(task_id="1", container=Container(name="batch"), status="success", metrics=metrics)
-    account.flush(None)
-    record = with_while_idle(with_collected(record, (collector,)), account.idle_breakdown())
-    idle = present(record.gpu_idle)
-    assert abs(idle.percent - 100 * (3.3 + 1.7) / _PERIOD) <= 3
-    made = present(idle.waiting_for)
-    assert abs((made.disk_percent or 0) - 100 * 3.3 / 5) < 15
-    assert abs((made.on_cpu_percent or 0) - 100 * 1.7 / 5) < 15
-    assert made.waiting_for[0].target == "/data/train.tar"
-    assert made.waiting_for[0].percent == made.disk_percent

@@ -123,20 +123,15 @@ class FakeThreads:
     """Threads that run for a quarter of the time, wait for a CPU for another, and then for a peer."""
 
     def __init__(self) -> None:
-        self.is_paused = False
         self.was_required = False
         self.is_closed = False
         self.cost_ns = self.used_ns = self.readings = 0
         self._read_ns = 0
 
-    def read(
-        self, processes: Sequence[ProcessReading], now_ns: int, *, is_required: bool = False
-    ) -> ThreadSample | None:
+    def read(self, processes: Sequence[ProcessReading], now_ns: int, *, is_required: bool = False) -> ThreadSample:
         self.was_required = is_required
         self.used_ns += self.cost_ns
         self.readings += 1
-        if self.is_paused and not is_required:
-            return None
         quarter_ns, self._read_ns = (now_ns - self._read_ns) // 4, now_ns
         if not processes:
             return ThreadSample(sees_calls=True)
@@ -202,13 +197,3 @@ def test_the_cost_of_the_threads_does_not_make_the_processes_pause_and_their_fil
     assert threads.readings == 20
     world.collector._close()
     assert threads.is_closed
-
-
-def test_a_pause_of_the_readings_makes_one_longer_step_that_is_not_covered_as_a_whole() -> None:
-    threads = FakeThreads()
-    world = quarter(threads).run(10)
-    threads.is_paused = True
-    world.run(11)
-    threads.is_paused = False
-    made = present(world.run(20).record().time_breakdown)
-    assert (made.network_percent, made.covered_percent) == (50.0, 97.5)

@@ -15,13 +15,12 @@ from profiler.readers.cgroup.container_group import (
 from profiler.readers.cgroup.hierarchy import (
     V2_MEMORY,
     MemoryReading,
-    Mount,
     group_folders,
     parse_memory,
     read_own_cgroups,
 )
 from profiler.readers.container_sample import ResourceLimits
-from profiler.readers.linux.proc import all_pids
+from profiler.readers.linux.proc import all_pids, parse_mountinfo
 from tests.cgroup_files import CPU_STAT, V1_FILES, V2_MEMORY_FILES, write_files
 from tests.values import present
 
@@ -107,7 +106,7 @@ def test_the_limits_and_the_kills(
 
 
 def test_a_group_outside_of_the_mount_is_its_top() -> None:
-    mount = Mount(top_group="/docker/abc", folder="/sys/fs/cgroup", controllers=frozenset({""}))
+    (mount,) = parse_mountinfo("29 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
     top = "/sys/fs/cgroup"
     assert group_folders("/", mount, "/docker/abcd") == (top,)
     assert group_folders("/", mount, "/../other") == (top,)

@@ -11,13 +11,12 @@ from profiler.readers.linux.host import (
     KernelView,
     SwapCounters,
     architecture,
-    count_cpus,
     disk_mounts,
     memory_of_others,
     parse_processor_model,
-    parse_swap_counters,
     read_instance,
     read_kernel_view,
+    read_swap_counters,
 )
 from tests.cgroup_files import write_files
 from tests.values import present
@@ -42,10 +41,12 @@ MOUNTS = r"""
 FILES = {"/etc/resolv.conf", "/etc/hosts", "/usr/lib/libnvidia-ml.so.1"}
 
 
-def test_swap_counts_pages_unless_the_kernel_has_no_counters() -> None:
-    swapped = parse_swap_counters(b"nr_free_pages 5\npswpin 3\npswpout 20\n", 4096)
-    assert swapped == SwapCounters(out_bytes=81920, in_bytes=12288)
-    assert parse_swap_counters(b"pswpin 3\n", 4096) is None
+def test_swap_counts_pages_unless_the_kernel_has_no_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, page_bytes = {"/proc/vmstat": b"nr_free_pages 5\npswpin 3\npswpout 20\n"}, os.sysconf("SC_PAGE_SIZE")
+    monkeypatch.setattr(proc, "read", files.get)
+    assert read_swap_counters() == SwapCounters(out_bytes=20 * page_bytes, in_bytes=3 * page_bytes)
+    files["/proc/vmstat"] = b"pswpin 3\n"
+    assert read_swap_counters() is None
 
 
 def test_this_machine_can_be_read_and_architectures_have_the_names_that_ecs_uses() -> None:
@@ -126,10 +127,6 @@ def test_the_model_of_an_x86_processor_has_its_name() -> None:
 )
 def test_the_model_of_an_arm_processor_follows_from_its_part(part: str, model: str | None) -> None:
     assert parse_processor_model(ARM_CPU.format(part=part)) == model
-
-
-def test_cpus_are_counted_in_the_list_of_the_kernel() -> None:
-    assert [count_cpus(listed) for listed in ("0-3\n", "0\n", "0-1,4-7,9\n")] == [4, 1, 7]
 
 
 NOTHING = KernelView(schedstat=False, system_calls=False, pressure=False, ptrace_scope=None, cgroup_version=None)

@@ -213,23 +213,6 @@ def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
     ]
 
 
-def test_without_system_calls_processes_with_several_threads_take_turns(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path, machine="riscv64")
-    steps = []
-    for at in range(1, 30):
-        for pid in (10, 20, 30):
-            for tid in range(pid, pid + 4):
-                machine.thread(pid, tid, run=0.01 * at)
-        sample = machine.read(*(process(pid, cpu=at, threads=4) for pid in (10, 20, 30)), at=at)
-        assert sample.waits == {Wait("other"): 12}
-        assert not sample.is_partial
-        assert sample.growth is not None
-        steps.append([grown.steps for grown in sample.growth])
-    assert {len(counts) for counts in steps[1:]} == {4}
-    assert sum(len(counts) for counts in steps) == pytest.approx(12 + 4 * 28, abs=8)
-    assert sum(sum(counts) for counts in steps) == pytest.approx(12 * 29, abs=24)
-
-
 def test_every_thread_has_its_turn_however_many_there_are(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path, machine="riscv64")
     steps: Counter[int] = Counter()
