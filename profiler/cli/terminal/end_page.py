@@ -57,8 +57,6 @@ _MIN_CURVE, _MAX_CURVE = 12, 60
 _ID_LENGTH = 8
 # A longer text is cut.
 _MAX_WRAPPED = 3
-# A peak this much above every reading was shorter than the time between two readings.
-_SPIKE, _MIN_SPIKE_MB = 1.25, 10
 _PIPE_WIDTH = 80
 _FILE_ENCODING = "utf-8"
 _SHOWN = f"{BLOCKS.dot}{BLOCKS.limit}{BLOCKS.separator}{BLOCKS.arrow}{BLOCKS.at_least}{BLOCKS.times}▁{BLOCK_CHARACTERS}"
@@ -222,19 +220,16 @@ def _memory_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, 
         return (curve.limit_text(glyphs),)
     peak = peak_text(metrics, glyphs)
     share = "" if not size_mb or peak_mb < size_mb / 100 else format_percent(100 * peak_mb / size_mb)
-    highest = max(curve.known, default=peak_mb)
-    spike = " (short spike)" if peak_mb > max(_SPIKE * highest, highest + _MIN_SPIKE_MB) else ""
     if curve.is_to_limit and size_mb:
         limit, text = format_memory(size_mb), f"peak {peak} ({share})"
         return (
-            f"{glyphs.limit} limit {limit}, {text}{spike}",
             f"{glyphs.limit} limit {limit}, {text}",
             f"{glyphs.limit} {limit}, {text}",
             f"{glyphs.limit} {limit}, peak {share}",
         )
     top = f"{glyphs.limit} peak {peak}"
     of_size = f"{share and ', '}{share} of {format_memory(size_mb)}" if size_mb else ""
-    return (f"{top}{of_size}{spike}", f"{top}{of_size}", top)
+    return (f"{top}{of_size}", top)
 
 
 def _labelled(name: str, text: str, view: EndView) -> tuple[Line, ...]:
