@@ -45,6 +45,8 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
         assert number is None or number >= 0
     proc.parse_interfaces(text)
     proc.parse_network(text)
+    for read in (proc.parse_stat, proc.parse_status, proc.parse_private, proc.parse_pids, proc.parse_io):
+        read(text)
     host.parse_swap_counters(text, 4096)
     assert all(number >= 0 for number in waited_target.poll_descriptors(text))
     waited_target.select_descriptors([text])
