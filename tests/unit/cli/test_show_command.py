@@ -23,7 +23,6 @@ from profiler.record.record_model import (
     Container,
     Cost,
     Distribution,
-    Monitor,
     OtherContainer,
     Process,
     Processor,
@@ -177,10 +176,6 @@ def test_what_the_gpus_did() -> None:
         "/data/train.tar) and used the CPU (31 %)",
         "0.5 idle GPU-hours ($1.23) · SM active 30 %",
     ]
-
-
-def test_a_warning_of_spaces_alone_is_left_out() -> None:
-    assert page(etl(monitor=Monitor(version="1", warnings=(" ",)))) == page(etl(monitor=Monitor(version="1")))
 
 
 def test_a_run_shows_the_other_ones_of_its_retries() -> None:
