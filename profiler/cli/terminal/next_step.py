@@ -6,7 +6,6 @@ from profiler.cli.terminal.time_bar import CPU_PARTS, OTHER, time_parts
 from profiler.record.activity_model import WaitTarget
 from profiler.record.hardware import gpu_advice, idle_advice
 from profiler.record.record_model import Metrics, Record, known_status
-from profiler.record.sparkline import Glyphs
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -24,7 +23,7 @@ _MIN_ADVICE_PERCENT = 30
 _MIN_SIZED_MS = 1000
 
 
-def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recommend: str) -> str | None:
+def next_step(record: Record, waits: Sequence[WaitTarget], recommend: str) -> str | None:
     """The most useful advice that the record supports. ``recommend`` is the command for a size; "" without one."""
     metrics = record.metrics
     if record.likely_out_of_memory:
@@ -32,7 +31,7 @@ def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recom
     if known_status(record) != "success":
         return None
     gpu = next(gpu_advice(record), None)
-    texts = idle_advice(record.gpus), _near_limit(metrics), gpu, _saturated(metrics, glyphs), _waited_for_cpu(record)
+    texts = idle_advice(record.gpus), _near_limit(metrics), gpu, _saturated(metrics), _waited_for_cpu(record)
     found = next(filter(None, texts), None)
     return found or _waited(record, waits) or _enough(record, recommend)
 
@@ -71,7 +70,7 @@ def _near_limit(metrics: Metrics) -> str | None:
     return f"{left} memory was left: with a little more data it would be killed."
 
 
-def _saturated(metrics: Metrics, glyphs: Glyphs) -> str | None:
+def _saturated(metrics: Metrics) -> str | None:
     percent, vcpu, threads = metrics.vcpu_saturated_percent, metrics.vcpu_size, metrics.max_pids
     if percent is None or not vcpu or percent < _MIN_SATURATED_PERCENT:
         return None
@@ -79,7 +78,7 @@ def _saturated(metrics: Metrics, glyphs: Glyphs) -> str | None:
     if threads is not None and 0 < threads <= vcpu:
         return f"{used}, but with at most {format_count(threads, 'thread')}: more CPUs would hardly help."
     least = 1 - min(percent, 100) / 100 / 2
-    return f"{used}: with {format_vcpu(2 * vcpu)} it would take {format_range(least, 1)}{glyphs.times} as long."
+    return f"{used}: with {format_vcpu(2 * vcpu)} it would take {format_range(least, 1)}× as long."
 
 
 def _waited_for_cpu(record: Record) -> str | None:

@@ -8,7 +8,6 @@ from profiler.cli.styled_text import INDENT, Column, Line, Span, line, separated
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks, StacksLine
 from profiler.record.record_model import Record
-from profiler.record.sparkline import Glyphs
 from profiler.record.units import format_count, format_percent
 from profiler.runs.past_runs.moments import MIN_SAMPLES, elapsed, frame_of, frames_of
 
@@ -47,7 +46,7 @@ def function_tree(stacks: StacksLine) -> Node:
     return root
 
 
-def stacks_lines(record: Record, stacks: StacksLine, width: int, glyphs: Glyphs) -> list[Line]:
+def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
     """All data on the stacks of a run."""
     root, known = function_tree(stacks), record.stacks or _NO_STACKS
     source = f" by {known.source}" if known.source else ""
@@ -55,16 +54,16 @@ def stacks_lines(record: Record, stacks: StacksLine, width: int, glyphs: Glyphs)
     return separated(
         (
             wrapped(title, width, style="bold"),
-            _tree(root, width, glyphs),
+            _tree(root, width),
             _most_run(known, width),
-            *(_moment(moment, record, width, glyphs) for moment in known.moments),
+            *(_moment(moment, record, width) for moment in known.moments),
         )
     )
 
 
-def _tree(root: Node, width: int, glyphs: Glyphs) -> list[Line]:
+def _tree(root: Node, width: int) -> list[Line]:
     for share in _MIN_SHARES:
-        rows = list(_branches(root, root.count * share, width, glyphs))
+        rows = list(_branches(root, root.count * share, width))
         if len(rows) <= _MAX_TREE_LINES:
             break
     head = f"Functions in {format_percent(100 * share)} of the stacks or more, each below its caller"
@@ -74,7 +73,7 @@ def _tree(root: Node, width: int, glyphs: Glyphs) -> list[Line]:
     return [*wrapped(head, width, style="bold"), *rows] if rows else rows
 
 
-def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _branches(root: Node, min_count: float, width: int) -> Iterator[Line]:
     """Each function below its caller, and further to the right as long as there is room."""
     max_indents = (width - _SHARE_WIDTH - _MIN_TEXT_WIDTH) // len(INDENT)
     pending = [(root, -1)]
@@ -83,13 +82,13 @@ def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Itera
         if node is not root:
             start = f"{100 * node.count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
             suffix = WAITING_SUFFIX if node.text.endswith(WAITING_SUFFIX) else ""  # it stays when the name is cut
-            name = shorten(node.text.removesuffix(suffix), width - len(start) - len(suffix), glyphs)
+            name = shorten(node.text.removesuffix(suffix), width - len(start) - len(suffix))
             yield line(start, Span(name + suffix, "cyan" if suffix else "bold" if node.is_own else ""))
         below = sorted(node.below.values(), key=lambda child: (-child.count, child.text))
         shown = [child for child in below if child.count >= min_count]
         rest = below[len(shown) :]
         if rest:
-            more = Node(f"{glyphs.ellipsis} {len(rest)} more")
+            more = Node(f"… {len(rest)} more")
             more.count = sum(child.count for child in rest)
             pending.append((more, indents + 1))
         pending += [(child, indents + 1) for child in reversed(shown)]
@@ -129,7 +128,7 @@ _MOMENTS = {
 }
 
 
-def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _moment(moment: StackMoment, record: Record, width: int) -> Iterator[Line]:
     started_ns = parse_ns(record.started_at)
     from_ns, to_ns = parse_ns(moment.from_at), parse_ns(moment.to_at)
     title = _MOMENTS.get(moment.kind, moment.kind)
@@ -140,4 +139,4 @@ def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> 
         title += f", this stack in {format_percent(moment.percent)} of {format_count(moment.samples, 'sample')}"
     yield from wrapped(title, width, style="bold")
     for text, frame in zip(moment.stack, frames_of(moment), strict=True):
-        yield line(INDENT, Span(shorten(text, width - len(INDENT), glyphs), "bold" if frame.is_own else ""))
+        yield line(INDENT, Span(shorten(text, width - len(INDENT)), "bold" if frame.is_own else ""))
