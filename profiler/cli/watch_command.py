@@ -87,8 +87,7 @@ def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json:
     if as_json:
         write_json_lines(map(run_document, runs))
     else:
-        lines = watch_lines(runs, place, name=name, width=table_width(), height=None)
-        write_lines(lines)
+        write_lines(watch_lines(runs, place, name=name, width=table_width(), height=None))
 
 
 def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: Clock) -> None:
@@ -111,8 +110,7 @@ def _draw(watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: 
     runs = watched.runs()
     lines = [line(Span(place, "bold"))]  # without a run and with a sentence, the running tasks are unknown
     if runs or not sentences:
-        width = max(columns, MIN_COLUMNS)
-        lines = watch_lines(runs, place, name=name, width=width, height=height)
+        lines = watch_lines(runs, place, name=name, width=max(columns, MIN_COLUMNS), height=height)
     shown = [*lines, *below][:rows]
     text = render_lines(shown, is_coloured=is_coloured(), encoding=stdout_encoding())
     drawn = text.removesuffix(b"\n").replace(b"\n", _CLEAR_REST_OF_LINE + b"\r\n")

@@ -197,7 +197,7 @@ def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
         if curve.label == MEMORY:
             yield curve, _memory_texts(curve, record.metrics)
             continue
-        top, used = curve.limit_text(), record.metrics.vcpu_used
+        top, used = curve.limit_text, record.metrics.vcpu_used
         if curve.label == CPU and curve.is_to_limit:
             top = top.replace("▔", "▔ limit")
         if curve.label != CPU:
@@ -212,7 +212,7 @@ def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
     """The peak, its share of the limit, and the value at the top of the curve."""
     peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     if peak_mb is None:
-        return (curve.limit_text(),)
+        return (curve.limit_text,)
     peak = peak_text(metrics)
     share = "" if not size_mb or peak_mb < size_mb / 100 else format_percent(100 * peak_mb / size_mb)
     if curve.is_to_limit and size_mb:

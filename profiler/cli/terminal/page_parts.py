@@ -113,13 +113,9 @@ class Curve:
         highest = highest if peak is None or highest > peak * _ROUNDING else float(peak)
         self._top, self.is_to_limit = curve_top(highest, limit, least_top)
         self.is_near_limit = self.is_to_limit and is_near_limit(highest, self._top)
-        self._limit_text = format_value(self._top)
-        if limit and not self.is_to_limit:
-            self._limit_text = format_part(self._limit_text, format_value(limit))
-
-    def limit_text(self) -> str:
-        """The value at the top of the curve, and the limit if the limit is far above this value."""
-        return f"▔ {self._limit_text}"
+        top = format_value(self._top)
+        # The value at the top of the curve, and the limit if that is far above.
+        self.limit_text = f"▔ {format_part(top, format_value(limit)) if limit and not self.is_to_limit else top}"
 
     def drawn(self, width: int) -> str:
         """The curve with ``width`` characters; values are repeated if there are fewer."""

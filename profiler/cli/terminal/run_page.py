@@ -244,7 +244,7 @@ def _series(record: Record, series: Series | None, moments: Sequence[Moment], vi
     """The curves over the width of the terminal, their axis with the numbers of the moments, and the moments."""
     shown = () if series is None else run_curves(record, series)
     if series is not None and shown:
-        names = [curve.limit_text() for curve in shown]
+        names = [curve.limit_text for curve in shown]
         length_ms = series_length_ms(record, series)
         longest = max(map(len, (*names, format_duration(length_ms))))
         width = max(view.width - len(INDENT) - LABEL_WIDTH - longest - 1, 20)

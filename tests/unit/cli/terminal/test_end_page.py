@@ -133,7 +133,7 @@ def test_the_end_and_show_draw_the_same_curves() -> None:
 def test_the_rounding_of_a_series_does_not_raise_the_peak() -> None:
     for value, top in ((8.15, "8.1 MB"), (8.3, "8.3 MB")):
         curve = run_curves(etl({"max_memory_used_mb": 8.148}).record, replace(SERIES, memory_used_mb=(value,)))[1]
-        assert curve.limit_text() == f"▔ {top} of 4 GB"
+        assert curve.limit_text == f"▔ {top} of 4 GB"
 
 
 def test_a_narrow_terminal_gets_shorter_texts_and_less_of_them() -> None:
