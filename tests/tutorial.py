@@ -21,7 +21,6 @@ PAGE = Path("docs/tutorial.md")
 CLUSTER = "jobs"
 FAMILY = "nightly-etl"
 _SEARCH_URL = "https://search.example.com:9200"
-_SEARCH = '"$ELASTICSEARCH_URL"'
 _SECONDS = 280
 
 
@@ -40,8 +39,7 @@ def build_wheel(folder: Path) -> Path:
 class TutorialReader:
     """A reader with an empty virtual environment who works in ``folder``.
 
-    Without ``search_url`` the reader reads CloudWatch Logs, as the page says. ``dependencies`` is a folder with the
-    wheel's, which pip downloads else. ``after_run`` is a command for the end of a task.
+    ``after_run`` is a command for the end of a task.
     """
 
     def __init__(
@@ -51,10 +49,8 @@ class TutorialReader:
         folder: Path,
         wheel: Path,
         *,
-        search_url: str | None,
-        dependencies: Path | None = None,
-        zip_file: Path | None = None,
-        after_run: str = ":",
+        search_url: str,
+        after_run: str,
     ) -> None:
         self.folder = folder
         self._search_url = search_url
@@ -85,24 +81,11 @@ class TutorialReader:
             "AWS_MAX_ATTEMPTS": "1",  # what moto does not know, it will not know later
         }
         (folder / "aws-config").write_text("[default]\ns3 =\n  addressing_style = path\n")
-        if dependencies is not None:
-            (site,) = (folder / "venv").glob("lib/python3*/site-packages")
-            (site / "dependencies.pth").write_text(f"{dependencies}\n")
-            self._environment |= {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1"}
-        if zip_file is not None:
-            known = '"setup stack --yes" | "setup stack --all-log-groups") set -- "$@" --zip'
-            self._script(
-                programs / "task-profiler",
-                f'case "$1 $2${{3:+ $3}}" in {known} {zip_file};; esac\nexec {folder}/venv/bin/task-profiler "$@"',
-            )
 
     def type(self) -> subprocess.CompletedProcess[str]:
         text = "\n".join(f"echo '== {number}'\n{script}" for number, script in enumerate(typed()))
         text = re.sub("^pipx install [^\n]+", f"pip install {self._wheel}", text, flags=re.MULTILINE)
-        if self._search_url is None:
-            text = text.replace(f" --all-log-groups --elasticsearch {_SEARCH}", "").replace(_SEARCH, "'logs:/ecs/*'")
-        else:
-            text = text.replace(_SEARCH_URL, self._search_url)
+        text = text.replace(_SEARCH_URL, self._search_url)
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", text],
             cwd=self.folder,

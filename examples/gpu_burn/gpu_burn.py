@@ -5,9 +5,8 @@
 With ``--blocks 1`` it keeps one multiprocessor busy and leaves the others idle, and with ``--pause`` it sleeps between
 spans of work, like a program that waits for its data.
 
-The program uses PyTorch if it is installed and has a GPU, otherwise only the NVIDIA driver. For the driver, the kernel
-is PTX code, which the driver compiles for the GPU. The program prints "ready" when it has allocated the memory and the
-first kernel has finished.
+It needs only the NVIDIA driver, which compiles the kernel's PTX code for the GPU. It prints "ready" when it has
+allocated the memory and the first kernel has finished.
 """
 
 import argparse
@@ -16,8 +15,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from types import ModuleType
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 _PTX = b"""
 .version 6.0
@@ -58,7 +56,6 @@ _BLOCKS, _THREADS, _ROUNDS = 4096, 256, 20_000
 _RESULT_BYTES = _BLOCKS * _THREADS * 4  # each thread writes one number: the minimum allocation
 _GIB = 2**30
 _MAX_GIB = 1_000_000  # far more than any GPU has; prevents an overflow of the 64-bit size
-_MATRIX_ROWS = 8192
 _MEMORY_ADVICE = "request less with --gib, or stop other programs on the GPU."
 _DRIVER_ADVICE = "check the output of nvidia-smi, and NVIDIA_DRIVER_CAPABILITIES in a container."
 
@@ -75,7 +72,7 @@ def main() -> None:
     """Allocate the memory and keep the GPU busy."""
     options = _parse_arguments()
     size_bytes = max(int(options.gib * _GIB), _RESULT_BYTES)
-    load = create_load(options.by, size_bytes, options.blocks)
+    load = CudaLoad(load_driver(), size_bytes, options.blocks)
     burn(load, options.seconds, time.monotonic, work_seconds=options.work, pause_seconds=options.pause)
 
 
@@ -105,25 +102,6 @@ def burn(
             now = monotonic_seconds()
 
 
-def create_load(backend: str, size_bytes: int, blocks: int | None = None) -> Load:
-    """Create the load.
-
-    Args:
-        backend: "torch", "cuda" (the driver alone), or "auto" for the first of them that is available.
-        size_bytes: The memory to allocate.
-        blocks: The blocks of the driver's kernel, of which a multiprocessor runs some at a time; None: enough for all.
-
-    Raises:
-        SystemExit: The backend is not available. The message contains the remedy.
-    """
-    torch = None if backend == "cuda" or (blocks is not None and backend == "auto") else _load_torch()
-    if torch is not None:
-        return TorchLoad(torch, size_bytes)
-    if backend == "torch":
-        sys.exit("PyTorch is not installed or sees no GPU: install it with CUDA support, or omit --by.")
-    return CudaLoad(_load_driver(), size_bytes, blocks or _BLOCKS)
-
-
 class CudaLoad:
     """A load that uses only the driver API, ``libcuda``."""
 
@@ -149,28 +127,6 @@ class CudaLoad:
         _check(self._cuda.cuCtxSynchronize(), "wait for the kernel")
 
 
-class TorchLoad:
-    """A load that uses PyTorch: products of half-precision matrices, which run on tensor cores if the GPU has them."""
-
-    def __init__(self, torch: ModuleType, size_bytes: int) -> None:
-        self._torch = torch
-        try:
-            self._held = torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
-            self._left, self._right = (
-                torch.randn(_MATRIX_ROWS, _MATRIX_ROWS, dtype=torch.float16, device="cuda") for _ in range(2)
-            )
-        except RuntimeError as error:  # the base class of PyTorch's OutOfMemoryError
-            _exit_with_torch_error(f"allocate {size_bytes / _GIB:g} GiB and its matrices", error)
-
-    def step(self) -> None:
-        """Multiply once."""
-        try:
-            self._torch.matmul(self._left, self._right)
-            self._torch.cuda.synchronize()
-        except RuntimeError as error:
-            _exit_with_torch_error("multiply", error)
-
-
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
@@ -178,13 +134,12 @@ def _parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=_non_negative, default=60, help="duration in seconds (default: %(default)s)")
     parser.add_argument(
-        "--by",
-        choices=("auto", "torch", "cuda"),
-        default="auto",
-        help="PyTorch or the driver alone (default: the first available)",
-    )
-    parser.add_argument(
-        "--blocks", type=int, choices=range(1, _BLOCKS + 1), metavar="N", help="blocks of the driver's kernel"
+        "--blocks",
+        type=int,
+        choices=range(1, _BLOCKS + 1),
+        default=_BLOCKS,
+        metavar="N",
+        help="blocks of the kernel, of which a multiprocessor runs some at a time (default: enough for all)",
     )
     parser.add_argument("--work", type=_non_negative, default=1, help="seconds before a pause (default: %(default)s)")
     parser.add_argument("--pause", type=_non_negative, default=0, help="seconds to sleep after work (default: 0)")
@@ -208,15 +163,8 @@ def _non_negative(text: str) -> float:
     return number
 
 
-def _load_torch() -> ModuleType | None:
-    try:
-        import torch
-    except ImportError:
-        return None
-    return torch if torch.cuda.is_available() else None
-
-
-def _load_driver() -> ctypes.CDLL:
+def load_driver() -> ctypes.CDLL:
+    """Open the driver. Raises SystemExit with the remedy."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -229,13 +177,6 @@ def _load_driver() -> ctypes.CDLL:
 def _check(code: int, operation: str, advice: str = _DRIVER_ADVICE) -> None:
     if code:
         sys.exit(f"The CUDA driver could not {operation} (error {code}): {advice}")
-
-
-def _exit_with_torch_error(operation: str, error: RuntimeError) -> NoReturn:
-    message = str(error).partition("\n")[0].partition(". ")[0]
-    sys.exit(
-        f"PyTorch could not {operation} ({message}): {_MEMORY_ADVICE if 'out of memory' in message else _DRIVER_ADVICE}"
-    )
 
 
 if __name__ == "__main__":

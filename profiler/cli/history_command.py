@@ -8,14 +8,13 @@ import msgspec
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import UNKNOWN, say, terminal_columns, value_text, warn, warned_notes, write_out
-from profiler.cli.styled_text import OUTCOME_STYLES, Column, Line, Span, glyphs_for, table, write_lines
+from profiler.cli.styled_text import OUTCOME_STYLES, Column, Line, Span, table, write_lines
 from profiler.cli.terminal.page_parts import peak_text
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.record_model import Distribution, outcome
-from profiler.record.sparkline import BLOCKS
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.run_source import PastRun, no_run_sentence
 
@@ -70,7 +69,6 @@ def _json_line(run: PastRun) -> bytes:
 
 def table_lines(runs: Sequence[PastRun], width: int | None, retries: Collection[str] = ()) -> list[Line]:
     """Build a table with one line per run, in ``width`` columns. ``retries`` are the task ids of retries."""
-    glyphs = glyphs_for(BLOCKS.at_least)
     listed = [(run.report.record, family_key(run.report.record), run.command or "") for run in runs]
     places = place_columns([family for _, family, _ in listed])
     families = (Column("Family", is_cut=True), *(Column(title, rank=3) for title, _ in places))
@@ -86,7 +84,7 @@ def table_lines(runs: Sequence[PastRun], width: int | None, retries: Collection[
             Span(f"{record.status}{code}{marks}", OUTCOME_STYLES.get(outcome(record), "")),
             value_text(metrics.duration_ms, format_duration),
             value_text(cpu.avg, format_percent),
-            peak_text(metrics, glyphs) or UNKNOWN,
+            peak_text(metrics) or UNKNOWN,
             format_percent(100 * peak_mb / size_mb) if peak_mb is not None and size_mb else "",
             command,
         )

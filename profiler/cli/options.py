@@ -195,16 +195,12 @@ report_stream_option = click.option(
 )
 policy_options = add_options(
     option(
-        "--max-slowdown max_slowdown_percent",
-        "PERCENT",
-        "How much longer a run may take than at the current size.",
+        *("--max-slowdown max_slowdown_percent", "PERCENT", "How much longer a run may take than at the current size."),
         type=Number(0, 10_000),
         default=25,
     ),
     option(
-        "--memory-margin memory_margin_percent",
-        "PERCENT",
-        "Margin above the required memory.",
+        *("--memory-margin memory_margin_percent", "PERCENT", "Margin above the required memory."),
         type=Number(0, 10_000),
         default=20,
     ),

@@ -20,15 +20,15 @@ UNKNOWN = "-"
 STANDARD_OUTPUT = "-"  # as the name of a file
 NOT_APPLIED = "Nothing was changed; --yes carries this out."
 STDOUT, STDERR = 1, 2
+_ASCII = str.maketrans("▁▂▃▄▅▆▇█▓▒░━╸·▔●→≥×…", "_.:-=+*#%=-=-.^*>>x~")
 
 
-def encodable(text: str, encoding: str | None = None) -> bool:
-    """Whether an encoding, by default standard output's, has all characters of the text."""
+def encoded(text: str, encoding: str, errors: str = "backslashreplace") -> bytes:
+    """Encode a text. If the encoding lacks some of its characters, bars and signs become ASCII of the same width."""
     try:
-        text.encode(encoding or stdout_encoding())
+        return text.encode(encoding)
     except UnicodeEncodeError:
-        return False
-    return True
+        return text.translate(_ASCII).encode(encoding, errors)
 
 
 def value_text(value: float | None, format_value: Callable[[float], str]) -> str:

@@ -70,10 +70,7 @@ class RunOption:
 RUN_OPTIONS = (
     RunOption("--name", "NAME", "Family of the run, at most 255 characters (default: the base name of CMD)."),
     RunOption(
-        "--interval interval_seconds",
-        "TIME",
-        "Sampling period, 20ms to 1h; a number without a unit is seconds.",
-        Amount("parse_seconds", 0.02, 3600),
+        "--interval interval_seconds", "TIME", "Sampling period, 20ms to 1h.", Amount("parse_seconds", 0.02, 3600)
     ),
     RunOption("--json as_json", "", "Report as JSON, also on a terminal."),
     RunOption(
@@ -83,19 +80,11 @@ RUN_OPTIONS = (
         "terminal and --output is not given, else JSON.",
         ("auto", "human", "text"),
     ),
-    RunOption(
-        "-q --quiet",
-        "",
-        "Print no report, notification or warning to stderr, only why CMD did not start or which budget it exceeded.",
-    ),
+    RunOption("-q --quiet", "", "Print to stderr only why CMD did not start or which budget it exceeded."),
     RunOption("-o --output", "FILE", "Append the report line to FILE instead of printing it to stderr."),
     RunOption("--no-history", "", "Do not add the run to the history."),
     RunOption("--label labels", "NAME=VALUE", "Add a label to the run."),
-    RunOption(
-        "--live",
-        "",
-        "Show CPU, memory, the time left and the largest processes at the bottom of the terminal while CMD runs.",
-    ),
+    RunOption("--live", "", "Show CPU, memory, the time left and the largest processes while CMD runs."),
     RunOption(
         _STACKS,
         "[=moments]",
@@ -103,36 +92,26 @@ RUN_OPTIONS = (
         "or all CPUs are in use.",
         _MODES,
     ),
-    RunOption(
-        "--otlp",
-        "",
-        "Export each run over OTLP (OpenTelemetry; default: to localhost:4318). The variables OTEL_EXPORTER_OTLP_… "
-        "configure it.",
-    ),
+    RunOption("--otlp", "", "Export each run over OTLP, to localhost:4318 unless OTEL_EXPORTER_OTLP_… are set."),
+    # At most as many as the history keeps.
     RunOption(
         "--runs",
         "N",
-        "Run CMD N times, until the first failure or signal, and report each run. If N is above 1, CMD's input is "
-        "empty.",
-        Amount("int", 1, 10_000),  # as many as the history keeps
+        "Run CMD N times, until the first failure; if N > 1, its input is empty.",
+        Amount("int", 1, 10_000),
     ),
     RunOption(
-        "--max-memory max_memory_mb",
-        "SIZE",
+        *("--max-memory max_memory_mb", "SIZE"),
         "Exit with 3 if CMD succeeds but its memory peak is above SIZE, such as 900MB, 900MiB or 1.5g.",
         Amount("parse_memory_mb"),
     ),
     RunOption(
-        "--max-duration max_duration_ms",
-        "TIME",
+        *("--max-duration max_duration_ms", "TIME"),
         "Exit with 3 if CMD succeeds but takes longer than TIME, such as 90s or 1h30m. CMD is not killed.",
         Amount("parse_duration_ms"),
     ),
     RunOption(
-        "--max-cpu-seconds",
-        "TIME",
-        "Exit with 3 if CMD succeeds but uses more CPU time than TIME.",
-        Amount("parse_seconds"),
+        "--max-cpu-seconds", "TIME", "Exit with 3 if CMD succeeds but uses more than this.", Amount("parse_seconds")
     ),
 )
 _BY_SPELLING = {name: one for one in RUN_OPTIONS for name in one.names.split() if name.startswith("-")}

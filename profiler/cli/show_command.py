@@ -7,11 +7,10 @@ from typing import Any
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import terminal_columns, warned_notes, write_json_lines, write_out
-from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, glyphs_for, line, write_lines
+from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, write_lines
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
-from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS
 from profiler.cli.terminal.two_runs import RunComparison, compare
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
@@ -19,7 +18,6 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
 from profiler.record.family_identity import family_key
 from profiler.record.record_model import Record, Series, known_status
-from profiler.record.sparkline import BLOCKS
 from profiler.runs.past_runs.families import earlier_successes, last_success
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, find_runs, no_stacks_sentence
@@ -28,8 +26,6 @@ from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60
 _PIPE_WIDTH = 80
-_BARS = BLOCKS.average + BLOCKS.p95 + BLOCKS.peak
-_SHOWN = f"{_BARS}{BLOCKS.limit}{BLOCKS.dot}{BLOCKS.at_least}{BLOCKS.arrow}▁{BLOCK_CHARACTERS}"
 _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
 # The report, the call stacks and the notices are in the same stream.
 _OWN_LINES = '"type":"task.report"', '"type":"task.stacks"', '"type":"task.notice"'
@@ -55,7 +51,7 @@ def show_run(
     selection = run_filter(options, run=name, reads_checkpoints=True)
     source = open_source(options, keeps_stacks=as_stacks)
     width = min(max(terminal_columns() or _PIPE_WIDTH, _MIN_WIDTH), MAX_WIDTH)
-    view = View(width=width, glyphs=glyphs_for(_SHOWN), now_ns=SystemClock().wall_ns())
+    view = View(width=width, now_ns=SystemClock().wall_ns())
     if as_stacks:
         _show_stacks(source, selection, view, as_json=as_json)
         return
@@ -92,7 +88,7 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
     from profiler.cli.terminal.stacks_page import stacks_lines  # only for --stacks
 
     for number, (record, stacks) in enumerate(found):
-        lines = stacks_lines(record, stacks, view.width, view.glyphs)
+        lines = stacks_lines(record, stacks, view.width)
         write_lines([EMPTY, *lines] if number else lines)
 
 

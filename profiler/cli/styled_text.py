@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.printing import STDOUT, encodable, is_terminal, stdout_encoding, terminal_columns, write_out
+from profiler.cli.printing import STDOUT, encoded, is_terminal, stdout_encoding, terminal_columns, write_out
 from profiler.core.text import columns_of, printable
-from profiler.record.sparkline import ASCII, BLOCKS, Glyphs
 
 INDENT = "  "
 _MIN_COLUMN_WIDTH = 8
@@ -109,15 +108,15 @@ def sentences_about(found: Iterable[tuple[str, str, str]], width: int | None) ->
         yield from wrapped(f"{', '.join(names[:_MAX_NAMES])}{more}: {sentence}", width, "- ", style=style)
 
 
-def shorten(text: str, width: int, glyphs: Glyphs) -> str:
+def shorten(text: str, width: int) -> str:
     """Cut a text that is too long."""
     if columns_of(text) <= width:
         return text
-    room = max(width - len(glyphs.ellipsis), 0)
+    room = max(width - 1, 0)
     shown = text[:room]
     while columns_of(shown) > room:
         shown = shown[:-1]
-    return shown + glyphs.ellipsis
+    return shown + "…"
 
 
 def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding: str) -> bytes:
@@ -128,7 +127,7 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
             f"{_CODES[span.style]}{span.text}{RESET}" if is_coloured and span.style else span.text for span in spans
         )
         rows.append(row.rstrip() + "\n")
-    return "".join(rows).encode(encoding, errors="backslashreplace")
+    return encoded("".join(rows), encoding)
 
 
 def write_lines(lines: Iterable[Line], descriptor: int = STDOUT) -> None:
@@ -147,11 +146,6 @@ def is_coloured(descriptor: int = STDOUT) -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(descriptor) and os.environ.get("TERM") != "dumb")
-
-
-def glyphs_for(shown: str, encoding: str | None = None) -> Glyphs:
-    """The block elements, or ASCII if the encoding, by default standard output's, lacks some of these characters."""
-    return BLOCKS if encodable(shown, encoding) else ASCII
 
 
 def table_width() -> int | None:
@@ -228,11 +222,10 @@ class _Fold(textwrap.TextWrapper):
 
 
 def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str) -> Iterator[Line]:
-    glyphs = glyphs_for(BLOCKS.ellipsis)
     folded = [
         _wrap(cell.text, _Fold(width))
         if column.folds and columns_of(cell.text) > width
-        else [shorten(cell.text, width, glyphs) if column.is_cut else cell.text]
+        else [shorten(cell.text, width) if column.is_cut else cell.text]
         for column, cell, width in zip(columns, row, widths, strict=True)
     ]
     for number in range(max(map(len, folded))):

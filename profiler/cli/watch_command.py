@@ -19,7 +19,6 @@ from profiler.cli.styled_text import (
     Column,
     Line,
     Span,
-    glyphs_for,
     is_coloured,
     line,
     render_lines,
@@ -36,7 +35,6 @@ from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.record_model import Distribution, Report, known_status, outcome
 from profiler.record.run_outcome import PREDICATES
-from profiler.record.sparkline import BLOCKS, Glyphs
 from profiler.record.units import format_count, format_duration, format_memory, format_vcpu
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
@@ -52,7 +50,6 @@ _HOME, _CLEAR_REST_OF_LINE, _CLEAR_BELOW = b"\x1b[H", b"\x1b[K", b"\x1b[J"
 _ID_LENGTH = 8
 # A terminal with at least this many columns has room for long bars.
 _WIDE = 110
-_SHOWN = BLOCKS.average + BLOCKS.rest + BLOCKS.ellipsis
 _COLUMNS = (
     Column("Time", is_right=True),
     Column("Of p95"),
@@ -90,8 +87,7 @@ def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json:
     if as_json:
         write_json_lines(map(run_document, runs))
     else:
-        lines = watch_lines(runs, place, name=name, width=table_width(), height=None, glyphs=glyphs_for(_SHOWN))
-        write_lines(lines)
+        write_lines(watch_lines(runs, place, name=name, width=table_width(), height=None))
 
 
 def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: Clock) -> None:
@@ -114,8 +110,7 @@ def _draw(watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: 
     runs = watched.runs()
     lines = [line(Span(place, "bold"))]  # without a run and with a sentence, the running tasks are unknown
     if runs or not sentences:
-        width = max(columns, MIN_COLUMNS)
-        lines = watch_lines(runs, place, name=name, width=width, height=height, glyphs=glyphs_for(_SHOWN))
+        lines = watch_lines(runs, place, name=name, width=max(columns, MIN_COLUMNS), height=height)
     shown = [*lines, *below][:rows]
     text = render_lines(shown, is_coloured=is_coloured(), encoding=stdout_encoding())
     drawn = text.removesuffix(b"\n").replace(b"\n", _CLEAR_REST_OF_LINE + b"\r\n")
@@ -206,7 +201,6 @@ def watch_lines(
     name: str | None = None,
     width: int | None,
     height: int | None,
-    glyphs: Glyphs,
 ) -> list[Line]:
     """A title, the table, and the notices, in ``height`` rows; the other runs are only counted. None: no limit.
 
@@ -220,12 +214,12 @@ def watch_lines(
     count = len(runs)
     if height is not None:
         count = max(height - 3 - min(sum(len(one.run.notices) for one in runs), height // 3), 1)
-    rows = _table(runs[:count], width, glyphs)
+    rows = _table(runs[:count], width)
     while height is not None and len(rows) > height - 2 and count > 1:  # rows that are folded
         count -= 1
-        rows = _table(runs[:count], width, glyphs)
+        rows = _table(runs[:count], width)
     shown, left = runs[:count], len(runs[count:])
-    more = [line(Span(f"{glyphs.ellipsis} and {format_count(left, 'more task')}", "dim"))] if left else []
+    more = [line(Span(f"… and {format_count(left, 'more task')}", "dim"))] if left else []
     lines = [title, *rows, *more]
     for watched in shown:
         record = watched.run.report.record
@@ -237,7 +231,7 @@ def watch_lines(
     return lines[:height]
 
 
-def _table(runs: Sequence[WatchedRun], width: int | None, glyphs: Glyphs) -> list[Line]:
+def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
     keys = [family_key(watched.run.report.record) for watched in runs]
     places = place_columns(keys)
     is_wide = width is None or width >= _WIDE
@@ -248,7 +242,7 @@ def _table(runs: Sequence[WatchedRun], width: int | None, glyphs: Glyphs) -> lis
         metrics, (vcpu, memory_mb) = record.metrics, _used(run)
         cells = (
             UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms),
-            _bar(watched, 20 if is_wide else 8, glyphs),
+            _bar(watched, 20 if is_wide else 8),
             *((UNKNOWN, UNKNOWN) if usual is None else map(format_duration, (usual.median_ms, usual.p95_ms))),
             _of_size(vcpu, metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU")),
             _of_size(memory_mb, metrics.memory_size_mb, format_memory),
@@ -259,14 +253,14 @@ def _table(runs: Sequence[WatchedRun], width: int | None, glyphs: Glyphs) -> lis
     return table(columns, rows, gap=2 if is_wide else 1, width=width)
 
 
-def _bar(watched: WatchedRun, width: int, glyphs: Glyphs) -> Span | str:
+def _bar(watched: WatchedRun, width: int) -> Span | str:
     """The elapsed time up to the 95th percentile: green up to the median, and red after the 95th percentile."""
     usual, elapsed_ms = watched.usual, watched.elapsed_ms
     if usual is None or elapsed_ms is None or not usual.p95_ms:
         return UNKNOWN
     filled = min(int(width * elapsed_ms / usual.p95_ms), width)
     colour = "red" if elapsed_ms > usual.p95_ms else "yellow" if elapsed_ms > usual.median_ms else "green"
-    return Span(glyphs.average * filled + glyphs.rest * (width - filled), colour)
+    return Span("█" * filled + "·" * (width - filled), colour)
 
 
 def _of_size(used: float | None, size: float | None, format_value: Callable[[float], str]) -> str:

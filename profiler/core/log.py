@@ -28,24 +28,16 @@ class Log:
 
 
 class JsonLog(Log):
-    """Writes one JSON object per line.
-
-    While the output has no reader, only errors are kept. The next line has the number of the others.
-    """
+    """Writes one JSON object per line. While the output has no reader, only errors are kept."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._dropped_before = 0
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
         from structlog import processors  # see the module's docstring
 
-        dropped = self._output.dropped
-        lost = dropped - self._dropped_before
-        event_dict = {**fields, **({"lines_dropped": lost} if lost else {}), "event": event}
+        event_dict = {**fields, "event": event}
         processors.add_log_level(None, level, event_dict)
         processors.TimeStamper(fmt="iso", utc=True)(None, level, event_dict)
         write = self._output.keep if level == "error" else self._output.write
         write(msgspec.json.encode(event_dict, enc_hook=repr) + b"\n")  # there is no other place to report a lost line
-        if self._output.dropped == dropped:  # this line was not
-            self._dropped_before = dropped

@@ -16,7 +16,7 @@ from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.terminal_rows import BOLD, DIM, GREEN, RED, YELLOW, BottomRows, Part, Row, bar
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.sparkline import ASCII, BLOCKS, LEAST_MB, LEAST_VCPU, Glyphs, curve_top, sparkline
+from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, curve_top, sparkline
 from profiler.record.units import MIB, format_count, format_memory, format_part, format_vcpu
 
 if TYPE_CHECKING:
@@ -66,16 +66,15 @@ class LiveFigures(Struct, frozen=True, kw_only=True):
     notices: Sequence[str] = ()
 
 
-def live_rows(figures: LiveFigures, terminal: terminal_size, *, ascii_only: bool) -> list[Row]:
+def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
-    glyphs = ASCII if ascii_only else BLOCKS
     vcpu = _head("CPU", _UNKNOWN if figures.vcpu is None else f"{figures.vcpu:.2f} vCPU")
     used = _head("Memory", _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes))
     cpu_top, draw_cpu = _curve(
-        vcpu, figures.vcpu_course, figures.vcpu_limit, format_vcpu, glyphs, limit_colour=YELLOW, least_top=LEAST_VCPU
+        vcpu, figures.vcpu_course, figures.vcpu_limit, format_vcpu, limit_colour=YELLOW, least_top=LEAST_VCPU
     )
     memory_top, draw_memory = _curve(
-        *(used, figures.memory_course, figures.memory_limit_bytes, _format_bytes, glyphs),
+        *(used, figures.memory_course, figures.memory_limit_bytes, _format_bytes),
         limit_colour=RED,
         least_top=LEAST_MB * MIB,
     )
@@ -89,8 +88,8 @@ def live_rows(figures: LiveFigures, terminal: terminal_size, *, ascii_only: bool
     rows: list[Row] = [
         (*draw_cpu(width), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
         (*draw_memory(width), (f" {memory_text}", DIM)),
-        _time_row(figures, width if time_text else 0, glyphs),
-        _processes_row(figures.processes, terminal.columns, glyphs),
+        _time_row(figures, width if time_text else 0),
+        _processes_row(figures.processes, terminal.columns),
     ]
     return rows[: max(terminal.lines // 3, 1)]
 
@@ -104,7 +103,6 @@ def _curve(
     course: Sequence[float | None],
     limit: float | None,
     format_value: Callable[[float], str],
-    glyphs: Glyphs,
     *,
     limit_colour: str,
     least_top: float,
@@ -119,11 +117,11 @@ def _curve(
     full_colour = limit_colour if is_to_limit else GREEN
 
     def draw(width: int) -> list[Part]:
-        drawn = sparkline(course, width=width, top=top, ascii_only=glyphs.is_ascii)
-        runs = groupby(f"{drawn:<{width}}", key=lambda character: character == glyphs.average)
+        drawn = sparkline(course, width=width, top=top)
+        runs = groupby(f"{drawn:<{width}}", key=lambda character: character == "█")
         return [*head, *(("".join(run), full_colour if is_full else GREEN) for is_full, run in runs)]
 
-    return f"{glyphs.limit} {name}{shown}", draw
+    return f"▔ {name}{shown}", draw
 
 
 def _format_bytes(size_bytes: float) -> str:
@@ -144,7 +142,7 @@ def _time_text(figures: LiveFigures) -> str:
     return f"{about}, {_clock(left_seconds * MS_PER_SECOND)} left"
 
 
-def _time_row(figures: LiveFigures, bar_width: int, glyphs: Glyphs) -> Row:
+def _time_row(figures: LiveFigures, bar_width: int) -> Row:
     now, usual = _clock(figures.elapsed_ms), figures.usual
     head, text = _head("Time", now), _time_text(figures)
     if usual is None:
@@ -156,7 +154,7 @@ def _time_row(figures: LiveFigures, bar_width: int, glyphs: Glyphs) -> Row:
     if not bar_width:
         return head[0], (now, ""), (f" {text}", colour)
     share = figures.elapsed_ms / usual.median_ms if usual.median_ms else 1
-    return *head, *bar(share, bar_colour, width=bar_width, ascii_only=glyphs.is_ascii), (f" {text}", colour)
+    return *head, *bar(share, bar_colour, width=bar_width), (f" {text}", colour)
 
 
 def _clock(milliseconds: float) -> str:
@@ -166,16 +164,16 @@ def _clock(milliseconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def _processes_row(processes: Sequence[NamedProcesses], columns: int, glyphs: Glyphs) -> Row:
+def _processes_row(processes: Sequence[NamedProcesses], columns: int) -> Row:
     """As many of the processes as fit."""
     parts: list[Part] = [(f"{'Top':<{_LABEL_WIDTH}}", BOLD)]
     room = columns - _LABEL_WIDTH
     for named in processes:
-        before = glyphs.separator if len(parts) > 1 else ""
+        before = " · " if len(parts) > 1 else ""
         name = printable(named.name)
         if len(name) > _MAX_NAME_CHARS:
-            name = name[: _MAX_NAME_CHARS - len(glyphs.ellipsis)] + glyphs.ellipsis
-        count = f" {glyphs.times}{named.count}" if named.count > 1 else ""
+            name = name[: _MAX_NAME_CHARS - 1] + "…"
+        count = f" ×{named.count}" if named.count > 1 else ""
         numbers = f"{count} {named.vcpu:.1f} vCPU {_format_bytes(named.memory_bytes)}"
         room -= len(before) + columns_of(name) + len(numbers)
         if room < 0 and before:
@@ -193,14 +191,11 @@ class LiveView:
         sizes: ResourceLimits,
         started_ns: int,
         read_usual: ReadUsual | None = None,
-        *,
-        ascii_only: bool = False,
     ) -> None:
         self._rows = rows
         self._sizes = sizes
         self._started_ns = started_ns
         self._read_usual = read_usual
-        self._ascii_only = ascii_only
         self._usual: UsualDuration | None = None
         self._course = RunSeries(started_ns, NS_PER_SECOND // 50, MAX_PICTURE_WIDTH)
         self._last = self._drawn = ContainerSample(read_ns=started_ns, cpu_ns=0)
@@ -220,7 +215,7 @@ class LiveView:
             start_thread(threading.Thread(target=lambda: self._keep_usual(read), name="usual-duration", daemon=True))
         if sample.read_ns - self._drawn.read_ns >= _MIN_DRAW_PAUSE_NS:
             figures = self._figures(sample, processes)
-            self._rows.draw(lambda terminal: live_rows(figures, terminal, ascii_only=self._ascii_only))
+            self._rows.draw(lambda terminal: live_rows(figures, terminal))
             self._drawn = sample
             self._drawn_cpu_ns = {process.identity: process.own_cpu_ns for process in processes}
 

@@ -73,12 +73,11 @@ def _at_bottom(texts: Sequence[str], terminal: terminal_size) -> str:
     return "".join(f"\x1b[{first + row};1H{_CLEAR_LINE}{text}" for row, text in enumerate(texts))
 
 
-def bar(share: float, colour: str = GREEN, *, width: int = 30, ascii_only: bool = False) -> tuple[Part, Part]:
+def bar(share: float, colour: str = GREEN, *, width: int = 30) -> tuple[Part, Part]:
     """A bar, filled to the share (0 to 1) in steps of half a character."""
-    whole, half = ("=", "-") if ascii_only else ("━", "╸")
     halves = int(2 * width * min(max(share, 0), 1))
-    filled = whole * (halves // 2) + half * (halves % 2)
-    return (filled, colour), (("." if ascii_only else whole) * (width - len(filled)), _GREY)
+    filled = "━" * (halves // 2) + "╸" * (halves % 2)
+    return (filled, colour), ("━" * (width - len(filled)), _GREY)
 
 
 def _text(row: Row, columns: int, *, is_coloured: bool) -> str:

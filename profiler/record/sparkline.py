@@ -1,18 +1,13 @@
-"""A time series as one line of text: ``▁▂▅█``, for the terminal and for messages, and the characters of pictures."""
+"""A time series as one line of text: ``▁▂▅█``, for the terminal and for messages."""
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from msgspec import Struct
-
-from profiler.record.units import AT_LEAST
-
 GAP = " "
 """The character of a part of the series without a measurement."""
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_ASCII_BLOCKS = "_.:-=+*#"
 # Below this share of the limit, a curve is drawn up to its own peak: else it would be a flat line.
 MIN_SHARE_OF_LIMIT = 0.3
 
@@ -21,57 +16,22 @@ MIN_SHARE_OF_LIMIT = 0.3
 LEAST_VCPU, LEAST_MB, LEAST_PERCENT = 0.1, 1.0, 10.0
 
 
-class Glyphs(Struct, frozen=True, kw_only=True):
-    """The characters of bars and lines: block elements, or ASCII where the encoding has no block elements."""
-
-    average: str = "█"
-    p95: str = "▓"
-    peak: str = "░"
-    rest: str = "·"
-    limit: str = "▔"
-    dot: str = "●"
-    separator: str = " · "
-    arrow: str = "→"
-    at_least: str = AT_LEAST
-    times: str = "×"
-    ellipsis: str = "…"
-    is_ascii: bool = False
-
-
-BLOCKS = Glyphs()
-ASCII = Glyphs(
-    average="#",
-    p95="=",
-    peak="-",
-    rest=".",
-    limit="^",
-    dot="*",
-    separator=", ",
-    arrow="->",
-    at_least=">",
-    times="x",
-    ellipsis="...",
-    is_ascii=True,
-)
-
-
 def curve_top(highest: float, limit: float | None, least: float) -> tuple[float, bool]:
     """The top of a curve: the limit or, if that is far above, the highest value; and whether it is the limit."""
     top = max(highest, least)
     return (float(limit), True) if limit and top >= MIN_SHARE_OF_LIMIT * limit else (top, False)
 
 
-def sparkline(values: Sequence[float | None], *, width: int, top: float, ascii_only: bool = False) -> str:
+def sparkline(values: Sequence[float | None], *, width: int, top: float) -> str:
     """Draw a series on one line, with one character for each value, at most ``width``; None is a gap.
 
     A longer series is divided into ``width`` buckets of almost equal size, and each bucket shows its largest value, so
     that no peak is lost; one without any value is ``GAP``. Values above ``top`` are drawn with the highest block.
     """
     length = min(max(width, 0), len(values))
-    blocks = _ASCII_BLOCKS if ascii_only else _BLOCKS
     bounds = [bucket * len(values) // length for bucket in range(length + 1)] if length else [0]
     measured = ([value for value in values[start:end] if value is not None] for start, end in pairwise(bounds))
     return "".join(
-        blocks[math.floor(min(max(bucket) / top, 1) * (len(blocks) - 1) + 0.5)] if bucket else GAP
+        _BLOCKS[math.floor(min(max(bucket) / top, 1) * (len(_BLOCKS) - 1) + 0.5)] if bucket else GAP
         for bucket in measured
     )

@@ -103,7 +103,7 @@ def test_a_loop_on_one_multiprocessor_is_neither_idle_nor_active(nvml: Any, load
 
 def test_the_idle_time_of_a_program_that_sleeps_is_true_and_named(nvml: Any) -> None:
     """It works for 20 s twice; the rest of the run, with the start of CUDA, is idle time."""
-    load = [sys.executable, str(LOAD), "--by", "cuda", "--seconds", "120", "--work", "20", "--pause", "40"]
+    load = [sys.executable, str(LOAD), "--seconds", "120", "--work", "20", "--pause", "40"]
     profiled = [sys.executable, "-m", "profiler", "run", "--json", "--", *load]
     environment = {**os.environ, "TASK_PROFILER_GPU_UUIDS": nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(0))}
     ran = subprocess.run(profiled, env=environment, capture_output=True, check=True, text=True, timeout=300)

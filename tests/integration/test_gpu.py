@@ -123,9 +123,9 @@ def test_the_monitor_reports_them_too(driver: Mapping[str, str], nobody: Mapping
 
 
 def burned(driver: Mapping[str, str], *options: str) -> tuple[int, str, str]:
-    """The exit code of examples/gpu_burn by the driver alone, and what it printed: from ctypes to C and back."""
+    """The exit code of examples/gpu_burn, and what it printed: from ctypes to C and back."""
     ran = subprocess.run(
-        [sys.executable, str(LOAD), "--by", "cuda", *options],
+        [sys.executable, str(LOAD), *options],
         env={**os.environ, **driver},
         capture_output=True,
         check=False,

@@ -19,10 +19,8 @@ from profiler.core.clock import Clock, SystemClock
 from tests.fake_neuron_monitor import install, starts
 from tests.fakes import FakeClock, FakeLog
 from tests.integration.profiled import profiled
-from tests.integration.sidecar import Sidecar
 from tests.neuron_documents import report, runtime
 from tests.values import present
-from tools.moto_server import fake_aws
 from tools.waiting import wait_until
 
 BUSY = {"line": report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}))}
@@ -273,18 +271,3 @@ def test_a_program_with_the_name_is_no_device_and_off_starts_nothing(tmp_path: P
     assert record.neuron is None
     assert starts(program) == []
     assert before == []
-
-
-def test_the_monitor_reports_them_too(tmp_path: Path) -> None:
-    program = install(tmp_path, [BUSY, BUSY, STAY])
-    with fake_aws() as aws:
-        environment = {**aws.environment(), **in_path(program)}
-        # A log group that is nowhere, so that the report comes to stdout.
-        with Sidecar(environment, LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:
-            # neuron-monitor is started beside the sampling.
-            wait_until(lambda: starts(program), 60, "neuron-monitor")
-            lines, _ = sidecar.watch(20)
-    (found,) = [line for line in lines if line["type"] == "task.report"]
-    assert found["record"]["neuron"]["cores"][0]["utilizationPercent"]["avg"] == 75
-    assert found["record"]["sampling"]["sources"] == ["task-metadata-v4", "neuron-monitor"]
-    assert not Path(f"/proc/{starts(program)[0]['pid']}").exists()

@@ -35,7 +35,6 @@ while True:
     signal.pause()
 """
 _BURN = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
-_UNTIL_READ = READINGS + "wait_for_readings(20)"
 
 
 def _record(*words: str, options: Sequence[str] = ()) -> Record:
@@ -332,16 +331,6 @@ def test_pages_shared_by_several_processes_count_once() -> None:
     assert metrics.memory_peak_source == ("kernel" if is_known else "sampled")
     assert 200 <= present(metrics.max_memory_used_mb) < 260
     assert metrics.max_pids == 5
-
-
-def test_a_command_shorter_than_the_interval_has_a_course() -> None:
-    record = _record(*python(_UNTIL_READ), options=("--interval", "60"))
-    assert record.series is not None
-    assert record.series.memory_used_mb is not None
-    assert len([value for value in record.series.memory_used_mb if value is not None]) > 1
-    assert record.metrics.memory_used_mb is not None
-    assert present(record.metrics.vcpu_used).max
-    assert record.recommendation is None  # there is little evidence in less than one interval
 
 
 # --- where the line goes -------------------------------------------------------------------------

@@ -293,13 +293,3 @@ def test_a_batch_beside_the_monitor(
     assert any("burn (job.py)" in stack for step in stacks["steps"] for stack in step["stacks"])
     assert all(line["type"] == "task.checkpoint" for line in checkpoints)
     assert any("stacks" in line["record"] for line in checkpoints)
-
-
-def test_without_visible_processes_the_record_says_what_to_do(
-    aws: FakeAws, new_lines: NewLines, containers: Served[OwnIds]
-) -> None:
-    with Sidecar(aws.environment(), beside=containers, STACKS="on") as sidecar:
-        sidecar.watch(80)
-    (report,) = new_lines()
-    assert "stacks" not in report["record"]
-    assert any("set pidMode to task" in warning for warning in report["record"]["monitor"]["warnings"])

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.record_model import decode
 from tests.integration.profiled import RUN
 from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.task_endpoint import GROUP, STREAM
@@ -66,34 +65,11 @@ def test_the_report_is_printed_as_soon_as_the_output_is_read(pipe: Pipe) -> None
     assert (kinds[0], kinds[-1], len(kinds)) == ("task.checkpoint", "task.report", 2)
 
 
-def test_the_reason_for_a_printed_report_is_written_as_soon_as_the_log_is_read(pipe: Pipe) -> None:
-    with Sidecar(NO_AWS, errors=pipe.write_end, STOP_SECONDS="60") as sidecar:
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        assert json.loads(present(sidecar.process.stdout).readline())["type"] == "task.report"
-        pipe.drop_filling()
-        sidecar.process.wait(60)
-    lines = [json.loads(line) for line in pipe.read_lines()]  # on a busy machine a request may time out: a warning
-    (sentence,) = [line["event"] for line in lines if line["level"] == "error"]
-    assert sentence.startswith("The report goes to the monitor's own output: CloudWatch Logs cannot be reached")
-
-
 def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(pipe: Pipe, history_file: Path) -> None:
     command = (*RUN, "--", "sh", "-c", "exit 7")
     done = subprocess.run(command, stderr=pipe.write_end, check=False, timeout=60)
     assert done.returncode == 7
     assert history_file.exists()
-
-
-def test_run_prints_its_report_once_somebody_reads(pipe: Pipe) -> None:
-    with subprocess.Popen(
-        (*NO_HISTORY, "--", "echo", "done"), stdout=subprocess.PIPE, stderr=pipe.write_end
-    ) as process:
-        assert present(process.stdout).readline() == b"done\n"
-        pipe.drop_filling()
-        process.wait(60)
-    (line,) = pipe.read_lines()
-    assert decode(line).record.status == "success"
 
 
 def test_the_output_of_the_command_stays_blocking(pipe: Pipe) -> None:

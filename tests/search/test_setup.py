@@ -14,7 +14,7 @@ import profiler
 from tests.command_line import run_here
 from tests.integration.conftest import aws_cli  # noqa: F401  pytest finds the fixture by this name
 from tests.search.forwarding import search
-from tests.tutorial import FAMILY, TutorialReader, answers, build_wheel, register_families
+from tests.tutorial import FAMILY, TutorialReader, answers, build_wheel, monitored_families, register_families
 from tests.values import present
 from tools.moto_server import FakeAws, fake_aws
 from tools.search_server import SearchServer
@@ -102,14 +102,19 @@ def test_an_account_of_more_families_than_a_page_reports_after_four_commands(
     try:
         done = reader.type()
         assert done.returncode == 0, done.stdout + done.stderr
-        install, _image, stack, monitors, check, run, _clean = answers(done.stdout)
+        install, image, stack, monitors, check, run, clean = answers(done.stdout)
         assert f"3 monitors  not done  0 of {FAMILIES} schedules and rules start" in install
+        uri = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/task-profiler:{profiler.__version__}"
+        assert image == f"{uri}\n"
+        assert f"push {uri}" in reader.docker.commands()
         deployed, export = stack.splitlines()[-2:]
         assert deployed.endswith(f"is deployed: version {profiler.__version__}.")
         assert export == f"export TASK_PROFILER_FROM={elasticsearch7.url}"
         assert monitors.count("registered ") == FAMILIES
         assert check.count(" current ") == FAMILIES
         assert run.startswith(f"● {FAMILY}:2 succeeded")
+        assert "DELETE_COMPLETE  task-profiler" in clean
+        assert monitored_families(aws) == []
         (hit,) = search(elasticsearch7)["hits"]["hits"]
         assert hit["_source"]["task"]["family"] == FAMILY
     finally:

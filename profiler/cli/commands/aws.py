@@ -38,18 +38,12 @@ _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
 # The implementation gathers them as RolloutRequest.
 _rollout_options = add_options(
     repeatable("--family globs", "GLOB", "Plan these families of ECS."),
-    repeatable(
-        "--cluster clusters",
-        "NAME",
-        "Plan the families of tasks in this cluster, and of schedules that start tasks there.",
-    ),
+    repeatable("--cluster clusters", "NAME", "Plan the families of this cluster's tasks and schedules."),
     flag("--scheduled", "Only families that an EventBridge rule or schedule starts."),
     flag("--services", "Include families that services run."),
     flag("--register", "Register the planned revisions."),
     flag(
-        "--update-schedules",
-        "With --register: move pinned EventBridge rules and schedules to the new revision, if theirs differs only "
-        "by the monitor.",
+        "--update-schedules", "With --register: move schedules pinned to a revision that differs only by the monitor."
     ),
 )
 _output_options = add_options(
@@ -84,12 +78,7 @@ def taskdef() -> None:
     "The monitor's image (default: the existing monitor's image, else the image that setup image pushes, "
     f"task-profiler:{__version__}, in the private registry of the account in the definition, if it has one).",
 )
-@option(
-    "--log-group",
-    "NAME",
-    "Send the report to the monitor's own log stream in this group (default: the batch's stream, or /ecs/FAMILY "
-    "if the batch does not log by awslogs).",
-)
+@option("--log-group", "NAME", "Send the report to this group (default: the batch's stream, else /ecs/FAMILY).")
 @report_stream_option
 @flag("--pid shared_pids", "Share the process namespace of the task, which makes the kernel's peaks readable.")
 @stacks_option
@@ -126,14 +115,10 @@ def remove_monitor() -> None:
 @taskdef.command("resize", cls=PastRunsCommand, epilog="Example: task-profiler taskdef resize --scheduled")
 @click.argument("globs", metavar="[FAMILY]...", nargs=-1)
 @past_run_options
-@repeatable("--cluster clusters", "NAME", "Families of tasks in this cluster, and of schedules that start tasks there.")
+@repeatable("--cluster clusters", "NAME", "Only families of this cluster's tasks and schedules.")
 @flag("--scheduled", "Only families that an EventBridge rule or schedule starts.")
 @flag("--register", "Register the planned revisions.")
-@flag(
-    "--update-schedules",
-    "With --register: move pinned EventBridge rules and schedules to the new revision, if theirs differs only by the "
-    "size.",
-)
+@flag("--update-schedules", "With --register: move schedules pinned to a revision that differs only by the size.")
 @last_option(10_000, 50, "Use the N newest runs of each family for its size.")
 @policy_options
 @option("--min-saving min_saving_percent", "PERCENT", "Minimum saving.", type=Number(0, 100), default=10)
@@ -154,13 +139,14 @@ def resize() -> None:
     cls=StacksCommand,
     epilog="Example: task-profiler taskdef container --format terraform --container etl --log-group /ecs/etl",
 )
-@click.option(
-    "--format",
-    "output_format",
+@option(
+    *(
+        "--format output_format",
+        "",
+        "JSON of the API, HCL for jsonencode(), YAML of CloudFormation, TypeScript of the CDK.",
+    ),
     type=click.Choice(["json", "terraform", "cloudformation", "cdk"]),
     default="json",
-    show_default=True,
-    help="The language: JSON of the API, HCL for jsonencode(), YAML of CloudFormation, TypeScript of the CDK.",
 )
 @option("--container", "NAME", "The name of the batch container.", default="batch")
 @option("--image", "IMAGE", "The monitor's image, which you build and push.", default=f"task-profiler:{__version__}")
@@ -182,11 +168,7 @@ def container() -> None:
 @click.argument("name", metavar="[FILE|FAMILY]", required=False)
 @flag("--json as_json", "Print one JSON object per finding (topic, level, text, advice) or per family.")
 @option(
-    "--seconds",
-    "TIME",
-    "Watch the stats for at most this time (10m at most), to measure how often they are refreshed.",
-    type=Quantity("parse_seconds", 0, 600),
-    default=25.0,
+    "--seconds", "TIME", "Watch the stats for at most this time.", type=Quantity("parse_seconds", 0, 600), default=25.0
 )
 @option("--cluster", "NAME", "Check all families of this ECS cluster instead.")
 @option("--deployed stack", "STACK", "Check the forwarder in this CloudFormation stack instead.")
@@ -330,11 +312,7 @@ def setup(context: click.Context, /, **values: Any) -> int:  # noqa: ANN401  the
 @click.argument("options", metavar="[DOCKER_OPTION]...", nargs=-1)
 @option("--repository", "NAME", "ECR repository.", default="task-profiler")
 @option("--tag", "TAG", "The image's tag (default: this version).", default=__version__, show_default=False)
-@repeatable(
-    "--platform platforms",
-    "PLATFORM",
-    "Build for this platform with buildx (default: linux/amd64 and linux/arm64 with buildx, else this machine's).",
-)
+@repeatable("--platform platforms", "PLATFORM", "Build for this platform with buildx (default: amd64 and arm64).")
 @yes_option
 @flag("--json as_json", "Print the image's URI, or the commands, as a JSON object.")
 @aws_options
@@ -357,17 +335,9 @@ def image() -> None:
 @option("--user", "NAME:PASSWORD", "Password of the functions there.", callback=_secret)
 @option("--otlp otlp_url", "URL", "Export each run to this OpenTelemetry backend.")
 @option("--otlp-headers", "NAME=VALUE,…", "Headers of the export, such as an API key.", callback=_secret)
-@repeatable(
-    "--log-group groups",
-    "NAME",
-    "Subscribe this log group, or all that match NAME*, in place of groups of earlier deployments.",
-)
+@repeatable("--log-group groups", "NAME", "Subscribe this log group, or all NAME*, in place of the earlier ones.")
 @flag("--all-log-groups", "Subscribe all log groups of the Region.")
-@option(
-    "--instance-monitor",
-    "CLUSTER",
-    "Run a monitor on each EC2 instance of this ECS cluster. Without the option, it is removed.",
-)
+@option("--instance-monitor", "CLUSTER", "Monitor each EC2 instance of this ECS cluster; without it, none.")
 @repeatable("--parameter parameters", "NAME=VALUE", "Set a template parameter.")
 @repeatable("--tag tags", "KEY=VALUE", "Tag the stack, its resources and new secrets; KEY= removes a tag.")
 @option("--bucket", "NAME", "Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")
@@ -409,18 +379,11 @@ def kibana() -> None:
 
 @kibana.command("import", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
 @option("--url ui_url", "URL", "URL of Kibana or OpenSearch Dashboards.")
-@option(
-    "--elasticsearch url",
-    "URL",
-    "URL of Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL).",
-    envvar="ELASTICSEARCH_URL",
-)
+@option("--elasticsearch url", "URL", "The cluster (default: ELASTICSEARCH_URL).", envvar="ELASTICSEARCH_URL")
 @option("--prefix", "P", "Prefix of the index names.", default=DEFAULT_PREFIX)
 @aws_options
-@click.option(
-    "--flavour",
-    type=click.Choice(["classic", "lens"]),
-    help="Kind of dashboards (default: depends on the server's version).",
+@option(
+    "--flavour", "", "Kind of dashboards (default: by the server's version).", type=click.Choice(["classic", "lens"])
 )
 @flag("--keep-existing", "Import only missing dashboards and charts.")
 @flag("--dry-run", "Print what would be installed, without installing it.")

@@ -102,21 +102,13 @@ def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
 @repeatable(
     "--metric names", "NAME", f"Compare only this metric: {', '.join(METRIC_NAMES)}.", type=click.Choice(METRIC_NAMES)
 )
-@option(
-    "--fail-above limit_percent",
-    "PERCENT",
-    "Exit with 3 if the whole 95 % interval of a metric's change is above PERCENT, such as 10%.",
-    type=_PERCENT,
-)
+@option("--fail-above limit_percent", "PERCENT", "Exit with 3 if a metric's whole interval is above it.", type=_PERCENT)
 @on_fargate_option
 @flag("--json as_json", "Print one JSON object instead.")
-@click.option(
-    "--format",
-    "output_format",
+@option(
+    *("--format output_format", "", "Print tables; github: annotations, and a table in $GITHUB_STEP_SUMMARY."),
     type=click.Choice(["text", "github"]),
     default="text",
-    show_default=True,
-    help="Print tables; github: annotations, and a table in $GITHUB_STEP_SUMMARY.",
 )
 @implemented_in("profiler.cli.compare_command", "compare_sets")
 def compare() -> None:
@@ -183,12 +175,7 @@ def history() -> None:
 @option("-o --output out", "FILE", "File to write or replace (- for standard output).", default="task-report.html")
 @source_options
 @option("--last", "N", "Show the N newest runs.", type=WholeNumber(1, _MAX_LISTED))
-@option(
-    "--run run_id",
-    "ID",
-    "Show only this run: a task ID or its beginning, or TASK-ID/CONTAINER.",
-    shell_complete=completes(ids=True),
-)
+@option("--run run_id", "ID", "Show only this run: a task ID or its beginning.", shell_complete=completes(ids=True))
 @on_fargate_option
 @flag("--json as_json", "Print the file, its bytes and the number of runs as JSON.")
 @flag("--open opens", "Open the page in a browser.")

@@ -12,7 +12,6 @@ from profiler.cli.styled_text import (
     RESET,
     Line,
     Span,
-    glyphs_for,
     is_coloured,
     length,
     line,
@@ -35,14 +34,13 @@ from profiler.cli.terminal.page_parts import (
     run_curves,
     use_style,
 )
-from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, longest_waits, short_legend, time_bar, wait_name
+from profiler.cli.terminal.time_bar import longest_waits, short_legend, time_bar, wait_name
 from profiler.cli.terminal.two_runs import change_spans
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import MS_PER_SECOND, with_local_times
 from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.sparkline import BLOCKS, Glyphs
 from profiler.record.units import MIB, format_duration, format_memory, format_percent, format_vcpu
 from profiler.record.worth_a_word import is_cpu_partial
 from profiler.runs.past_runs.run_source import PastRun
@@ -57,11 +55,8 @@ _MIN_CURVE, _MAX_CURVE = 12, 60
 _ID_LENGTH = 8
 # A longer text is cut.
 _MAX_WRAPPED = 3
-# A peak this much above every reading was shorter than the time between two readings.
-_SPIKE, _MIN_SPIKE_MB = 1.25, 10
 _PIPE_WIDTH = 80
 _FILE_ENCODING = "utf-8"
-_SHOWN = f"{BLOCKS.dot}{BLOCKS.limit}{BLOCKS.separator}{BLOCKS.arrow}{BLOCKS.at_least}{BLOCKS.times}▁{BLOCK_CHARACTERS}"
 
 
 class EndView(View, frozen=True, kw_only=True):
@@ -85,21 +80,19 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     waits = [] if record.time_breakdown is None else longest_waits(record.time_breakdown)
     metrics = record.metrics
     most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
-    waited_for = view.glyphs.separator.join(
-        f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits
-    )
+    waited_for = " · ".join(f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits)
     # With options the sentence would be too long.
     recommend = "" if view.history else _command("recommend", record.family or "", view)
-    advice = next_step(record, waits, view.glyphs, recommend)
+    advice = next_step(record, waits, recommend)
     room = view.width - len(INDENT) - _LABEL_WIDTH
-    change = change_spans(record, earlier, view.now_ns, room, view.glyphs) if earlier else ()
+    change = change_spans(record, earlier, view.now_ns, room) if earlier else ()
     parts = [
         (0, head),
         (1, _evidence(verdict, record, view)),
         (4, _warning(record, view)),
         *_usage(record, view),
         (6, _labelled("waits", waited_for, view)),
-        (7, _labelled("I/O", io_text(metrics, view.glyphs) if most_bytes >= MIB else "", view)),
+        (7, _labelled("I/O", io_text(metrics) if most_bytes >= MIB else "", view)),
         (5, (line(label("change", width=_LABEL_WIDTH), *change),) if change else ()),
         (3, _wrapped("advice", advice or "", view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
@@ -120,10 +113,10 @@ def _command(name: str, argument: str, view: EndView) -> str:
 
 def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tuple[Line, ...]:
     """The verdict, and other facts that fit on its line: memory of a run without a curve, CPU time, how to see more."""
-    dot, text = Span(f"{view.glyphs.dot} ", verdict.tone), printable(verdict.text.removesuffix("."))
+    dot, text = Span("● ", verdict.tone), printable(verdict.text.removesuffix("."))
     first, *more = _rows(text, dot, view, verdict.tone)[:_MAX_WRAPPED]
     room = view.width - columns_of(dot.text + text)
-    facts = _facts(record, room, view.glyphs)
+    facts = _facts(record, room)
     room -= len(facts)
     end = Span(pointer.rjust(room) if pointer and len(pointer) < room - 1 else "", "dim")
     return (line(*first, facts, end), *more)
@@ -135,22 +128,22 @@ def run_line(report: Report, view: EndView) -> Line:
     verdict = verdict_of(PastRun(report=report), view.now_ns)
     pointer = _command("show", record.task_id[:_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)
-    text = shorten(printable(f"{view.glyphs.dot} {verdict.text.removesuffix('.')}"), room, view.glyphs)
-    facts = _facts(record, room - columns_of(text), view.glyphs)
+    text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
+    facts = _facts(record, room - columns_of(text))
     end = pointer.rjust(view.width - columns_of(text) - len(facts)) if pointer else ""
     return line(Span(text, verdict.tone), facts, Span(end, "dim"))
 
 
-def _facts(record: Record, room: int, glyphs: Glyphs) -> str:
+def _facts(record: Record, room: int) -> str:
     """The memory peak of a run without a curve, and the CPU time, as far as there is room."""
     facts, metrics = "", record.metrics
-    peak = f"memory peak {peak_text(metrics, glyphs)}"
+    peak = f"memory peak {peak_text(metrics)}"
     peaks = (f"{peak} of {format_memory(metrics.memory_size_mb)}", peak) if metrics.memory_size_mb else (peak,)
     seconds = metrics.cpu_seconds
-    least = glyphs.at_least if is_cpu_partial(record) else ""
+    least = "≥" if is_cpu_partial(record) else ""
     cpu_time = () if seconds is None else (f"{least}{format_duration(seconds * MS_PER_SECOND)} of CPU time",)
     for texts in (() if metrics.max_memory_used_mb is None or _has_curves(record.series) else peaks, cpu_time):
-        added = (glyphs.separator + text for text in texts)
+        added = (" · " + text for text in texts)
         facts += next((text for text in added if len(facts) + len(text) <= room), "")
     return facts
 
@@ -182,31 +175,31 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
     curve_width = min(max(int(available * _CURVE_SHARE), _MIN_CURVE), _MAX_CURVE)
     room = available - curve_width
     rows = [
-        (curve, next((text for text in texts if len(text) <= room), shorten(texts[-1], room, view.glyphs)))
-        for curve, texts in _curves(record, view.glyphs)
+        (curve, next((text for text in texts if len(text) <= room), shorten(texts[-1], room)))
+        for curve, texts in _curves(record)
     ]
     times = record.time_breakdown
-    legend = () if times is None else short_legend(record, room, view.glyphs)
+    legend = () if times is None else short_legend(record, room)
     longest = max((*(len(text) for _, text in rows), length(legend)), default=0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):
-        drawn = f"{curve.drawn(curve_width, view.glyphs)} "
+        drawn = f"{curve.drawn(curve_width)} "
         style = use_style(curve.label, is_near_limit=curve.is_near_limit)
         yield 2 + (number > 1), (line(label(curve.label, "bold", _LABEL_WIDTH), Span(drawn, style), text),)
     if times is not None and legend:
-        bar = time_bar(times, curve_width, view.glyphs)
+        bar = time_bar(times, curve_width)
         yield 4, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
 
 
-def _curves(record: Record, glyphs: Glyphs) -> Iterator[tuple[Curve, Sequence[str]]]:
+def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
     """The curves, each with its texts, from the longest to the shortest."""
     for curve in () if record.series is None else run_curves(record, record.series):
         if curve.label == MEMORY:
-            yield curve, _memory_texts(curve, record.metrics, glyphs)
+            yield curve, _memory_texts(curve, record.metrics)
             continue
-        top, used = curve.limit_text(glyphs), record.metrics.vcpu_used
+        top, used = curve.limit_text, record.metrics.vcpu_used
         if curve.label == CPU and curve.is_to_limit:
-            top = top.replace(glyphs.limit, f"{glyphs.limit} limit")
+            top = top.replace("▔", "▔ limit")
         if curve.label != CPU:
             totals = gpu_totals(record.gpus) if curve.label == GPU else neuron_totals(record.neuron)
             used = None if totals is None else totals.utilization_percent
@@ -215,32 +208,29 @@ def _curves(record: Record, glyphs: Glyphs) -> Iterator[tuple[Curve, Sequence[st
         yield curve, (f"{top}, average {average}", top) if average else (top,)
 
 
-def _memory_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, ...]:
+def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
     """The peak, its share of the limit, and the value at the top of the curve."""
     peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     if peak_mb is None:
-        return (curve.limit_text(glyphs),)
-    peak = peak_text(metrics, glyphs)
+        return (curve.limit_text,)
+    peak = peak_text(metrics)
     share = "" if not size_mb or peak_mb < size_mb / 100 else format_percent(100 * peak_mb / size_mb)
-    highest = max(curve.known, default=peak_mb)
-    spike = " (short spike)" if peak_mb > max(_SPIKE * highest, highest + _MIN_SPIKE_MB) else ""
     if curve.is_to_limit and size_mb:
         limit, text = format_memory(size_mb), f"peak {peak} ({share})"
         return (
-            f"{glyphs.limit} limit {limit}, {text}{spike}",
-            f"{glyphs.limit} limit {limit}, {text}",
-            f"{glyphs.limit} {limit}, {text}",
-            f"{glyphs.limit} {limit}, peak {share}",
+            f"▔ limit {limit}, {text}",
+            f"▔ {limit}, {text}",
+            f"▔ {limit}, peak {share}",
         )
-    top = f"{glyphs.limit} peak {peak}"
+    top = f"▔ peak {peak}"
     of_size = f"{share and ', '}{share} of {format_memory(size_mb)}" if size_mb else ""
-    return (f"{top}{of_size}{spike}", f"{top}{of_size}", top)
+    return (f"{top}{of_size}", top)
 
 
 def _labelled(name: str, text: str, view: EndView) -> tuple[Line, ...]:
     """One line, cut if it is too long; none without a text."""
     room = view.width - len(INDENT) - _LABEL_WIDTH
-    return (line(label(name, width=_LABEL_WIDTH), shorten(printable(text), room, view.glyphs)),) if text else ()
+    return (line(label(name, width=_LABEL_WIDTH), shorten(printable(text), room)),) if text else ()
 
 
 def _wrapped(name: str, text: str, view: EndView) -> tuple[Line, ...]:
@@ -254,7 +244,7 @@ def _wrapped(name: str, text: str, view: EndView) -> tuple[Line, ...]:
 def _rows(text: str, first: Span, view: EndView, style: str = "") -> tuple[Line, ...]:
     room = view.width - len(first.text)
     rows = wrapped(text, view.width, first, style=style)
-    return tuple(line(start, Span(shorten(rest.text, room, view.glyphs), style)) for start, rest in rows)
+    return tuple(line(start, Span(shorten(rest.text, room), style)) for start, rest in rows)
 
 
 def printed_end(
@@ -274,7 +264,6 @@ def printed_end(
     before = b"" if is_file else RESET.encode() * is_colourful + b"\n"
     view = EndView(
         width=_PIPE_WIDTH if is_file else _stderr_width(),
-        glyphs=glyphs_for(_SHOWN, encoding),
         now_ns=now_ns,
         max_lines=MAX_LINES - before.count(b"\n"),
         history=history,

@@ -6,7 +6,6 @@ from profiler.cli.terminal.time_bar import CPU_PARTS, OTHER, time_parts
 from profiler.record.activity_model import WaitTarget
 from profiler.record.hardware import gpu_advice, idle_advice
 from profiler.record.record_model import Metrics, Record, known_status
-from profiler.record.sparkline import Glyphs
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -20,12 +19,11 @@ from profiler.record.worth_a_word import is_cpu_wait_partial, is_long_cpu_wait, 
 
 _MIN_SATURATED_PERCENT = 30
 _MIN_ADVICE_PERCENT = 30
-_ONE_CPU = (0.9, 1.05)
 # A shorter run is little evidence for a size.
 _MIN_SIZED_MS = 1000
 
 
-def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recommend: str) -> str | None:
+def next_step(record: Record, waits: Sequence[WaitTarget], recommend: str) -> str | None:
     """The most useful advice that the record supports. ``recommend`` is the command for a size; "" without one."""
     metrics = record.metrics
     if record.likely_out_of_memory:
@@ -33,9 +31,9 @@ def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recom
     if known_status(record) != "success":
         return None
     gpu = next(gpu_advice(record), None)
-    texts = idle_advice(record.gpus), _near_limit(metrics), gpu, _saturated(metrics, glyphs), _waited_for_cpu(record)
+    texts = idle_advice(record.gpus), _near_limit(metrics), gpu, _saturated(metrics), _waited_for_cpu(record)
     found = next(filter(None, texts), None)
-    return found or _waited(record, waits) or _one_cpu(metrics) or _enough(record, recommend)
+    return found or _waited(record, waits) or _enough(record, recommend)
 
 
 def _waited(record: Record, waits: Sequence[WaitTarget]) -> str | None:
@@ -72,7 +70,7 @@ def _near_limit(metrics: Metrics) -> str | None:
     return f"{left} memory was left: with a little more data it would be killed."
 
 
-def _saturated(metrics: Metrics, glyphs: Glyphs) -> str | None:
+def _saturated(metrics: Metrics) -> str | None:
     percent, vcpu, threads = metrics.vcpu_saturated_percent, metrics.vcpu_size, metrics.max_pids
     if percent is None or not vcpu or percent < _MIN_SATURATED_PERCENT:
         return None
@@ -80,7 +78,7 @@ def _saturated(metrics: Metrics, glyphs: Glyphs) -> str | None:
     if threads is not None and 0 < threads <= vcpu:
         return f"{used}, but with at most {format_count(threads, 'thread')}: more CPUs would hardly help."
     least = 1 - min(percent, 100) / 100 / 2
-    return f"{used}: with {format_vcpu(2 * vcpu)} it would take {format_range(least, 1)}{glyphs.times} as long."
+    return f"{used}: with {format_vcpu(2 * vcpu)} it would take {format_range(least, 1)}× as long."
 
 
 def _waited_for_cpu(record: Record) -> str | None:
@@ -94,15 +92,6 @@ def _waited_for_cpu(record: Record) -> str | None:
         threads = format_count(metrics.max_pids, "thread")
         return f"{waited}: up to {threads} shared {format_vcpu(metrics.vcpu_size)}, perhaps with other programs."
     return f"{waited}: other programs used the CPUs, or it works in short bursts."
-
-
-def _one_cpu(metrics: Metrics) -> str | None:
-    used, size = metrics.vcpu_used, metrics.vcpu_size
-    if used is None or used.avg is None or used.p95 is None or not size or size < 2:  # noqa: PLR2004
-        return None
-    if used.avg < _ONE_CPU[0] or used.p95 > _ONE_CPU[1]:
-        return None
-    return f"it kept one of {size:g} CPUs busy: more CPUs help only if it works in parallel."
 
 
 def may_name_size(record: Record) -> bool:

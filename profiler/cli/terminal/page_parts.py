@@ -8,9 +8,8 @@ from msgspec import Struct
 from profiler.cli.styled_text import INDENT, Line, Span, line, separated, wrapped
 from profiler.core.timestamps import local_time, parse_ns
 from profiler.record.record_model import Metrics, Number, Record, Series
-from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, Glyphs, curve_top, sparkline
+from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
 from profiler.record.units import (
-    AT_LEAST,
     MIB,
     format_count,
     format_memory,
@@ -30,10 +29,9 @@ _ROUNDING = 1.005
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """The settings of a page: the width and the characters of the terminal, the time now, and the time zone."""
+    """The settings of a page: the width of the terminal, the time now, and the time zone."""
 
     width: int
-    glyphs: Glyphs
     now_ns: int
     zone: tzinfo | None = None
 
@@ -73,14 +71,14 @@ def arrange(sections: Iterable[Section], max_lines: int) -> list[Line]:
     return [*separated(shown), line(Span(omitted, "dim"))]
 
 
-def peak_text(metrics: Metrics, glyphs: Glyphs) -> str:
+def peak_text(metrics: Metrics) -> str:
     """The peak of the memory; "" if it is unknown."""
     if metrics.max_memory_used_mb is None:
         return ""
-    return format_peak(metrics.max_memory_used_mb, metrics.memory_peak_source).replace(AT_LEAST, glyphs.at_least)
+    return format_peak(metrics.max_memory_used_mb, metrics.memory_peak_source)
 
 
-def io_text(metrics: Metrics, glyphs: Glyphs) -> str:
+def io_text(metrics: Metrics) -> str:
     """The bytes read and written, received and sent, as far as they were measured."""
     groups = (
         (("read", metrics.block_read_bytes), ("wrote", metrics.block_write_bytes)),
@@ -89,7 +87,7 @@ def io_text(metrics: Metrics, glyphs: Glyphs) -> str:
     texts = (
         ", ".join(f"{verb} {format_memory(size / MIB)}" for verb, size in group if size is not None) for group in groups
     )
-    return glyphs.separator.join(filter(None, texts))
+    return " · ".join(filter(None, texts))
 
 
 def use_style(label: str, *, is_near_limit: bool) -> str:
@@ -115,20 +113,16 @@ class Curve:
         highest = highest if peak is None or highest > peak * _ROUNDING else float(peak)
         self._top, self.is_to_limit = curve_top(highest, limit, least_top)
         self.is_near_limit = self.is_to_limit and is_near_limit(highest, self._top)
-        self._limit_text = format_value(self._top)
-        if limit and not self.is_to_limit:
-            self._limit_text = format_part(self._limit_text, format_value(limit))
+        top = format_value(self._top)
+        # The value at the top of the curve, and the limit if that is far above.
+        self.limit_text = f"▔ {format_part(top, format_value(limit)) if limit and not self.is_to_limit else top}"
 
-    def limit_text(self, glyphs: Glyphs) -> str:
-        """The value at the top of the curve, and the limit if the limit is far above this value."""
-        return f"{glyphs.limit} {self._limit_text}"
-
-    def drawn(self, width: int, glyphs: Glyphs) -> str:
+    def drawn(self, width: int) -> str:
         """The curve with ``width`` characters; values are repeated if there are fewer."""
         values = self._values
         if len(values) < width:
             values = [values[place * len(values) // width] for place in range(width)]
-        return sparkline(values, width=width, top=self._top, ascii_only=glyphs.is_ascii)
+        return sparkline(values, width=width, top=self._top)
 
 
 def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:

@@ -28,7 +28,6 @@ from profiler.cli.terminal.two_runs import RunComparison, compared_lines
 from profiler.core.timestamps import with_local_times
 from profiler.record.hardware import GpuTotals, gpu_idle_texts, gpu_totals, neuron_totals, short_processor_name
 from profiler.record.record_model import Distribution, Record, Series, TaskSize, is_sampled_each_minute, known_status
-from profiler.record.sparkline import BLOCKS, Glyphs
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.units import (
     format_count,
@@ -64,12 +63,12 @@ def page_lines(
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.report.record
     moments, verdict = find_moments(record, series), verdict_of(run, view.now_ns)
-    first = wrapped(verdict.text, view.width, Span(f"{view.glyphs.dot} ", verdict.tone), style=verdict.tone)
+    first = wrapped(verdict.text, view.width, Span("● ", verdict.tone), style=verdict.tone)
     sections: Sequence[Section] = (
         (0, (*first, *wrapped(verdict.evidence or "", view.width, INDENT))),
         (0, _facts(run, view)),
         (1, _usage(record, view)),
-        (2, (*time_lines(record, view.width, view.glyphs), *_gpu_use(record, view))),
+        (2, (*time_lines(record, view.width), *_gpu_use(record, view))),
         (2, _series(record, series, moments, view)),
         (5, _others(record, view)),
         (4, compared_lines(record, comparison, view)),
@@ -81,7 +80,7 @@ def page_lines(
 
 
 def _facts(run: PastRun, view: View) -> Iterator[Line]:
-    record, event, separator = run.report.record, run.event, view.glyphs.separator
+    record, event = run.report.record, run.event
     size, metrics = record.task_size, record.metrics
     limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb) if size is None else size
     words = {
@@ -102,29 +101,29 @@ def _facts(run: PastRun, view: View) -> Iterator[Line]:
             if name != "user" and not record.cluster
         ),
     )
-    yield from labelled("run", separator.join(filter(None, identity)), view)
-    yield from labelled("command", shorten(run.command or "", 200, view.glyphs), view)
+    yield from labelled("run", " · ".join(filter(None, identity)), view)
+    yield from labelled("command", shorten(run.command or "", 200), view)
     others = () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
     retries = (f"{name} {task_id[:8]}" for name, task_id in others if task_id)
-    yield from labelled("retry", separator.join(retries), view)
+    yield from labelled("retry", " · ".join(retries), view)
     yield from labelled("when", _when(record, view), view)
     place = record.availability_zone or record.region
     size_text = format_task_size(limits.vcpu, limits.memory_mb)
     model = None if record.processor is None else record.processor.model
-    parts = (size_text, _devices(record, view.glyphs), launch, model and short_processor_name(model), place)
-    yield from labelled("size", separator.join(filter(None, parts)), view)
+    parts = (size_text, _devices(record), launch, model and short_processor_name(model), place)
+    yield from labelled("size", " · ".join(filter(None, parts)), view)
     if is_sampled_each_minute(record):
         yield from labelled("source", "Container Insights, sampled each minute: shorter peaks were not seen", view)
-    yield from labelled("cost", _cost(record, view.glyphs), view)
+    yield from labelled("cost", _cost(record), view)
     noticed = [(notice.kind, local(notice.at, view)) for notice in record.notices[:_MAX_NOTICES]]
     notices = (kind if at is None else f"{kind} at {at:%H:%M:%S}" for kind, at in noticed)
-    yield from labelled("notices", separator.join(notices), view)
+    yield from labelled("notices", " · ".join(notices), view)
 
 
-def _devices(record: Record, glyphs: Glyphs) -> str:
+def _devices(record: Record) -> str:
     names = {gpu.name or "GPU" for gpu in record.gpus}
     if names:
-        return f"{len(record.gpus)}{glyphs.times} {names.pop() if len(names) == 1 else 'GPU'}"
+        return f"{len(record.gpus)}× {names.pop() if len(names) == 1 else 'GPU'}"
     return "" if record.neuron is None else format_count(len(record.neuron.cores), "NeuronCore")
 
 
@@ -135,16 +134,16 @@ def _when(record: Record, view: View) -> str:
     text = f"{started:%a %Y-%m-%d %H:%M:%S}"
     if finished is not None:
         day = "" if finished.date() == started.date() else f"{finished:%a %Y-%m-%d }"
-        text += f" {view.glyphs.arrow} {day}{finished:%H:%M:%S}"
+        text += f" → {day}{finished:%H:%M:%S}"
     text += f" {started:%Z}"
     if metrics.duration_ms is not None:
-        text += f"{view.glyphs.separator}{format_duration(metrics.duration_ms)}"
+        text += f" · {format_duration(metrics.duration_ms)}"
     if metrics.init_duration_ms is not None:
         text += f" + {format_duration(metrics.init_duration_ms)} start-up"
     return text
 
 
-def _cost(record: Record, glyphs: Glyphs) -> str:
+def _cost(record: Record) -> str:
     """The cost. Only the task's event shows Spot: without it, the text contains the price."""
     if record.cost is None or record.cost.usd is None:
         return ""
@@ -153,7 +152,7 @@ def _cost(record: Record, glyphs: Glyphs) -> str:
     spot = is_on_spot(record.cost)
     listed = not spot and (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE)
     billed = "" if billed_ms is None else f" for {format_duration(billed_ms)} billed"
-    return f"{f'{glyphs.at_least} {usd} (Spot)' if spot else usd}{billed}{f', {ON_DEMAND_PRICE}' if listed else ''}"
+    return f"{f'≥ {usd} (Spot)' if spot else usd}{billed}{f', {ON_DEMAND_PRICE}' if listed else ''}"
 
 
 class _Bar(Struct, frozen=True):
@@ -168,7 +167,7 @@ class _Bar(Struct, frozen=True):
 
 
 def _usage(record: Record, view: View) -> Iterator[Line]:
-    bars = tuple(_bars(record, view.glyphs))
+    bars = tuple(_bars(record))
     if not bars:
         if record.sampling is not None and record.sampling.samples == 0:
             what = (
@@ -185,25 +184,25 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
         texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in (average, p95, bar.peak_text or peak))
         room = view.width - len(INDENT) - LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
         yield line(
-            label(shorten(bar.label, LABEL_WIDTH - 1, view.glyphs), "bold"),
-            *_drawn(bar, view.glyphs),
+            label(shorten(bar.label, LABEL_WIDTH - 1), "bold"),
+            *_drawn(bar),
             texts,
             Span(f"  {bar.note}" if len(bar.note) <= room else "", "dim"),
         )
 
 
-def _drawn(bar: _Bar, glyphs: Glyphs) -> Iterator[Span]:
+def _drawn(bar: _Bar) -> Iterator[Span]:
     """The bar: filled up to the average, lighter up to the 95th percentile, and lightest up to the peak."""
     if not bar.size:
         yield Span(" " * _BAR_WIDTH)
         return
     done, use = 0, bar.use
     style = use_style(bar.label, is_near_limit=is_near_limit(use.max, bar.size))
-    for value, character in ((use.avg, glyphs.average), (use.p95, glyphs.p95), (use.max, glyphs.peak)):
+    for value, character in ((use.avg, "█"), (use.p95, "▓"), (use.max, "░")):
         cells = max(done, _cells((value or 0) / bar.size))
         yield Span(character * (cells - done), style)
         done = cells
-    yield Span(glyphs.rest * (_BAR_WIDTH - done), "dim")
+    yield Span("·" * (_BAR_WIDTH - done), "dim")
 
 
 def _cells(share: float) -> int:
@@ -213,7 +212,7 @@ def _cells(share: float) -> int:
     return min(max(int(share * _BAR_WIDTH + 0.5), int(share > 0)), _BAR_WIDTH - 1)
 
 
-def _bars(record: Record, glyphs: Glyphs) -> Iterator[_Bar]:
+def _bars(record: Record) -> Iterator[_Bar]:
     metrics = record.metrics
     cpu, size = metrics.vcpu_used, metrics.vcpu_size
     if cpu is not None:
@@ -224,7 +223,7 @@ def _bars(record: Record, glyphs: Glyphs) -> Iterator[_Bar]:
         memory = replace(memory, max=metrics.max_memory_used_mb)
     if metrics.max_memory_used_mb is not None or memory.avg is not None:
         note = "" if size is None else f"of {format_memory(size)}"
-        yield _Bar(MEMORY, memory, size, format_memory, note, peak_text(metrics, glyphs))
+        yield _Bar(MEMORY, memory, size, format_memory, note, peak_text(metrics))
     gpus = gpu_totals(record.gpus)
     if gpus is not None and len(record.gpus) > _MAX_GPUS:
         note = f"{format_count(len(record.gpus), 'GPU')} together"
@@ -250,19 +249,16 @@ def _series(record: Record, series: Series | None, moments: Sequence[Moment], vi
     """The curves over the width of the terminal, their axis with the numbers of the moments, and the moments."""
     shown = () if series is None else run_curves(record, series)
     if series is not None and shown:
-        names = [curve.limit_text(view.glyphs) for curve in shown]
+        names = [curve.limit_text for curve in shown]
         length_ms = series_length_ms(record, series)
         longest = max(map(len, (*names, format_duration(length_ms))))
         width = max(view.width - len(INDENT) - LABEL_WIDTH - longest - 1, 20)
         for curve, name in zip(shown, names, strict=True):
-            drawn = curve.drawn(width, view.glyphs)
+            drawn = curve.drawn(width)
             yield line(label(curve.label, "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
         yield _axis(length_ms, moments, width)
     for number, moment in enumerate(moments, start=1):
-        text = moment.text
-        for mark in ("arrow", "ellipsis", "at_least"):
-            text = text.replace(getattr(BLOCKS, mark), getattr(view.glyphs, mark))
-        yield from wrapped(text, view.width, f"{' ' * (len(INDENT) + LABEL_WIDTH)}{number} ")
+        yield from wrapped(moment.text, view.width, f"{' ' * (len(INDENT) + LABEL_WIDTH)}{number} ")
 
 
 def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
@@ -285,7 +281,7 @@ def _gpu_use(record: Record, view: View) -> Iterator[Line]:
     if active is not None:
         rest.append(f"SM active {format_percent(active)}")
     yield from labelled("GPU", sentence, view)
-    yield from labelled("" if sentence else "GPU", view.glyphs.separator.join(rest), view)
+    yield from labelled("" if sentence else "GPU", " · ".join(rest), view)
 
 
 def _others(record: Record, view: View) -> Iterator[Line]:
@@ -298,8 +294,8 @@ def _others(record: Record, view: View) -> Iterator[Line]:
         )
         text = f"{format_count(kills.count, 'process')} by the kernel, for lack of memory"
         yield from labelled("killed", text + (f": {named}" if named else ""), view)
-    yield from labelled("I/O", io_text(record.metrics, view.glyphs), view)
-    yield from labelled("largest", _processes(record, view.glyphs), view)
+    yield from labelled("I/O", io_text(record.metrics), view)
+    yield from labelled("largest", _processes(record), view)
     samples = record.stacks and record.stacks.samples
     if samples:
         yield from labelled("stacks", f"{format_count(samples, 'sample')}: --stacks shows the functions", view)
@@ -307,10 +303,10 @@ def _others(record: Record, view: View) -> Iterator[Line]:
         yield from labelled("warning", with_local_times(warning, view.zone), view)
 
 
-def _processes(record: Record, glyphs: Glyphs) -> str:
+def _processes(record: Record) -> str:
     texts = []
     for process in record.processes[:_MAX_PROCESSES]:
-        count = "" if process.count in (None, 1) else f" {glyphs.times}{process.count}"
+        count = "" if process.count in (None, 1) else f" ×{process.count}"
         memory_mb, seconds = process.max_memory_used_mb, process.cpu_seconds
         holders = process.max_memory_used_processes or 1  # the processes of this name that held the peak
         together = "" if process.count in (None, holders) else f" in {holders} of them"
@@ -320,12 +316,12 @@ def _processes(record: Record, glyphs: Glyphs) -> str:
         )
         known = ", ".join(filter(None, values))
         texts.append(f"{process.name}{count}" + (f" ({known})" if known else ""))
-    return glyphs.separator.join(texts)
+    return " · ".join(texts)
 
 
 def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:
     for name, texts in (
-        ("what if", what_if_texts(advice, record, view.glyphs)),
+        ("what if", what_if_texts(advice, record)),
         ("advice", advice_texts(advice, record)),
     ):
         for number, text in enumerate(texts):

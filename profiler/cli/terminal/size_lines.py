@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from profiler.record.hardware import gpu_advice, visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record, SlowdownBounds
-from profiler.record.sparkline import Glyphs
 from profiler.record.units import format_percent, format_range, format_task_size, format_vcpu
 from profiler.runs.past_runs.families import family_evidence
 from profiler.runs.past_runs.run_source import PastRun, RunSource
@@ -24,7 +23,7 @@ def find_advice(run: PastRun, source: RunSource | None, price_overrides: PriceOv
     return None if evidence is None else advise(evidence, Policy(), price_overrides, brief=True)
 
 
-def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iterator[str]:
+def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     """The duration and the cost of a run with less vCPU: the two next smaller sizes."""
     if advice is None or not (advice.evidence.has_cpu and advice.evidence.has_success):
         return
@@ -35,22 +34,20 @@ def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iter
         for option in reversed(smaller[-_MAX_SMALLER_SIZES:]):
             slower = "slower, but by an unknown factor"
             if option.factor is not None:
-                slower = f"{_factor_text(option.factor, glyphs)}{_saving_text(option.saving_percent)}"
+                slower = f"{_factor_text(option.factor)}{_saving_text(option.saving_percent)}"
             yield f"{format_task_size(option.size.vcpu, option.size.memory_mb)}: {slower}"
     elif evidence.slowdowns is not None:
         limit = current_vcpu or record.metrics.vcpu_size or 0
         vcpus = [vcpu for vcpu in smaller_vcpus(current_vcpu) if vcpu < limit][-_MAX_SMALLER_SIZES:]
         factors = [evidence.slowdowns.get(vcpu, SAME_DURATION) for vcpu in vcpus]
-        texts = [
-            f"{format_vcpu(vcpu)}: {_factor_text(factor, glyphs)}" for vcpu, factor in zip(vcpus, factors, strict=True)
-        ]
-        yield glyphs.separator.join(reversed(texts))
+        texts = [f"{format_vcpu(vcpu)}: {_factor_text(factor)}" for vcpu, factor in zip(vcpus, factors, strict=True)]
+        yield " · ".join(reversed(texts))
 
 
-def _factor_text(factor: SlowdownBounds, glyphs: Glyphs) -> str:
+def _factor_text(factor: SlowdownBounds) -> str:
     if factor.max < MIN_SLOWER_FACTOR:
         return "not slower"
-    return f"{format_range(factor.min, factor.max)}{glyphs.times} as long"
+    return f"{format_range(factor.min, factor.max)}× as long"
 
 
 def _saving_text(percent: float | None) -> str:

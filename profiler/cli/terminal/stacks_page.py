@@ -1,6 +1,6 @@
 """The call stacks of a run as text: the tree of its functions, the functions that ran most, and the moments."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
 from profiler.cli.printing import value_text
@@ -8,15 +8,12 @@ from profiler.cli.styled_text import INDENT, Column, Line, Span, line, separated
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks, StacksLine
 from profiler.record.record_model import Record
-from profiler.record.sparkline import Glyphs
 from profiler.record.units import format_count, format_percent
 from profiler.runs.past_runs.moments import MIN_SAMPLES, elapsed, frame_of, frames_of
 
 # Functions in fewer stacks are left out. If the tree has too many lines, the limit rises.
 _MIN_SHARES = (0.01, 0.02, 0.05, 0.1)
 _MAX_TREE_LINES = 80
-# If at least this many functions of Python and of packages follow each other, only their number is shown.
-_MIN_FOLDED = 3
 _SHARE_WIDTH = 7
 _MIN_TEXT_WIDTH = 30
 _NO_STACKS = Stacks(source="")
@@ -49,7 +46,7 @@ def function_tree(stacks: StacksLine) -> Node:
     return root
 
 
-def stacks_lines(record: Record, stacks: StacksLine, width: int, glyphs: Glyphs) -> list[Line]:
+def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
     """All data on the stacks of a run."""
     root, known = function_tree(stacks), record.stacks or _NO_STACKS
     source = f" by {known.source}" if known.source else ""
@@ -57,16 +54,16 @@ def stacks_lines(record: Record, stacks: StacksLine, width: int, glyphs: Glyphs)
     return separated(
         (
             wrapped(title, width, style="bold"),
-            _tree(root, width, glyphs),
+            _tree(root, width),
             _most_run(known, width),
-            *(_moment(moment, record, width, glyphs) for moment in known.moments),
+            *(_moment(moment, record, width) for moment in known.moments),
         )
     )
 
 
-def _tree(root: Node, width: int, glyphs: Glyphs) -> list[Line]:
+def _tree(root: Node, width: int) -> list[Line]:
     for share in _MIN_SHARES:
-        rows = list(_branches(root, root.count * share, width, glyphs))
+        rows = list(_branches(root, root.count * share, width))
         if len(rows) <= _MAX_TREE_LINES:
             break
     head = f"Functions in {format_percent(100 * share)} of the stacks or more, each below its caller"
@@ -76,59 +73,25 @@ def _tree(root: Node, width: int, glyphs: Glyphs) -> list[Line]:
     return [*wrapped(head, width, style="bold"), *rows] if rows else rows
 
 
-def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _branches(root: Node, min_count: float, width: int) -> Iterator[Line]:
     """Each function below its caller, and further to the right as long as there is room."""
     max_indents = (width - _SHARE_WIDTH - _MIN_TEXT_WIDTH) // len(INDENT)
-
-    def row(count: int, span: Span, indents: int) -> Line:
-        start = f"{100 * count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
-        name = span.text.removesuffix(WAITING_SUFFIX)
-        suffix = WAITING_SUFFIX if span.text.endswith(WAITING_SUFFIX) else ""  # the suffix stays when the name is cut
-        return line(start, Span(shorten(name, width - len(start) - len(suffix), glyphs) + suffix, span.style))
-
-    pending: list[tuple[Node | Span, int, int]] = [(root, root.count, 0)]
+    pending = [(root, -1)]
     while pending:
-        node, count, indents = pending.pop()
-        if isinstance(node, Span):
-            yield row(count, node, indents)
-            continue
-        chain = _chain(node)
+        node, indents = pending.pop()
         if node is not root:
-            for span in _folded(chain, glyphs):
-                yield row(count, span, indents)
-                indents += 1
-        below = sorted(chain[-1].below.values(), key=lambda child: (-child.count, child.text))
+            start = f"{100 * node.count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
+            suffix = WAITING_SUFFIX if node.text.endswith(WAITING_SUFFIX) else ""  # it stays when the name is cut
+            name = shorten(node.text.removesuffix(suffix), width - len(start) - len(suffix))
+            yield line(start, Span(name + suffix, "cyan" if suffix else "bold" if node.is_own else ""))
+        below = sorted(node.below.values(), key=lambda child: (-child.count, child.text))
         shown = [child for child in below if child.count >= min_count]
         rest = below[len(shown) :]
         if rest:
-            more = Span(f"{glyphs.ellipsis} {len(rest)} more", "dim")
-            pending.append((more, sum(child.count for child in rest), indents))
-        pending += [(child, child.count, indents) for child in reversed(shown)]
-
-
-def _chain(node: Node) -> list[Node]:
-    """The function and the functions below it, as long as each always called one other."""
-    chain = [node]
-    while node.text and len(node.below) == 1 and next(iter(node.below.values())).count == node.count:
-        node = next(iter(node.below.values()))
-        chain.append(node)
-    return chain
-
-
-def _folded(chain: Sequence[Node], glyphs: Glyphs) -> Iterator[Span]:
-    """The functions of a chain. A longer row of functions that are not the user's is shown as a number."""
-    foreign: list[Node] = []
-    for place, node in enumerate(chain):
-        is_last = place == len(chain) - 1
-        if not node.is_own and not is_last:
-            foreign.append(node)
-            continue
-        if len(foreign) >= _MIN_FOLDED:
-            yield Span(f"{glyphs.ellipsis} {len(foreign)} calls in Python and packages", "dim")
-        else:
-            yield from (Span(one.text) for one in foreign)
-        foreign = []
-        yield Span(node.text, "cyan" if node.text.endswith(WAITING_SUFFIX) else "bold" if node.is_own else "")
+            more = Node(f"… {len(rest)} more")
+            more.count = sum(child.count for child in rest)
+            pending.append((more, indents + 1))
+        pending += [(child, indents + 1) for child in reversed(shown)]
 
 
 def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:
@@ -165,7 +128,7 @@ _MOMENTS = {
 }
 
 
-def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _moment(moment: StackMoment, record: Record, width: int) -> Iterator[Line]:
     started_ns = parse_ns(record.started_at)
     from_ns, to_ns = parse_ns(moment.from_at), parse_ns(moment.to_at)
     title = _MOMENTS.get(moment.kind, moment.kind)
@@ -176,4 +139,4 @@ def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> 
         title += f", this stack in {format_percent(moment.percent)} of {format_count(moment.samples, 'sample')}"
     yield from wrapped(title, width, style="bold")
     for text, frame in zip(moment.stack, frames_of(moment), strict=True):
-        yield line(INDENT, Span(shorten(text, width - len(INDENT), glyphs), "bold" if frame.is_own else ""))
+        yield line(INDENT, Span(shorten(text, width - len(INDENT)), "bold" if frame.is_own else ""))

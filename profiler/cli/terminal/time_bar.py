@@ -8,7 +8,6 @@ from profiler.cli.styled_text import INDENT, Line, Span, length, line, shorten
 from profiler.cli.terminal.page_parts import LABEL_WIDTH, label
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Record
-from profiler.record.sparkline import Glyphs
 from profiler.record.units import format_duration, format_percent
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, MIN_WAIT_PERCENT, is_cpu_wait_partial, is_long_cpu_wait
 
@@ -20,32 +19,27 @@ _GAP = Span("  ")
 
 
 class _Kind(Struct, frozen=True):
-    """A part of the time: its name, its field in the record, its character and the one in ASCII, and its style."""
+    """A part of the time: its name, its field in the record, its character and its style."""
 
     name: str
     field: str
     block: str
-    ascii: str
     style: str
-
-    def glyph(self, glyphs: Glyphs) -> str:
-        return self.ascii if glyphs.is_ascii else self.block
 
 
 _KINDS = (
-    _Kind("on CPU", "on_cpu_percent", "█", "#", "blue"),
-    _Kind("waiting for CPU", "waiting_for_cpu_percent", "▓", "w", "pink"),
-    _Kind("disk", "disk_percent", "▒", "=", ""),
-    _Kind("network", "network_percent", "░", "-", "cyan"),
-    _Kind("sleep", "sleep_percent", "z", "z", "dim"),
-    _Kind("lock", "lock_percent", "!", "!", "pink"),
-    _Kind("pipe", "pipe_percent", "|", "|", "cyan"),
-    _Kind("child", "child_percent", "+", "+", "dim"),
-    _Kind(OTHER, "other_percent", "·", ".", "dim"),
+    _Kind("on CPU", "on_cpu_percent", "█", "blue"),
+    _Kind("waiting for CPU", "waiting_for_cpu_percent", "▓", "pink"),
+    _Kind("disk", "disk_percent", "▒", ""),
+    _Kind("network", "network_percent", "░", "cyan"),
+    _Kind("sleep", "sleep_percent", "z", "dim"),
+    _Kind("lock", "lock_percent", "!", "pink"),
+    _Kind("pipe", "pipe_percent", "|", "cyan"),
+    _Kind("child", "child_percent", "+", "dim"),
+    _Kind(OTHER, "other_percent", "·", "dim"),
 )
 # The first parts, on a CPU and waiting for one, which the kernel counts. The others are waits.
 CPU_PARTS = 2
-BLOCK_CHARACTERS = "".join(kind.block for kind in _KINDS)
 
 
 def time_parts(times: TimeBreakdown) -> tuple[tuple[str, float | None], ...]:
@@ -53,30 +47,30 @@ def time_parts(times: TimeBreakdown) -> tuple[tuple[str, float | None], ...]:
     return tuple((kind.name, getattr(times, kind.field)) for kind in _KINDS)
 
 
-def time_lines(record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def time_lines(record: Record, width: int) -> Iterator[Line]:
     """The bar, its legend, the largest waits, and the wait for a CPU if it matters."""
     times, room = record.time_breakdown, width - len(INDENT) - LABEL_WIDTH
     if times is not None and _parts(times):
-        yield line(label("Time", "bold"), *time_bar(times, room, glyphs))
+        yield line(label("Time", "bold"), *time_bar(times, room))
         rows: list[list[Span]] = [[]]
-        for entry in (*_entries(_parts(times), record, glyphs), *_seen(times)):
+        for entry in (*_entries(_parts(times), record), *_seen(times)):
             if rows[-1] and length((*rows[-1], _GAP, *entry)) > room:
                 rows.append([])
             rows[-1] += (_GAP, *entry) if rows[-1] else entry
         yield from (line(label("", ""), *row) for row in rows)
-        yield from _waits(times, room, glyphs)
+        yield from _waits(times, room)
     if is_long_cpu_wait(record):
-        least = glyphs.at_least if is_cpu_wait_partial(record) else ""
+        least = "≥" if is_cpu_wait_partial(record) else ""
         percent = least + format_percent(min(record.metrics.cpu_wait_percent or 0, 100))
         duration = format_duration((record.metrics.cpu_wait_seconds or 0) * 1000)
         yield line(label("CPU wait"), f"{percent:>5}  of the time that threads could run, {least}{duration} in total")
 
 
-def short_legend(record: Record, width: int, glyphs: Glyphs) -> Line:
+def short_legend(record: Record, width: int) -> Line:
     """The largest parts that fit, and whether only a part of the run was seen."""
     times = record.time_breakdown or TimeBreakdown()
     by_share = sorted(_parts(times), key=lambda part: -part[1])
-    first, *others = _entries(by_share, record, glyphs) or [()]
+    first, *others = _entries(by_share, record) or [()]
     spans: list[Span] = []
     for entry in (first, *_seen(times), *others):
         short = [Span(span.text.replace("waiting for CPU", "CPU wait"), span.style) for span in entry]
@@ -104,7 +98,7 @@ def _parts(times: TimeBreakdown) -> list[tuple[_Kind, float]]:
     return [part for part in (*parts, (other, rest)) if part[1] >= _MIN_PART_PERCENT]
 
 
-def time_bar(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Line:
+def time_bar(times: TimeBreakdown, width: int) -> Line:
     """The bar alone: each part has at least one character, and its end is where its share ends."""
     parts, spans = _parts(times), []
     total = max(sum(percent for _, percent in parts), 100)
@@ -113,16 +107,16 @@ def time_bar(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Line:
         until += percent
         end = max(int(until / total * width + 0.5), done + 1)
         end = min(end, width - (len(parts) - number))
-        spans.append(Span(kind.glyph(glyphs) * (end - done), kind.style))
+        spans.append(Span(kind.block * (end - done), kind.style))
         done = end
     return line(*spans)
 
 
-def _entries(parts: Iterable[tuple[_Kind, float]], record: Record, glyphs: Glyphs) -> list[Line]:
-    marks = {"waiting_for_cpu_percent": glyphs.at_least} if is_cpu_wait_partial(record) else {}
+def _entries(parts: Iterable[tuple[_Kind, float]], record: Record) -> list[Line]:
+    marks = {"waiting_for_cpu_percent": "≥"} if is_cpu_wait_partial(record) else {}
     return [
         (
-            Span(f"{kind.glyph(glyphs)} ", kind.style),
+            Span(f"{kind.block} ", kind.style),
             Span(f"{kind.name} {marks.get(kind.field, '')}{format_percent(percent)}"),
         )
         for kind, percent in parts
@@ -135,7 +129,7 @@ def _seen(times: TimeBreakdown) -> Iterator[Line]:
         yield line(Span(f"seen for {format_percent(times.covered_percent)} of the run", "dim"))
 
 
-def _waits(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _waits(times: TimeBreakdown, width: int) -> Iterator[Line]:
     for number, target in enumerate(longest_waits(times)):
         percent = f"{format_percent(min(target.percent, 100)):>5}  "
-        yield line(label("" if number else "waits"), percent, shorten(wait_name(target), width - 7, glyphs))
+        yield line(label("" if number else "waits"), percent, shorten(wait_name(target), width - 7))

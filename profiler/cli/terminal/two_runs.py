@@ -11,7 +11,6 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.hardware import processor_difference
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import Number, Record, known_peak_source, known_status
-from profiler.record.sparkline import BLOCKS, Glyphs
 from profiler.record.units import AT_LEAST, format_change, format_duration, format_memory, format_value
 from profiler.record.worth_a_word import is_cpu_partial
 from profiler.runs.past_runs.run_source import PastRun
@@ -132,10 +131,9 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
     head += f", {FEW_RUNS}" if comparison.has_few else ""
     yield line(Span(INDENT + (head if rows else "No number differs by 5 % and by more than usual."), "dim"))
     for row in rows:
-        change = row.change.replace(BLOCKS.times, view.glyphs.times)
-        values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}".replace(AT_LEAST, view.glyphs.at_least)
-        style = "bold" if row.is_changed else ""
-        yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, Span(f"{change:>{_VALUE_WIDTH}}", style))
+        values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}"
+        change = Span(f"{row.change:>{_VALUE_WIDTH}}", "bold" if row.is_changed else "")
+        yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, change)
     note = _peak_note(record, other)
     if any(row.name == "memory peak" for row in rows):
         yield from wrapped(note or "", view.width, INDENT)
@@ -213,7 +211,7 @@ def _text(value: Number | None, unit: Unit) -> str:
     return "-" if value is None else format_value(value, unit).removesuffix(" vCPU")
 
 
-def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: int, glyphs: Glyphs) -> Line:
+def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: int) -> Line:
     """The changes beyond what is usual for ``earlier``, the family's successes, the newest first; () if unknown."""
     when = _when(record, earlier[0], now_ns)
     if known_status(record) != "success":
@@ -226,12 +224,12 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
         is_comparable = (record.metrics.duration_ms or 0) >= _MIN_RUN_MS
         return _first_fitting(map(line, texts), width) if is_comparable else ()
     lines = (
-        (*_joined(shown, glyphs, has_values=has_values), Span(f" since the {last}success{when}{few}"))
+        (*_joined(shown, has_values=has_values), Span(f" since the {last}success{when}{few}"))
         for shown in (rows, rows[:2], rows[:1])
         for has_values in (True, False)
         for last in ("last ", "")
     )
-    return _first_fitting((*lines, tuple(_joined(rows[:1], glyphs, has_values=False))), width)
+    return _first_fitting((*lines, tuple(_joined(rows[:1], has_values=False))), width)
 
 
 def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[ComparedRow]:
@@ -246,10 +244,10 @@ def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[ComparedRow]
                 yield row
 
 
-def _joined(rows: Sequence[ComparedRow], glyphs: Glyphs, *, has_values: bool) -> Iterator[Span]:
+def _joined(rows: Sequence[ComparedRow], *, has_values: bool) -> Iterator[Span]:
     for number, row in enumerate(rows):
-        values, change = f"{row.other} {glyphs.arrow} {row.this}", row.change.replace(BLOCKS.times, glyphs.times)
-        text = f"{change} ({values})" if change and has_values else change or values
+        values = f"{row.other} → {row.this}"
+        text = f"{row.change} ({values})" if row.change and has_values else row.change or values
         style = "" if row.has_few else "yellow" if (row.change_percent or 0) > 0 else "green"
         yield from (Span(", " if number else ""), Span(f"{row.name} {text}", style))
 

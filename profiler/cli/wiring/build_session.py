@@ -217,7 +217,7 @@ class _LateView:
             self._view.close()
 
     def _make(self) -> "LiveView":
-        from profiler.cli.printing import encodable, stdout_encoding
+        from profiler.cli.printing import encoded, stdout_encoding
         from profiler.cli.progress import stderr_rows
         from profiler.cli.run_family import usual_duration_of
         from profiler.local_run.live_view import LiveView
@@ -229,12 +229,11 @@ class _LateView:
 
         def write(text: str) -> None:
             # If the terminal is closed or stopped, the command and the report continue.
-            self._stderr.write(text.encode(encoding, errors="replace"))
+            self._stderr.write(encoded(text, encoding, "replace"))
 
         return LiveView(
             stderr_rows(write),
             effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0))),
             self._started_ns,
             None if self._options.no_history else lambda: usual_duration_of(self._options, self._clock),
-            ascii_only=not encodable("▁█━╸▔·×…"),
         )

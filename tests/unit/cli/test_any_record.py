@@ -18,7 +18,6 @@ from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.cli.terminal.two_runs import compare
 from profiler.record.activity_model import decode_stacks
 from profiler.record.record_model import decode
-from profiler.record.sparkline import BLOCKS
 from profiler.report_page.page_data import build_page_data
 from profiler.report_page.page_series import Run
 from profiler.runs.comparison.compared_metrics import compare_metrics
@@ -43,7 +42,7 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
     run = PastRun(report=report, line=line)
-    view = View(width=80, glyphs=BLOCKS, now_ns=NOW_NS, zone=UTC)
+    view = View(width=80, now_ns=NOW_NS, zone=UTC)
     other = compare(run, PastRun(report=shown_runs.etl()), "run", is_complete=True)
     assert page_lines(run, view, report.record.series, other, find_advice(run, None, PriceOverrides()))
     assert len(table_lines([run], 80)) >= 2
@@ -70,5 +69,5 @@ def test_any_stacks_are_shown_or_damaged(line: bytes, record_line: bytes) -> Non
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
     if stacks is not None:
-        shown = stacks_lines(report.record, stacks, 60, BLOCKS)
+        shown = stacks_lines(report.record, stacks, 60)
         assert render_lines(shown, is_coloured=True, encoding="ascii")

@@ -12,7 +12,6 @@ from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
 from profiler.cli.watch_command import _draw, _watch, watch_lines
 from profiler.record.family_identity import UsualDuration
 from profiler.record.record_model import Distribution, Interval, Report
-from profiler.record.sparkline import ASCII, BLOCKS
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import MESSAGE, checkpoint_at, ended, text
 from tests.terminals import texts
@@ -35,7 +34,7 @@ def watched(
 
 
 def shown(*runs: WatchedRun, width: int | None = 120, height: int | None = None) -> list[str]:
-    lines = watch_lines(runs, "jobs", width=width, height=height, glyphs=BLOCKS)
+    lines = watch_lines(runs, "jobs", width=width, height=height)
     return texts(lines)
 
 
@@ -60,9 +59,9 @@ def test_what_is_unknown_is_a_dash() -> None:
 
 @pytest.mark.parametrize(("minutes", "colour"), [(14, "green"), (16, "yellow"), (21, "red"), (90, "red")])
 def test_the_colour_of_the_bar_is_how_unusual_the_time_is(minutes: int, colour: str) -> None:
-    (*_, row) = watch_lines([watched(elapsed_ms=60_000 * minutes)], "jobs", width=120, height=None, glyphs=ASCII)
-    (bar,) = [span for span in row if set(span.text) <= {"#", "."} and span.text]
-    assert (bar.style, bar.text.count("#")) == (colour, min(minutes, 20))
+    (*_, row) = watch_lines([watched(elapsed_ms=60_000 * minutes)], "jobs", width=120, height=None)
+    (bar,) = [span for span in row if set(span.text) <= {"█", "·"} and span.text]
+    assert (bar.style, bar.text.count("█")) == (colour, min(minutes, 20))
 
 
 def test_notices_and_silence_are_in_the_row_and_their_texts_below_the_table() -> None:

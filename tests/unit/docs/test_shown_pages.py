@@ -13,7 +13,6 @@ from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.two_runs import compare
 from profiler.record.record_model import Distribution, Metrics, Report
-from profiler.record.sparkline import BLOCKS
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.prices import PriceOverrides
 from tests.documentation import ROOT, blocks
@@ -47,7 +46,7 @@ def printed() -> str:
     comparison = compare(run, PastRun(report=etl(days_ago=1)), "last success", is_complete=False)
     lines = page_lines(
         run,
-        View(width=80, glyphs=BLOCKS, now_ns=NOW_NS, zone=UTC),
+        View(width=80, now_ns=NOW_NS, zone=UTC),
         run.report.record.series,
         comparison,
         find_advice(run, ListedRuns([PastRun(report=one) for one in night()]), PriceOverrides()),

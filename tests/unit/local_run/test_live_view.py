@@ -169,8 +169,8 @@ def text(row: Row) -> str:
     return "".join(part for part, _ in row).rstrip()
 
 
-def shown(figures: LiveFigures, columns: int = 80, height: int = 24, *, ascii_only: bool = False) -> list[str]:
-    return [text(row) for row in live_rows(figures, terminal_size((columns, height)), ascii_only=ascii_only)]
+def shown(figures: LiveFigures, columns: int = 80, height: int = 24) -> list[str]:
+    return [text(row) for row in live_rows(figures, terminal_size((columns, height)))]
 
 
 def busy(*notices: str, elapsed_ms: float = 1.2 * MINUTE_MS, usual: UsualDuration | None = USUAL) -> LiveFigures:
@@ -227,17 +227,17 @@ def test_without_past_runs_the_row_counts_processes_and_threads() -> None:
 
 
 def test_what_reaches_the_limit_has_another_colour() -> None:
-    cpu, memory, *_ = live_rows(busy(), terminal_size((80, 24)), ascii_only=False)
+    cpu, memory, *_ = live_rows(busy(), terminal_size((80, 24)))
     assert ("█", YELLOW) in cpu
     assert RED not in {colour for part, colour in memory if part.strip()}, "the top of the curve is not the limit"
     full = LiveFigures(elapsed_ms=0, memory_course=[MIB, 4 * MIB], memory_limit_bytes=4 * MIB)
-    _, memory, *_ = live_rows(full, terminal_size((80, 24)), ascii_only=False)
+    _, memory, *_ = live_rows(full, terminal_size((80, 24)))
     assert ("█", RED) in memory
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80])
 def test_a_notice_stays_beside_the_curve_of_the_cpu(columns: int) -> None:
-    cpu, *_ = live_rows(busy("memory runs out"), terminal_size((columns, 24)), ascii_only=False)
+    cpu, *_ = live_rows(busy("memory runs out"), terminal_size((columns, 24)))
     assert (" memory runs out", RED) in cpu
     assert len(text(cpu)) <= columns
 
@@ -279,11 +279,11 @@ FIGURES = st.builds(
 )
 
 
-@given(FIGURES, st.integers(30, 200), st.integers(6, 60), st.booleans())
-def test_any_figures_fit_the_terminal(figures: LiveFigures, columns: int, height: int, ascii_only: bool) -> None:  # noqa: FBT001
+@given(FIGURES, st.integers(30, 200), st.integers(6, 60))
+def test_any_figures_fit_the_terminal(figures: LiveFigures, columns: int, height: int) -> None:
     terminal, written = terminal_size((columns, height)), list[str]()
     rows = BottomRows(lambda: terminal, written.append, is_coloured=True)
-    rows.draw(lambda size: live_rows(figures, size, ascii_only=ascii_only))
+    rows.draw(lambda size: live_rows(figures, size))
     _, *drawn = "".join(written).split("\x1b[2K")
     assert 2 <= len(drawn) <= min(4, height // 3)
     assert all(len(ESCAPE.sub("", row)) <= columns for row in drawn)

@@ -56,7 +56,6 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 def test_one_character_for_each_value_or_the_peak_of_several() -> None:
     rising = [0, 1, 2, 3, 4, 5, 6, 7]
     assert sparkline(rising, width=8, top=7) == BLOCKS
-    assert sparkline(rising, width=8, top=7, ascii_only=True) == "_.:-=+*#"
     assert sparkline([0, None, 7], width=8, top=7) == "▁ █"
     assert sparkline([0, 0, 0, 100, 0, None, None, None], width=4, top=100) == "▁█▁ "
     assert sparkline([0, 200], width=2, top=100) == "▁█"

@@ -10,7 +10,6 @@ from profiler.cli.terminal.time_bar import short_legend, time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.record_model import Container, Metrics, Record, Sampling
-from profiler.record.sparkline import BLOCKS
 from profiler.record.worth_a_word import counted_cpu_wait, idle_vcpu, is_long_cpu_wait
 from profiler.report_page.page_activity import activity_fields
 from tests.runs import report
@@ -46,9 +45,9 @@ def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none(
     metrics = Metrics(duration_ms=milliseconds, cpu_wait_percent=percent, cpu_wait_seconds=seconds)
     record = Record(task_id="a", container=Container(name="b"), status="success", metrics=metrics)
     assert is_long_cpu_wait(record) is is_long
-    at_the_end = next_step(record, (), BLOCKS, "")
+    at_the_end = next_step(record, (), "")
     assert (at_the_end is not None) is is_long
-    assert bool(list(time_lines(record, 80, BLOCKS))) is is_long
+    assert bool(list(time_lines(record, 80))) is is_long
     assert ("cpuWait" in activity_fields(record)) is is_long
 
 
@@ -58,14 +57,14 @@ def test_a_wait_for_a_cpu_that_was_not_read_to_the_end_is_a_lower_bound_in_all_o
     for covered, mark, words in ((94.9, "≥", "at least "), (95, "", ""), (None, "", "")):
         partial = {"metrics": metrics, "sampling": Sampling(cpu_wait_covered_percent=covered)}
         record = Record(task_id="a", container=Container(name="b"), status="success", **partial)
-        assert f"waited {words}2.4 s" in str(next_step(record, (), BLOCKS, ""))
-        (shown,) = time_lines(record, 80, BLOCKS)
+        assert f"waited {words}2.4 s" in str(next_step(record, (), ""))
+        (shown,) = time_lines(record, 80)
         assert f"{mark}40 %" in shown[-1].text
         assert f"{mark}2.4 s in total" in shown[-1].text
         assert activity_fields(record).get("cpuWaitPartial") == (bool(mark) or None)
         times = TimeBreakdown(on_cpu_percent=60, waiting_for_cpu_percent=40)
         record = replace(record, time_breakdown=times)
-        legends = (list(time_lines(record, 80, BLOCKS))[1], short_legend(record, 80, BLOCKS))
+        legends = (list(time_lines(record, 80))[1], short_legend(record, 80))
         for legend, name in zip(legends, ("waiting for CPU", "CPU wait"), strict=True):
             assert [span.text for span in legend if "%" in span.text] == ["on CPU 60 %", f"{name} {mark}40 %"]
 

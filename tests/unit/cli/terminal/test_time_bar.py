@@ -6,18 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, time_lines
+from profiler.cli.terminal.time_bar import time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Metrics
-from profiler.record.sparkline import BLOCKS, Glyphs
 from tests.shown_runs import waiting
 from tests.terminals import texts
 
 INDENT = 11
 
 
-def shown(width: int = 80, glyphs: Glyphs = BLOCKS, **record: Any) -> list[str]:
-    return texts(time_lines(waiting(**record).record, width, glyphs))
+def shown(width: int = 80, **record: Any) -> list[str]:
+    return texts(time_lines(waiting(**record).record, width))
 
 
 def bar(times: TimeBreakdown, width: int = 111) -> dict[str, int]:
@@ -75,5 +74,5 @@ def test_any_shares_fill_at_most_the_bar(shares: list[float | None], width: int)
     times = replace(TimeBreakdown(), **dict(zip(names, shares, strict=True)))
     lines = shown(width, time_breakdown=times)
     if lines:
-        assert set(lines[0][INDENT:]) <= set(BLOCK_CHARACTERS)
+        assert set(lines[0][INDENT:]) <= set("█▓▒░z!|+·")
         assert 0 < len(lines[0]) - INDENT <= width - INDENT
