@@ -19,6 +19,7 @@ from profiler.record.worth_a_word import is_cpu_wait_partial, is_long_cpu_wait, 
 
 _MIN_SATURATED_PERCENT = 30
 _MIN_ADVICE_PERCENT = 30
+_ONE_CPU = (0.9, 1.05)
 # A shorter run is little evidence for a size.
 _MIN_SIZED_MS = 1000
 
@@ -33,7 +34,7 @@ def next_step(record: Record, waits: Sequence[WaitTarget], recommend: str) -> st
     gpu = next(gpu_advice(record), None)
     texts = idle_advice(record.gpus), _near_limit(metrics), gpu, _saturated(metrics), _waited_for_cpu(record)
     found = next(filter(None, texts), None)
-    return found or _waited(record, waits) or _enough(record, recommend)
+    return found or _waited(record, waits) or _one_cpu(metrics) or _enough(record, recommend)
 
 
 def _waited(record: Record, waits: Sequence[WaitTarget]) -> str | None:
@@ -92,6 +93,15 @@ def _waited_for_cpu(record: Record) -> str | None:
         threads = format_count(metrics.max_pids, "thread")
         return f"{waited}: up to {threads} shared {format_vcpu(metrics.vcpu_size)}, perhaps with other programs."
     return f"{waited}: other programs used the CPUs, or it works in short bursts."
+
+
+def _one_cpu(metrics: Metrics) -> str | None:
+    used, size = metrics.vcpu_used, metrics.vcpu_size
+    if used is None or used.avg is None or used.p95 is None or not size or size < 2:  # noqa: PLR2004
+        return None
+    if used.avg < _ONE_CPU[0] or used.p95 > _ONE_CPU[1]:
+        return None
+    return f"it kept one of {size:g} CPUs busy: more CPUs help only if it works in parallel."
 
 
 def may_name_size(record: Record) -> bool:

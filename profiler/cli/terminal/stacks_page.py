@@ -1,6 +1,6 @@
 """The call stacks of a run as text: the tree of its functions, the functions that ran most, and the moments."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from profiler.cli.printing import value_text
@@ -14,6 +14,8 @@ from profiler.runs.past_runs.moments import MIN_SAMPLES, elapsed, frame_of, fram
 # Functions in fewer stacks are left out. If the tree has too many lines, the limit rises.
 _MIN_SHARES = (0.01, 0.02, 0.05, 0.1)
 _MAX_TREE_LINES = 80
+# If at least this many functions of Python and of packages follow each other, only their number is shown.
+_MIN_FOLDED = 3
 _SHARE_WIDTH = 7
 _MIN_TEXT_WIDTH = 30
 _NO_STACKS = Stacks(source="")
@@ -76,22 +78,56 @@ def _tree(root: Node, width: int) -> list[Line]:
 def _branches(root: Node, min_count: float, width: int) -> Iterator[Line]:
     """Each function below its caller, and further to the right as long as there is room."""
     max_indents = (width - _SHARE_WIDTH - _MIN_TEXT_WIDTH) // len(INDENT)
-    pending = [(root, -1)]
+
+    def row(count: int, span: Span, indents: int) -> Line:
+        start = f"{100 * count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
+        name = span.text.removesuffix(WAITING_SUFFIX)
+        suffix = WAITING_SUFFIX if span.text.endswith(WAITING_SUFFIX) else ""  # the suffix stays when the name is cut
+        return line(start, Span(shorten(name, width - len(start) - len(suffix)) + suffix, span.style))
+
+    pending: list[tuple[Node | Span, int, int]] = [(root, root.count, 0)]
     while pending:
-        node, indents = pending.pop()
+        node, count, indents = pending.pop()
+        if isinstance(node, Span):
+            yield row(count, node, indents)
+            continue
+        chain = _chain(node)
         if node is not root:
-            start = f"{100 * node.count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
-            suffix = WAITING_SUFFIX if node.text.endswith(WAITING_SUFFIX) else ""  # it stays when the name is cut
-            name = shorten(node.text.removesuffix(suffix), width - len(start) - len(suffix))
-            yield line(start, Span(name + suffix, "cyan" if suffix else "bold" if node.is_own else ""))
-        below = sorted(node.below.values(), key=lambda child: (-child.count, child.text))
+            for span in _folded(chain):
+                yield row(count, span, indents)
+                indents += 1
+        below = sorted(chain[-1].below.values(), key=lambda child: (-child.count, child.text))
         shown = [child for child in below if child.count >= min_count]
         rest = below[len(shown) :]
         if rest:
-            more = Node(f"… {len(rest)} more")
-            more.count = sum(child.count for child in rest)
-            pending.append((more, indents + 1))
-        pending += [(child, indents + 1) for child in reversed(shown)]
+            more = Span(f"… {len(rest)} more", "dim")
+            pending.append((more, sum(child.count for child in rest), indents))
+        pending += [(child, child.count, indents) for child in reversed(shown)]
+
+
+def _chain(node: Node) -> list[Node]:
+    """The function and the functions below it, as long as each always called one other."""
+    chain = [node]
+    while node.text and len(node.below) == 1 and next(iter(node.below.values())).count == node.count:
+        node = next(iter(node.below.values()))
+        chain.append(node)
+    return chain
+
+
+def _folded(chain: Sequence[Node]) -> Iterator[Span]:
+    """The functions of a chain. A longer row of functions that are not the user's is shown as a number."""
+    foreign: list[Node] = []
+    for place, node in enumerate(chain):
+        is_last = place == len(chain) - 1
+        if not node.is_own and not is_last:
+            foreign.append(node)
+            continue
+        if len(foreign) >= _MIN_FOLDED:
+            yield Span(f"… {len(foreign)} calls in Python and packages", "dim")
+        else:
+            yield from (Span(one.text) for one in foreign)
+        foreign = []
+        yield Span(node.text, "cyan" if node.text.endswith(WAITING_SUFFIX) else "bold" if node.is_own else "")
 
 
 def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:

@@ -352,6 +352,11 @@ def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] 
             {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0, "max_pids": 2},
             "its threads waited 6.0 s in total for a CPU: other programs used the CPUs, or it works in short bursts.",
         ),
+        (
+            {"vcpu_used": Distribution(avg=0.98, p95=1.0, max=1.2)},
+            "it kept one of 2 CPUs busy: more CPUs help only if it works in parallel.",
+        ),
+        ({"vcpu_used": Distribution(avg=0.98, p95=1.9, max=2)}, ENOUGH),
         ({"duration_ms": 999}, None),
     ],
 )

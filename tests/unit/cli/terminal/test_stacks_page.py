@@ -86,6 +86,18 @@ def test_the_tree(steps: list[dict[str, int]], rows: list[str]) -> None:
     assert tree(*steps) == rows
 
 
+def test_calls_between_functions_of_packages_are_counted() -> None:
+    packages = [f"f{number} (django/base.py)" for number in range(9)]
+    text = ";".join(["main (manage.py)", *packages, "handle (shop/load.py)", "get (queue.py)", "wait (threading.py)"])
+    assert tree({text: 1}, own_files=("manage.py", "shop/load.py")) == [
+        "100 %  main (manage.py)",
+        "100 %    … 9 calls in Python and packages",
+        "100 %      handle (shop/load.py)",
+        "100 %        get (queue.py)",
+        "100 %          wait (threading.py)",
+    ]
+
+
 def test_a_run_without_samples_has_only_a_title() -> None:
     for stacks in (made(), made({}), made({"a (a.py)": 0, "b (b.py)": -3})):
         assert shown(stacks) == ["nightly-etl 7b3f0c2d9e1a4855b6d0aa41c7f2e893: 0 stacks"]

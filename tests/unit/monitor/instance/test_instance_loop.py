@@ -405,8 +405,8 @@ def test_two_batches_of_one_name_have_records_of_their_own(tmp_path: Path) -> No
     assert {*first["series"]["memoryUsedMB"]} - {None} == {100.0}
     assert {200.0, 300.0} <= {*second["series"]["memoryUsedMB"]}
     assert (first["monitor"]["warnings"], second["monitor"]["warnings"]) == (
-        ["0123-batch: 10 samples"],
-        ["4567-batch: 19 samples"],
+        ["0123-batch: 12 samples"],
+        ["4567-batch: 21 samples"],
     )
     notices = [(stream, line["record"]["taskId"]) for stream, line in lines if line["type"] == "task.notice"]
     assert sorted(notices) == [("ecs/batch/0123", "0123"), ("ecs/batch/4567", "4567")]

@@ -42,6 +42,8 @@ def test_the_bytes_of_all_interfaces() -> None:
 def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     for number in (hierarchy.parse_number(text), hierarchy.parse_cpu_stat_ns(text)):
         assert number is None or number >= 0
+    for read in (proc.parse_stat, proc.parse_status, proc.parse_private, proc.parse_pids, proc.parse_io):
+        read(text)
     proc.parse_network(text)
     assert all(number >= 0 for number in waited_target.poll_descriptors(text))
     waited_target.select_descriptors([text])
