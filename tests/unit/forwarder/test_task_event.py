@@ -1,12 +1,16 @@
 """Events of stopped tasks: parsing, outcome, and the batch container. The events have the shape of real ones."""
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiler.forwarder.batch_report import batch_container, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
 from profiler.record.task_end import EventContainer, determine_outcome, parse_stopped_task
 from profiler.sinks import LogTarget
-from tests.task_events import ARN, container, definition, event, task
+from tests.task_events import ARN, EVENT, container, definition, event, task
 from tests.values import present
 
 
@@ -206,3 +210,19 @@ def test_without_a_definition_candidates_with_the_same_end_have_no_batch() -> No
     parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
     outcome, batch = judge(parsed, identify_containers(None, parsed))
     assert (batch, outcome.status) == (None, "success")
+
+
+odd = st.none() | st.booleans() | st.integers() | st.text(max_size=10) | st.lists(st.text(max_size=3), max_size=2)
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(EVENT["detail"])), odd), st.sets(st.sampled_from(sorted(EVENT["detail"])))
+)
+def test_any_subset_of_odd_fields_is_parsed_or_ignored(changes: dict[str, Any], missing: set[str]) -> None:
+    detail = {key: value for key, value in {**EVENT["detail"], **changes}.items() if key not in missing}
+    parsed = parse_stopped_task({**EVENT, "detail": detail})
+    if parsed is not None:
+        chosen = identify_containers(None, parsed)
+        outcome = determine_outcome(parsed, batch_container(parsed, chosen.batch))
+        assert outcome.status in {"success", "failure", "stopped", "unknown"}
+        assert parsed.duration_ms is None or parsed.duration_ms >= 0

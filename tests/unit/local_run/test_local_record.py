@@ -413,3 +413,12 @@ def test_unknown_bytes_are_no_idleness_and_traffic_of_the_machine_may_be_that_of
     assert lines(blocks=None) == []
     received = iter(range(0, 10**9, 20_000))
     assert lines(network=lambda: next(received)) == []
+
+
+@given(st.binary())
+def test_parsers_survive_anything(text: bytes) -> None:
+    proc.parse_stat(text)
+    proc.parse_status(text)
+    proc.parse_private(text)
+    proc.parse_pids(text)
+    proc.parse_io(text)

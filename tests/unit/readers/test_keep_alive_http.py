@@ -215,3 +215,9 @@ def test_what_is_wrong_with_a_stream(sent: bytes, error: str) -> None:
     with pytest.raises((HttpError, ConnectionResetError)) as raised:
         list(connection(Stream([sent])).stream("/events", 1))
     assert str(raised.value) == error
+
+
+@given(st.sampled_from(sorted(RESPONSES.values())), st.integers(0, 200), st.binary(min_size=1, max_size=4))
+def test_a_response_with_wrong_bytes_is_a_response_or_an_error(sent: bytes, at: int, wrong: bytes) -> None:
+    with suppress(HttpError, ConnectionResetError):
+        assert len(answer(sent[:at] + wrong + sent[at + len(wrong) :]).body or b"") <= MAX_BODY_BYTES

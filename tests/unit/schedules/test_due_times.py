@@ -306,3 +306,13 @@ def test_the_usual_duration_against_the_shortest_gap(
 ) -> None:
     now_ns = ns("2026-11-20T00:00")
     assert overlap_ahead(schedule(expression, created_ns=now_ns), now_ns, median * 60_000, p95 * 60_000) == overlap
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=30) | st.text(alphabet="cronatei()*?,-/LW#0123456789 MOND", max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    for expression in (text, f"cron({text})", f"cron(0 0 {text} * ? *)", f"cron(0 0 ? * {text} *)", f"at({text})"):
+        try:
+            next_due(schedule(expression), ns("2026-01-01T00:00"))
+        except ScheduleExpressionError:
+            continue

@@ -346,3 +346,16 @@ def test_no_smaller_size_that_slows_down_no_run_contradicts_the_advice(found: li
         is_slower = evidence.slowdowns.get(vcpu, SlowdownBounds(min=1, max=1)).max >= MIN_SLOWER_FACTOR
         assert vcpu >= chosen or is_slower or (launch_type == "FARGATE" and vcpu not in held)
     assert limit is None or launch_type == "FARGATE" or (evidence.required_vcpu or 0) > limit or chosen <= limit
+
+
+@given(families, st.sampled_from([{"faster": True}, {"faster": False}]))
+def test_the_memory_holds_the_need_and_is_more_than_a_run_died_at(
+    found: list[Need], policy: Mapping[str, bool]
+) -> None:
+    runs = runs_of(found)
+    memory_mb = size(runs, **policy)[1] or 0
+    largest = memory_mb == 244 * GB
+    for run in runs:
+        assert (run.record.metrics.max_memory_used_mb or 0) <= memory_mb
+        if run.record.likely_out_of_memory:
+            assert memory_mb > (run.record.metrics.memory_size_mb or 0) or largest

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.readers import Unavailable
@@ -241,3 +242,14 @@ def test_any_mutated_document_gives_a_reading_or_a_reason(document: object) -> N
     for name in ContainerSample.__struct_fields__ if isinstance(sample, ContainerSample) else ():
         value = getattr(sample, name)
         assert value is None or (isinstance(value, int) and 0 <= value < 2**63)
+
+
+@given(st.binary() | st.tuples(st.integers(0, 4000), st.integers(0, 255)))
+def test_any_bytes_give_a_reading_or_a_reason(change: bytes | tuple[int, int]) -> None:
+    body = json.dumps({"a": CGROUP_V1, "b": CGROUP_V2}).encode()
+    if isinstance(change, bytes):
+        body = change
+    else:
+        position, byte = change
+        body = body[:position] + bytes([byte]) + body[position + 1 :]
+    assert isinstance(decode_stats(body), dict | Unavailable)

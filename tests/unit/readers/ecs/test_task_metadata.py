@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.readers import Unavailable
@@ -256,3 +257,13 @@ def test_a_firelens_router_is_no_candidate_where_firelens_is_used() -> None:
     without_driver = replace(batch, log_driver=None)  # by version 3 of the endpoint
     assert select_batch(listing(router, without_driver, OWN), requested=None, own=OWN).names == ("batch",)
     assert select_batch(listing(router, OWN), requested=None, own=OWN).names == (router.name,)
+
+
+@given(mutated_task, st.none() | st.dictionaries(st.text(), st.none() | st.text() | st.integers()) | st.text())
+def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: object) -> None:
+    if isinstance(document, dict):
+        document = {**document, "TaskTags": found, "Errors": [REFUSED, document]}
+    decoded = decode_tags(json.dumps(document).encode())
+    assert isinstance(decoded, dict | Unavailable)
+    if isinstance(decoded, dict):
+        assert all(name and isinstance(value, str) for name, value in decoded.items())

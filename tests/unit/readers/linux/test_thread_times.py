@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
@@ -279,3 +281,15 @@ def test_files_are_closed(machine: FakeMachine) -> None:
     machine.read(process(), at=2)
     machine.reader.close()
     assert open_files() == before
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=40).filter(lambda text: b"\0" not in text))
+def test_any_counters_can_be_read(tmp_path: Path, text: bytes) -> None:
+    machine = FakeMachine(tmp_path)
+    machine.thread(7)
+    (tmp_path / "7" / "task" / "7" / "schedstat").write_bytes(text)
+    try:
+        machine.read(process())
+    finally:
+        machine.reader.close()

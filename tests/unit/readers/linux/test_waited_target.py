@@ -24,6 +24,7 @@ from profiler.readers.linux.waited_target import (
     select_descriptors,
 )
 from tests.fakes import seconds
+from tests.values import present
 
 # From the kernel's arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
 KNOWN = [
@@ -313,3 +314,11 @@ def test_a_table_is_read_up_to_the_wanted_socket(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "read", count)
     assert process.waits("recvfrom", 3) == Wait("network", "127.0.0.1:5432")
     assert sum(sizes) < 2048
+
+
+@given(st.integers(0, 600), st.lists(st.integers(0, 2**64 - 1), min_size=6, max_size=6))
+def test_every_line_of_the_kernel_is_read(number: int, arguments: list[int]) -> None:
+    line = " ".join([str(number), *map(hex, arguments), "0x7ffd8c1b0e20", "0x7f2b5e51a007"]).encode()
+    call = parse_system_call(line)
+    assert call == SystemCall(number, tuple(arguments))
+    assert all(-(2**31) <= present(call).int_argument(position) < 2**31 for position in range(6))
