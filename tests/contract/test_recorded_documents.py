@@ -74,7 +74,7 @@ def neuron() -> dict[str, list[NeuronReport]]:
     if not folder.is_dir():
         pytest.skip(f"no reports of neuron-monitor were recorded in {folder}")
     found: dict[str, list[NeuronReport]] = {}
-    for path in sorted(folder.glob("[!D]*.json*")):  # without the documentation's, of runtime 1.x
+    for path in sorted(folder.glob("*.json*")):
         for line in path.read_bytes().splitlines():
             report = decode_report(line)
             assert isinstance(report, NeuronReport), path
@@ -123,5 +123,9 @@ def test_other_recordings_have_the_numbers_that_they_show(neuron: dict[str, list
     first = neuron_record(neuron["kr"])  # 89 % over 62 ms of an Inf1: nothing about the utilization
     assert [core.utilization_percent for core in first.cores] == [None] * 4
     assert first.executions == NeuronExecutions(completed=14, failed=0)
+    runtime_1 = neuron_record(neuron["DOCS"])
+    assert [present(core.utilization_percent).max for core in runtime_1.cores] == [42.01, 42.02, 42.03, 42.04]
+    assert runtime_1.executions == NeuronExecutions(completed=123, failed=0)
+    assert (runtime_1.ecc_uncorrected, present(runtime_1.latency_seconds).p100_max) == (0, 0.01100013)
     idle = Neuron(device_memory_size_mb=32768, restarts=0)
     assert neuron_record(neuron["allsmi"]) == idle, "an idle node has a size and no numbers"
