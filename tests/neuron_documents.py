@@ -1,4 +1,4 @@
-"""Reports as neuron-monitor prints them, of the shapes that were seen on Trn1 and Trn1n."""
+"""Reports as neuron-monitor prints them, of the shapes that were seen on Inf1, Trn1 and Trn1n."""
 
 import json
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def runtime(
     total_latency: object = None,
     device_latency: object = None,
 ) -> dict[str, Any]:
-    """One runtime: like the real ones it lists every core, its own or not."""
+    """One runtime of schema 2.x: like the real ones it lists every core, its own or not."""
     return {
         "pid": 784315,
         "neuron_runtime_tag": "535",
@@ -100,6 +100,24 @@ def report(*runtimes: Mapping[str, Any], ecc: Mapping[int, tuple[int, int]] | No
             "neuroncore_per_device_count": 2,
             "error": "",
         },
+    }
+
+
+def inf1_report() -> dict[str, Any]:
+    """Runtime 1.x: ``inference_stats``, the hardware's counters in the runtime, memory without cores."""
+    total, device = percentiles(0.011, 0.012, 0.013), percentiles(0.010, 0.011, 0.012)
+    cores = {core: 42.0 + core for core in range(4)}
+    daemon = runtime(cores, {0: 2}, completed=123, failed={"timed_out": 2}, total_latency=total, device_latency=device)
+    groups = daemon["report"]
+    stats = groups["inference_stats"] = groups.pop("execution_stats")
+    stats["inference_summary"] = stats.pop("execution_summary")
+    del groups["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
+    counters = {"neuron_device_index": 0, "mem_ecc_uncorrected": 1, "sram_ecc_uncorrected": 2}
+    groups["hw_counters"] = {"period": 1.0, "neuron_devices": [counters], "error": ""}
+    return {
+        "neuron_runtime_data": [{"neuron_runtime_index": 0, "error": "", "report": groups}],
+        "system_data": {"memory_info": {"period": 5.3, "memory_total_bytes": 49345835008, "error": ""}},
+        "instance_data": {"instance_type": "inf1.xlarge", "error": ""},
     }
 
 

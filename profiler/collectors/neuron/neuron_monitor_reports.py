@@ -69,7 +69,10 @@ class _LatencyStats(Struct):
 
 
 class _ExecutionStats(_Group):
+    """The executions; runtime 1.x calls them inferences."""
+
     execution_summary: dict[str, _Count] | None = None
+    inference_summary: dict[str, _Count] | None = None
     latency_stats: _LatencyStats | None = None
 
 
@@ -84,9 +87,13 @@ class _HardwareCounters(_Group):
 
 
 class _RuntimeGroups(Struct):
+    """The groups of a process that uses the devices; only runtime 1.x has ``inference_stats`` and ``hw_counters``."""
+
     neuroncore_counters: _CoreCounters | None = None
     memory_used: _MemoryUsed | None = None
     execution_stats: _ExecutionStats | None = None
+    inference_stats: _ExecutionStats | None = None
+    hw_counters: _HardwareCounters | None = None
 
 
 class _Runtime(Struct):
@@ -110,10 +117,11 @@ class _Document(Struct):
 
 
 class RuntimeReport(Struct, frozen=True, kw_only=True):
-    """One process that uses the devices, over one period; ``completed`` and ``failed`` are executions in the period.
+    """One process that uses the devices, over one period.
 
     ``utilization_percent`` (0 to 100) and ``core_memory_bytes`` are by the core's index on the node. Every runtime
-    lists all cores, with 0 for the cores of others. The categories of memory are sums over all cores.
+    lists all cores, with 0 for the cores of others. Memory is a reading of the moment; its categories are sums over all
+    cores. ``completed`` and ``failed`` are the executions in the period.
     """
 
     utilization_percent: Mapping[int, float] | None = None
@@ -151,16 +159,14 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
     runtimes = document.neuron_runtime_data or ()
     groups = [runtime.report for runtime in runtimes if runtime.report is not None]
     info = document.neuron_hardware_info or _HardwareInfo()
-    counters = (document.system_data or _SystemData()).neuron_hw_counters or _HardwareCounters()
-    errors = {
-        device.neuron_device_index: sum_known(device.mem_ecc_uncorrected, device.sram_ecc_uncorrected)
-        for device in counters.neuron_devices or ()
-    }
-    parts: list[_Runtime | _Group | None] = [*runtimes, info, counters]
+    counters = [entry.hw_counters for entry in groups]
+    counters.append((document.system_data or _SystemData()).neuron_hw_counters)
+    parts: list[_Runtime | _Group | None] = [*runtimes, info]
     parts += [group for entry in groups for group in astuple(entry)]
+    parts.append(counters[-1])
     return NeuronReport(
         runtimes=tuple(_runtime(entry) for entry in groups if entry != _RuntimeGroups()),
-        ecc_uncorrected={device: count for device, count in errors.items() if count is not None},
+        ecc_uncorrected=_ecc_uncorrected(counters),
         device_count=info.neuron_device_count,
         device_memory_size_bytes=info.neuron_device_memory_size,
         problems=tuple(dict.fromkeys(part.error for part in parts if part is not None and part.error))[:8],
@@ -179,9 +185,9 @@ def _runtime(groups: _RuntimeGroups) -> RuntimeReport:
     used = memory.neuron_runtime_used_bytes or _UsedBytes()
     core_memory = (used.usage_breakdown or _Breakdown()).neuroncore_memory_usage or {}
     categories = {index: _sizes(listed) for index, listed in _by_index(core_memory)}
-    stats = groups.execution_stats or _ExecutionStats()
+    stats = groups.execution_stats or groups.inference_stats or _ExecutionStats()
     latency = stats.latency_stats or _LatencyStats()
-    summary = stats.execution_summary or {}
+    summary = stats.execution_summary or stats.inference_summary or {}
     return RuntimeReport(
         utilization_percent=None if cores.neuroncores_in_use is None else percents,
         utilization_period_ns=_nanoseconds(cores.period),
@@ -191,8 +197,23 @@ def _runtime(groups: _RuntimeGroups) -> RuntimeReport:
         memory_period_ns=_nanoseconds(memory.period),
         completed=summary.get("completed"),
         failed=sum_known(*(number for name, number in summary.items() if name != "completed")),
-        latency=latency.device_latency if latency.total_latency in (None, Latency()) else latency.total_latency,
+        latency=next(
+            (found for found in (latency.total_latency, latency.device_latency) if found not in (None, Latency())),
+            None,
+        ),
     )
+
+
+def _ecc_uncorrected(groups: Iterable[_HardwareCounters | None]) -> Mapping[int, int]:
+    errors_by_device: dict[int, int] = {}
+    for group in groups:
+        for device in (group or _HardwareCounters()).neuron_devices or ():
+            errors = sum_known(device.mem_ecc_uncorrected, device.sram_ecc_uncorrected)
+            if errors is not None:
+                # With runtime 1.x, every daemon reports the same devices.
+                index = device.neuron_device_index
+                errors_by_device[index] = max(errors, errors_by_device.get(index, 0))
+    return errors_by_device
 
 
 def _by_index(cores: Mapping[str, _Value | None]) -> Iterator[tuple[int, _Value]]:

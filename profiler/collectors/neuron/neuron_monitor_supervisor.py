@@ -1,4 +1,7 @@
-"""Keeps the subprocess neuron-monitor running, in a thread that passes on each report, and leaves nothing behind."""
+"""Runs the subprocess neuron-monitor, from its configuration to an end that leaves nothing behind.
+
+A thread keeps it running, with a backoff between its starts, and passes on each report.
+"""
 
 import math
 import os
@@ -38,6 +41,7 @@ class LineSplitter:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        """Add the next bytes; returns the lines that they complete, without newlines."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         self._rest = rest if len(rest) <= _MAX_LINE_BYTES else b"too long"
         return [line for line in lines if line]
@@ -97,15 +101,14 @@ class _NeuronProcess:
         import subprocess  # see _start_process
 
         self.signal(signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):  # it may hang in the driver
+        with suppress(subprocess.TimeoutExpired):
+            # A process that hangs in the driver cannot be reaped.
             self._popen.wait(1)
         self._read_stderr()
         for stream in self._streams:
             stream.close()
         last_error_line = self._stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
-        code = self._popen.returncode  # 0 if ``run`` has reaped it with all other children
-        ended = f"it ended with exit code {code}" if code else "it ended"
-        return f"{ended}: {last_error_line}" if last_error_line else ended
+        return f"{_describe_exit(self._popen.returncode)}{': ' if last_error_line else ''}{last_error_line}"
 
     def _read_stderr(self) -> None:
         try:
@@ -142,8 +145,16 @@ def _start_process(program: str, configuration: bytes, wake: WakeEvent) -> _Neur
     return _NeuronProcess(popen, wake)
 
 
+def _describe_exit(code: int | None) -> str:
+    if code is None:
+        return "it does not end, even when killed"
+    if code == 0:  # ``run`` may have reaped it with all other children: the code is then lost
+        return "it ended"
+    return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
+
+
 class Outage(ThreadFailure, frozen=True):
-    """The time and the reason of neuron-monitor's end or silence."""
+    """The time and the reason of neuron-monitor's end or silence. Its next report, after a restart, ends the outage."""
 
     def sentence(self, values: str) -> str:
         return f"neuron-monitor stopped at {format_ms(self.at_ns)} ({self.reason}): the {values} end there."
@@ -202,6 +213,7 @@ class NeuronMonitorSource:
 
     @property
     def pid(self) -> int | None:
+        """The process id of neuron-monitor while it runs: a child of this process that is not part of the batch."""
         process = self._process
         return None if process is None else process.pid
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -20,7 +20,10 @@ _MIN_PERIOD_FRACTION = 0.5
 
 
 class LiveNeuron(Struct, frozen=True, kw_only=True):
-    """The devices at the last report; counts are since the start. A core that no process uses is in no mapping."""
+    """The devices at the last report. A core that no process uses is in no mapping; counts are since the start.
+
+    ``memory_bytes_by_category`` is empty if a process could not be read.
+    """
 
     reports: int
     utilization_percent: Mapping[int, float] = {}
@@ -42,12 +45,15 @@ class _CoreStatistics(Struct):
 
 
 class NeuronUsage:
-    """Aggregates the reports of a run; thread-safe.
+    """Aggregates the reports of a run. The thread of the reports may differ from the thread that reads the record.
 
-    A core's utilization is the maximum over the runtimes, its memory the sum. Both count for the period of the report,
-    and only while there is a runtime: an unused node has no utilization instead of 0 %. If one of several runtimes
-    could not be read, the report has neither: a core may belong to the unreadable one. ``has_devices``: a device, or a
-    process on one, was ever reported.
+    Every runtime lists all cores of the node, with 0 for the cores of others. A core's utilization is therefore the
+    maximum over the runtimes, its memory the sum. Both count for the period of the report, and only while there is a
+    runtime: an unused node has no utilization instead of 0 %. The record lists all cores that a runtime has listed.
+
+    If one of several runtimes could not be read, the report has no utilization or memory: a core may belong to the
+    unreadable one. A period shorter than half the configured one is ignored for utilization only. ``has_devices`` is
+    True if a device, or a process on one, was ever reported.
     """
 
     def __init__(self, period_seconds: int) -> None:
@@ -69,14 +75,17 @@ class NeuronUsage:
             accepted = self._add_utilization(report.runtimes)
             for percent in accepted.values():
                 self._recent_percent.add(percent)
-            is_readable = all(one.device_memory_bytes is not None for one in report.runtimes)
-            readable = report.runtimes if is_readable else ()
+            # Runtime 1.x reports no memory by core.
+            have_memory = (one.device_memory_bytes is not None or one.core_memory_bytes for one in report.runtimes)
+            readable = report.runtimes if all(have_memory) else ()
             core_bytes, device_bytes = self._add_memory(readable)
+            latency = Latency()
             categories: Counter[str] = Counter()
             for runtime in readable:
                 categories.update(runtime.memory_bytes_by_category)
-            latency = _max_latency(runtime.latency for runtime in report.runtimes)
-            self._latency = _max_latency((self._latency, latency))
+            for runtime in report.runtimes:
+                latency = _max_latency(latency, runtime.latency)
+            self._latency = _max_latency(self._latency, latency)
             last = self._latest
             size_bytes = (report.device_count or 0) * (report.device_memory_size_bytes or 0)
             self._latest = LiveNeuron(
@@ -93,7 +102,7 @@ class NeuronUsage:
             )
 
     def latest(self) -> LiveNeuron | None:
-        """The last report with the counts so far; None if no device was ever reported."""
+        """The last report with the counts so far; None if neither a device nor a runtime was ever reported."""
         with self._lock:
             return self._latest if self.has_devices else None
 
@@ -102,7 +111,7 @@ class NeuronUsage:
             into.neuron_percent.merge(self._recent_percent.take(batch))
 
     def record(self, restarts: int) -> Neuron | None:
-        """The record's numbers so far; None if no device was ever reported."""
+        """The record's numbers so far; None if neither a device nor a runtime was ever reported."""
         with self._lock:
             if not self.has_devices:
                 return None
@@ -151,7 +160,8 @@ class NeuronUsage:
             by_core.update(runtime.core_memory_bytes)
         for index, used_bytes in by_core.items():
             self._cores[index].memory_bytes.add(used_bytes, weight_ns)
-        device_bytes = sum_known(*(runtime.device_memory_bytes for runtime in runtimes))
+        on_devices = [runtime.device_memory_bytes for runtime in runtimes]
+        device_bytes = None if None in on_devices else sum_known(*on_devices)
         if device_bytes is not None:
             self._device_memory_bytes.add(device_bytes, weight_ns)
         return by_core, device_bytes
@@ -168,8 +178,9 @@ class NeuronUsage:
         return self._period_ns if period_ns is None else period_ns
 
 
-def _max_latency(several: Iterable[Latency | None]) -> Latency:
+def _max_latency(known: Latency, other: Latency | None) -> Latency:
     """The maximum of each percentile, because percentiles of several periods cannot be merged."""
-    known = [latency for latency in several if latency is not None]
+    if other is None:
+        return known
     names = Latency.__struct_fields__
-    return Latency(**{name: max_known(*(getattr(latency, name) for latency in known)) for name in names})
+    return Latency(**{name: max_known(getattr(known, name), getattr(other, name)) for name in names})

@@ -15,7 +15,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.record.record_model import Neuron
 from tests.fakes import seconds
-from tests.neuron_documents import decoded, percentiles, report, runtime
+from tests.neuron_documents import MIB, decoded, inf1_report, percentiles, report, runtime
 from tests.values import any_json, mutated
 
 
@@ -62,6 +62,17 @@ def test_silence_is_ten_seconds_or_five_periods_since_the_start_or_the_last_repo
         for last_ns in (0, seconds(silence - 1)):
             assert state.deadline_ns == last_ns + seconds(silence)
             state.on_report(seconds(silence - 1))
+
+
+def test_reads_a_report_of_runtime_1() -> None:
+    parsed = decoded(inf1_report())
+    (daemon,) = parsed.runtimes
+    assert daemon.utilization_percent == {0: 42.0, 1: 43.0, 2: 44.0, 3: 45.0}
+    assert (daemon.core_memory_bytes, daemon.device_memory_bytes) == ({}, 2 * MIB)
+    assert (daemon.completed, daemon.failed) == (123, 2)
+    assert daemon.latency == Latency(p50_seconds=0.011, p99_seconds=0.012, p100_seconds=0.013)
+    assert parsed.ecc_uncorrected == {0: 3}
+    assert (parsed.device_count, parsed.device_memory_size_bytes) == (None, None)
 
 
 def test_the_device_latency_replaces_a_missing_total_latency() -> None:
@@ -132,7 +143,7 @@ two_runtimes = report(
 )
 
 
-@given(st.lists(mutated(two_runtimes) | any_json, max_size=4))
+@given(st.lists(mutated(two_runtimes, inf1_report()) | any_json, max_size=4))
 def test_any_json_gives_reports_or_reasons_and_a_record_that_can_be_written(documents: list[Any]) -> None:
     usage = NeuronUsage(1)
     for document in documents:
