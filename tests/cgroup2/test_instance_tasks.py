@@ -30,7 +30,8 @@ def test_each_task_has_one_report_with_its_end(results: Results, name: str) -> N
     status = "stopped" if name == "stopped" else "failure" if exit_code else "success"
     assert (record.status, record.exit_code, state["ExitCode"]) == (status, exit_code, exit_code)
     duration_ms = (present(parse_ns(state["FinishedAt"])) - present(parse_ns(state["StartedAt"]))) / 1e6
-    assert record.metrics.duration_ms == pytest.approx(duration_ms, abs=1)
+    # A daemon on an emulated processor may note the start of `true` after its end.
+    assert record.metrics.duration_ms == (pytest.approx(duration_ms, abs=1) if duration_ms >= 0 else None)
 
 
 @_EACH
