@@ -88,11 +88,7 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
 
 
 class NoticeSettings(Struct, frozen=True, kw_only=True):
-    """The settings of notices: which tasks get one, its content and channels, and the wait for a report.
-
-    ``subjects`` select the notifications: a failure is every end but a success, and a schedule that did not run.
-    ``log_lines`` is the number of the batch's last lines in the notice of a failure.
-    """
+    """The settings of notices. ``log_lines``: of the batch in a failure's. A schedule that did not run is a failure."""
 
     subjects: frozenset[Subject] = ALL_SUBJECTS
     families: tuple[str, ...] = ()
