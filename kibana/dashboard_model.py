@@ -39,11 +39,7 @@ def kuery(condition: str | None) -> dict[str, str]:
 
 
 class PanelMetric(Struct, frozen=True):
-    """One number, or for ``latest`` one value, computed from a bucket's documents.
-
-    Every document has the field of a ``count``. With ``share_of``, the number is a ratio: of the documents that fulfil
-    this condition in KQL, to all.
-    """
+    """One number of a bucket's documents; with ``share_of``, the ratio of those that fulfil this condition in KQL."""
 
     operation: Operation
     field: str

@@ -111,11 +111,7 @@ def dashboard_object(
     more_attributes: Mapping[str, Json] | None = None,
     references: Sequence[Json] = (),
 ) -> Json:
-    """The saved object of a dashboard: the links to the others, its controls, and its panels in rows of 48 columns.
-
-    ``settings`` returns a chart's settings on the dashboard. In Lens, the name of a panel's reference begins with its
-    id.
-    """
+    """The saved object of a dashboard: links, controls and panels. ``settings`` returns a chart's on the dashboard."""
     top = (0, 0, _GRID_COLUMNS, _NAVIGATION_HEIGHT)
     links = _panel(dashboard, "navigation", ("visualization", "navigation"), top, {"hidePanelTitles": True})
     placed = [links, *controls]

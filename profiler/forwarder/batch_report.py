@@ -158,11 +158,7 @@ class ReportFinder(Struct):
         is_expected: bool = True,
         find_indexed: Callable[[], ReportLine | None] | None = None,
     ) -> ReportLine | None:
-        """Return the report from the search cluster, else from one of the log streams; else the last checkpoint.
-
-        An expected report is looked for during ``wait_seconds``, up to 10 seconds before the end of the invocation, in
-        the search cluster for the first half.
-        """
+        """Return the report from the cluster, in half of the wait, else from a log stream; else the last checkpoint."""
         left_seconds = self.budget.remaining_seconds()
         self._reserved_seconds = min(WAIT_RESERVED_SECONDS, left_seconds / 2)
         self._wait_seconds = min(wait_seconds, left_seconds - WAIT_RESERVED_SECONDS)
@@ -262,11 +258,7 @@ class EcsDefinitions(Struct, frozen=True):
     _known: dict[str, Mapping[str, object]] = {}
 
     def describe(self, arn: str, wait: Callable[[], bool] = lambda: False) -> Mapping[str, object] | None:
-        """Return the task definition; None, with a warning, if it does not exist or may not be read.
-
-        The tasks of a new revision can stop by the hundred, and ECS allows some twenty calls a second: ``wait`` waits
-        before a throttled call is repeated; False: no time is left. DeliveryError: a later attempt can succeed.
-        """
+        """Return the task definition; None with a warning. ``wait``: before a throttled call. Raises DeliveryError."""
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and forward_logs does not need it
 
         while arn not in self._known:

@@ -29,10 +29,7 @@ def event_documents(
     log: LogTarget | None = None,
     retry: MemoryRetry | None = None,
 ) -> tuple[Document, ...]:
-    """The documents to write for a stopped task; none without a batch container, or without any time of the task.
-
-    In an existing document, the event sets only its own fields. A final report of the logs is written first.
-    """
+    """The documents to write, a final report of the logs first; none without a batch or any time of the task."""
     if batch is None:
         return ()
     numbers = None if report_line is None else documents.report_document(report_line.report, report_line.text, settings)

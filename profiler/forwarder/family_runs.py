@@ -49,10 +49,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
     timeout_seconds: float
 
     def durations(self, families: Collection[str], place: str) -> FamilyDurations:
-        """The last 20 successes of each family in each ECS cluster, of the last 90 days; at least 8.
-
-        ``place`` is an ARN of the account and Region of the runs.
-        """
+        """The usual durations, of 8 to 20 successes of the last 90 days, in the account and Region of an ARN."""
         runs = {
             "top_hits": {
                 "size": MAX_RUNS_OF_A_FAMILY,
@@ -80,10 +77,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         return found
 
     def compare(self, notice: EndedTask) -> Comparison | None:
-        """Compare the run with the successes of its family in its account and Region, preferably in its ECS cluster.
-
-        None without a duration, with fewer than 5 runs, or if the search cluster does not respond in time.
-        """
+        """Compare the run with its family's successes, preferably in its ECS cluster. None with fewer than 5."""
         duration_ms, ecs_cluster = notice.duration_ms, notice.task.cluster
         if duration_ms is None or duration_ms <= 0:
             return None

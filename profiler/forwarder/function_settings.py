@@ -33,7 +33,17 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _SECRET_CACHE_SECONDS = 300
 _PARAMETER_PREFIX = "ssm:"
-_EXPORT_ENDPOINTS = ("OTLP_ENDPOINT", "OTLP_TRACES_ENDPOINT", "OTLP_LOGS_ENDPOINT", "OTLP_METRICS_ENDPOINT")
+_EXPORT_ENDPOINTS = (
+    "OTLP_ENDPOINT",
+    "OTLP_TRACES_ENDPOINT",
+    "OTLP_LOGS_ENDPOINT",
+    "OTLP_METRICS_ENDPOINT",
+)
+_EXPORT_SETTINGS = (
+    *_EXPORT_ENDPOINTS,
+    "OTLP_HEADERS",
+    "OTLP_PROTOCOL",
+)
 _Secret = TypeVar("_Secret")
 _Result = TypeVar("_Result")
 # Returns the text of the secret with a name. Raises SettingsError.
@@ -78,11 +88,7 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
 
 
 class NoticeSettings(Struct, frozen=True, kw_only=True):
-    """The settings of notices: which tasks get one, its content and channels, and the wait for a report.
-
-    ``subjects`` select the notifications: a failure is every end but a success, and a schedule that did not run.
-    ``log_lines`` is the number of the batch's last lines in the notice of a failure.
-    """
+    """The settings of notices. ``log_lines``: of the batch in a failure's. A schedule that did not run is a failure."""
 
     subjects: frozenset[Subject] = ALL_SUBJECTS
     families: tuple[str, ...] = ()
@@ -238,8 +244,8 @@ def read_export_targets(environment: Mapping[str, str], fetch: FetchSecret) -> "
 
     secret_id = _text(environment, "OTLP_SECRET_ID")
     signs_for_aws = _boolean(environment, "OTLP_AWS_AUTH")
-    values = {**environment}
-    if secret_id and not _text(environment, "OTLP_HEADERS"):
+    values = {name: environment.get(name, "") for name in _EXPORT_SETTINGS}
+    if secret_id and not values["OTLP_HEADERS"].strip():
         values["OTLP_HEADERS"] = read_secret(secret_id, _ExportSecret, "JSON with otlp_headers", fetch).otlp_headers
     try:
         targets = read_targets(values, signs_for_aws=signs_for_aws)

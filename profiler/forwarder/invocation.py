@@ -18,10 +18,7 @@ _LIBRARY_LEVELS = {**dict.fromkeys(_AT_INFO, logging.INFO), "opensearchpy.trace"
 
 
 class ForwarderError(Exception):
-    """One sentence with what happened and what to do. It never contains a secret.
-
-    ``is_refusal``: a service refused the request of this sender, perhaps because its secret was changed.
-    """
+    """What happened and what to do, without a secret. ``is_refusal``: a service refused the sender of the request."""
 
     is_refusal = False
 

@@ -43,10 +43,7 @@ class RetryRefusedError(Exception):
 
 
 class LargerMemory(Struct, frozen=True, kw_only=True):
-    """The memory of the retry. ``old_mb`` was too little: the task's memory, on EC2 the batch's hard limit.
-
-    ``vcpu`` is None on EC2. ``limit_mb`` is the batch container's hard limit in the retry; None without one.
-    """
+    """The memory of the retry. ``vcpu``: None on EC2. ``limit_mb``: the batch container's hard limit, if it has one."""
 
     old_mb: int
     new_mb: int
@@ -55,10 +52,7 @@ class LargerMemory(Struct, frozen=True, kw_only=True):
 
 
 def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
-    """Whether the run is of a selected family, was started by a schedule, and was killed for memory for certain.
-
-    ECS's reason or the kernel's counter prove it, never the exit code, nor the reason of another container.
-    """
+    """Whether a schedule started the selected run, and ECS's reason or the kernel's counter proves the kill."""
     is_selected = any(fnmatchcase(ended.family, family) for family in families)
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
     if not (is_selected and is_scheduled) or ended.outcome.status != "failure" or ended.container is None:

@@ -1,7 +1,4 @@
-"""Watches schedules: alerts to due times that started no task, and to tasks that are late, overlap or are slow.
-
-Every invocation looks at the last day again, so that the next one repeats what failed.
-"""
+"""Watches schedules: alerts to due times without a task, and to tasks that are late, overlap or are slow."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -51,10 +48,7 @@ Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
 
 
 class ScheduleNotifier(Struct, frozen=True):
-    """Sends notices of schedules, each at most once; ``store`` indexes or prints each of them.
-
-    ``finished`` are the keys for which this process need not ask the table. It grows with each new notice.
-    """
+    """Sends and stores notices, each once. ``finished``: keys for which this process need not ask the table."""
 
     settings: NoticeSettings
     channels: Sequence[NoticeChannel]
@@ -63,10 +57,7 @@ class ScheduleNotifier(Struct, frozen=True):
     finished: set[str]
 
     def notify(self, line: ScheduleNoticeLine, complete: Complete) -> bool:
-        """Complete, send and store the line. False if that was done before, or if it needs no notification.
-
-        Raises ForwarderError after all channels were tried. The next call repeats only what failed.
-        """
+        """Complete, send and store the line unless that was done. Raises ForwarderError after all channels."""
         key = f"{notification_key(line)}#whole"
         if key in self.finished:
             return False

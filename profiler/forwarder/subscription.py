@@ -95,10 +95,7 @@ class Counts(Struct, kw_only=True):
 
 
 class LineForwarder(Struct):
-    """Indexes the lines of payloads, a bounded part of them at a time, then sends the notices among them.
-
-    DeliveryError: the search cluster or the failure store did not accept everything; the same payloads can come again.
-    """
+    """Indexes lines, a bounded part at a time, then sends their notices. Raises DeliveryError; can be repeated."""
 
     settings: ForwarderSettings
     deliver: DeliverDocuments

@@ -66,10 +66,7 @@ class TaskStoppedHandler(Struct, frozen=True):
     warn: Callable[[str], None] = lambda _sentence: None
 
     def handle(self, task: StoppedTask, start_again: StartAgain | None = None) -> TaskStoppedResult:
-        """Start a killed run again, if that is wanted; write the document; post the notice to every channel.
-
-        Raises ForwarderError after all were tried, or if AWS did not return what all need.
-        """
+        """Start a killed run again, write the document, post the notice. Raises ForwarderError after all were tried."""
         errors: _Errors = []
         settings = attempt(self.settings, errors)
         definition = None if task.definition_arn is None else self.describe(task.definition_arn)

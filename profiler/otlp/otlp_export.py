@@ -68,10 +68,7 @@ def export_in_time(
     max_seconds: float = MAX_SECONDS,
     is_interrupted: Callable[[], bool] = lambda: False,
 ) -> str | None:
-    """Prepare and export the signals in at most this time, whatever blocks: a name server, a secret, a backend.
-
-    Returns None if all were accepted, else sentences why not, such as the TaskProfilerError of ``prepare``.
-    """
+    """Prepare and export in this time, whatever blocks. Returns None, or sentences about what was not accepted."""
     late = ["Nothing was exported: its settings were not read in time (OTLP_SECRET_ID)."]
 
     def work() -> list[str]:

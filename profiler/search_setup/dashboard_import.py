@@ -1,7 +1,4 @@
-"""Fits the dashboards to the version of Kibana or OpenSearch Dashboards, imports them, and checks the response.
-
-HTTP 200 does not mean success: the server creates nothing if a reference is missing or an object conflicts.
-"""
+"""Fits dashboards to a version, imports them, and checks each object: HTTP 200 does not mean success."""
 
 import json
 import re

@@ -43,10 +43,7 @@ _BOT_HINT = (
 
 
 class SlackTarget(Struct, frozen=True, kw_only=True):
-    """An incoming webhook, or with ``channel`` a bot that posts to it. ``setting`` names the webhook or the channel.
-
-    ``secret`` is the webhook's address, or the bot's token. ``base_url``: of the bot's API; None: Slack's own.
-    """
+    """A webhook, or with ``channel`` a bot at ``base_url`` (None: Slack's). ``setting`` is the variable of either."""
 
     setting: str
     secret: str

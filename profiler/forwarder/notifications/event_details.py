@@ -14,13 +14,7 @@ from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.notification import EndedTask, Notification, UnusualMeasure
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.notice_model import (
-    Notice,
-    NoticedSchedule,
-    NoticeLine,
-    ScheduleNotice,
-    ScheduleNoticeLine,
-)
+from profiler.record.notice_model import Notice, NoticedSchedule, NoticeLine, ScheduleNotice, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Recommendation
 from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory, describe_exit_code
 

@@ -33,10 +33,7 @@ def notify(
     once: Idempotently,
     errors: list[ForwarderError],
 ) -> tuple[str, ...]:
-    """Post the notification to each channel that accepts its kind, once. A channel's error is added to ``errors``.
-
-    Returns the names of the channels that have the notification, now or since an earlier invocation.
-    """
+    """Post to each channel that accepts the kind, once. Returns the channels that have the notification."""
     posted = []
     for channel in channels:
         try:

@@ -102,10 +102,7 @@ def unusual(notice: EndedTask) -> str | None:
 
 
 def longest_wait(notice: EndedTask) -> str | None:
-    """Return a sentence on what a failed or slow run waited for during over half of its time, and its main target.
-
-    None if the samples do not show it: they cover a shorter share, or fewer than ten intervals.
-    """
+    """A sentence on what a failed or slow run waited for over half of its time; None if the samples do not show it."""
     record = notice.record
     if record is None or record.time_breakdown is None or not notice.went_wrong:
         return None
