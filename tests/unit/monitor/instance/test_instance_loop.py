@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.monitor.instance.instance_task import InstanceTask
+from profiler.readers.ecs.task_metadata import TaskMetadata
 from tests.instance_world import GONE, Box, Instance
 
 BATCH = Box(runs=((2.0, 12.4),))
@@ -89,7 +90,9 @@ def test_another_signal_is_a_stop_if_the_agent_says_so(
     answer = world.answer
 
     def at_stop(task_id: str) -> Any:
-        (batch,) = answer(task_id).containers
+        task = answer(task_id)
+        assert isinstance(task, TaskMetadata)
+        (batch,) = task.containers
         containers = (replace(batch, known_status=container),) if world.now >= asked else (batch,)
         return replace(
             answer(task_id), containers=containers, desired_status=desired if world.now >= asked else "RUNNING"
