@@ -1,7 +1,7 @@
 """An instance on a fake clock: its containers, as Docker, the control groups and the ECS agent show them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.docker.docker_api import DockerApi
-from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents, EventBatch
-from profiler.readers.docker.ecs_container import EcsContainer, EcsLabels, ListedContainer
+from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents
+from profiler.readers.docker.ecs_container import EcsContainer, EcsLabels
 from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import RUNNING, STOPPED, ContainerMetadata, TaskMetadata
@@ -188,9 +188,8 @@ class Docker(DockerApi):
     def _shown(self) -> list[Box]:
         return [box for box in self.world.boxes if box.runs[0][0] <= self.world.now]
 
-    def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
-        at = self.world.now
-        return tuple(ListedContainer(docker_id=box.docker_id, is_running=box.is_running(at)) for box in self._shown())
+    def containers(self) -> Mapping[str, bool] | Unavailable:
+        return {box.docker_id: box.is_running(self.world.now) for box in self._shown()}
 
     def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
         self.inspected.append(docker_id)
@@ -242,11 +241,11 @@ class Events(DockerEvents):
     def _is_lost(self, at: float) -> bool:
         return self.gap[0] <= at < self.gap[1]
 
-    def take(self) -> EventBatch:
+    def take(self) -> list[ContainerEvent | None]:
         before, self.taken = self.taken, self.world.now
         is_first, self.is_new = self.is_new, False
-        events = tuple(event for at, event in self.all() if before < at <= self.taken and not self._is_lost(at))
-        return EventBatch(events=events, is_list_stale=is_first or before < self.gap[1] <= self.taken)
+        events = [event for at, event in self.all() if before < at <= self.taken and not self._is_lost(at)]
+        return [*([None] if is_first or before < self.gap[1] <= self.taken else []), *events]
 
 
 @dataclass

@@ -146,9 +146,9 @@ class InstanceLoop:
         """Take the news; sample the tasks at a tick, else those that have news."""
         self._inspect_until_ns = self._clock.monotonic_ns() + _INSPECTIONS_NS
         news = self._access.events.take()
-        if news.is_list_stale:
+        if None in news:
             self._list_at_ns, self._hung_until_ns = self._clock.monotonic_ns(), 0
-        for event in news.events:
+        for event in filter(None, news):
             self._guard(event.docker_id, partial(self._on_event, event))
         if self._list_at_ns is not None and self._clock.monotonic_ns() >= self._list_at_ns:
             self._list()
@@ -210,17 +210,14 @@ class InstanceLoop:
             return
         self._health.on_success()
         self._list_at_ns, now_ns = None, self._clock.monotonic_ns()
-        shown = {one.docker_id for one in listed}
-        self._reported.keep_only(shown)
-        for one in sorted(listed, key=lambda one: not one.is_running):
-            if one.docker_id not in self._arns and not one.is_running and self._reported.has(one.docker_id):
-                self._arns[one.docker_id] = ""
-            task = self._task_of(one.docker_id)
-            if one.docker_id not in self._arns or (
-                task is not None and task.source.is_running(one.docker_id) != one.is_running
-            ):
-                self._inspect_at_ns[one.docker_id] = now_ns
-        for docker_id in self._arns.keys() - shown:
+        self._reported.keep_only(listed.keys())
+        for docker_id, is_running in sorted(listed.items(), key=lambda item: not item[1]):
+            if docker_id not in self._arns and not is_running and self._reported.has(docker_id):
+                self._arns[docker_id] = ""
+            task = self._task_of(docker_id)
+            if docker_id not in self._arns or (task is not None and task.source.is_running(docker_id) != is_running):
+                self._inspect_at_ns[docker_id] = now_ns
+        for docker_id in self._arns.keys() - listed.keys():
             self._on_removed(docker_id)
 
     def _retry_at_ns(self, failure: Unavailable) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Mapping
 from functools import partial
 from urllib.parse import quote
 
@@ -11,7 +12,6 @@ from profiler.readers import Unavailable
 from profiler.readers.docker.ecs_container import (
     TASK_ARN_LABEL,
     EcsContainer,
-    ListedContainer,
     decode_container,
     decode_list,
 )
@@ -37,8 +37,8 @@ class DockerApi:
             max_response_bytes=_MAX_RESPONSE_BYTES,
         )
 
-    def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
-        """All containers of ECS tasks, ended ones included."""
+    def containers(self) -> Mapping[str, bool] | Unavailable:
+        """Whether each container of an ECS task runs, by id; ended ones are included."""
         filters = quote(json.dumps({"label": [TASK_ARN_LABEL]}))
         body = self._endpoint.get(f"/containers/json?all=true&filters={filters}")
         return body if isinstance(body, Unavailable) else decode_list(body)

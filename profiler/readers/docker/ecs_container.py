@@ -5,7 +5,7 @@ is named here leaves this module.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
@@ -29,13 +29,6 @@ class EcsLabels(Struct, frozen=True, kw_only=True):
     cluster: str | None = None
     family: str | None = None
     revision: str | None = None
-
-
-class ListedContainer(Struct, frozen=True, kw_only=True):
-    """One entry of the list of containers, ended ones included."""
-
-    docker_id: str
-    is_running: bool
 
 
 class EcsContainer(Struct, frozen=True, kw_only=True):
@@ -65,19 +58,16 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...] = ()
 
 
-def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
-    """Decode ``/containers/json``; containers without the agent's labels are skipped."""
+def decode_list(body: bytes) -> Mapping[str, bool] | Unavailable:
+    """Decode ``/containers/json``: whether each runs, by id; containers without the agent's labels are skipped."""
     document = decode_json(body)
     if not isinstance(document, list):
         return Unavailable("Docker's list of containers is not a JSON array")
-    return tuple(_listed(document))
-
-
-def _listed(document: Json) -> Iterator[ListedContainer]:
-    for entry in mappings(document):
-        docker_id = text(entry.get("Id"))
-        if docker_id is not None and _labels(entry.get("Labels")) is not None:
-            yield ListedContainer(docker_id=docker_id, is_running=entry.get("State") in _RUNNING)
+    return {
+        docker_id: entry.get("State") in _RUNNING
+        for entry in mappings(document)
+        if (docker_id := text(entry.get("Id"))) is not None and _labels(entry.get("Labels")) is not None
+    }
 
 
 def decode_container(body: bytes) -> EcsContainer | Unavailable:

@@ -36,7 +36,7 @@ def api(daemon: FakeDockerDaemon) -> Iterator[DockerApi]:
 def test_the_containers_of_tasks_are_listed_and_described(api: DockerApi) -> None:
     listed = api.containers()
     assert not isinstance(listed, Unavailable)
-    assert [one.docker_id for one in listed] == [one["Id"] for one in RECORDED["list"]]
+    assert [*listed] == [one["Id"] for one in RECORDED["list"]]
     found = api.inspect(ENDED["Id"])
     assert isinstance(found, EcsContainer)
     assert found.exit_code == 137
