@@ -23,7 +23,7 @@ from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.docker.docker_api import DockerApi
-from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents, EventBatch
+from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents
 from profiler.readers.docker.ecs_container import EcsContainer, EcsLabels, ListedContainer
 from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
@@ -250,11 +250,11 @@ class Events(DockerEvents):
     def _is_lost(self, at: float) -> bool:
         return self.gap[0] <= at < self.gap[1]
 
-    def take(self) -> EventBatch:
+    def take(self) -> list[ContainerEvent | None]:
         before, self.taken = self.taken, self.world.now
         is_first, self.is_new = self.is_new, False
-        events = tuple(event for at, event in self.all() if before < at <= self.taken and not self._is_lost(at))
-        return EventBatch(events=events, is_list_stale=is_first or before < self.gap[1] <= self.taken)
+        events = [event for at, event in self.all() if before < at <= self.taken and not self._is_lost(at)]
+        return [*([None] if is_first or before < self.gap[1] <= self.taken else []), *events]
 
 
 @dataclass

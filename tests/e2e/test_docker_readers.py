@@ -41,7 +41,7 @@ class World:
         self.seen: list[ContainerEvent] = []
         self._engine = engine
         self.events.start()
-        wait_until(lambda: self.events.take().is_list_stale, 60, "the stream")
+        wait_until(lambda: None in self.events.take(), 60, "the stream")
         labels = [f"--label={label}" for label in _LABELS]
         limits = (f"--cgroup-parent={_PARENT}", "--memory=256m", "--env=SECRET=canary", "--network=none")
         command = (BASE_IMAGE, "python3", "-c", _WORK)
@@ -63,7 +63,9 @@ class World:
 
     def wait_for(self, action: str) -> None:
         def has_come() -> bool:
-            self.seen += [event for event in self.events.take().events if event.docker_id == self.docker_id]
+            self.seen += [
+                event for event in self.events.take() if event is not None and event.docker_id == self.docker_id
+            ]
             return any(event.action == action for event in self.seen)
 
         wait_until(has_come, 60, f"the event {action}")

@@ -5,6 +5,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,14 @@ JOBS = (
     Job(family="service", load=_STEPS, has_report=False),
     Job(family="own-monitor", load=_STEPS),
 )
+# They run under a monitor that samples them, and then under one that follows their processes, too.
+CROWD = tuple(
+    Job(family=f"crowd-{number}", load=("--memory-mib", "16", "--cpu-seconds", "0.2", UNTIL)) for number in range(60)
+)
+_WORK = "while __import__('time').process_time() < 6: pass"
+_CHILDREN = f"trap 'kill $!' USR1; echo ready; python3 -c \"{_WORK}\" & sleep 1000 & wait; exit 0"
+CHILDREN = Job(family="children", command=("sh", "-c", _CHILDREN))
+_COST_SECONDS = 20
 
 
 class Seen(Struct, frozen=True, kw_only=True):
@@ -79,10 +88,12 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 class Day(Struct, frozen=True, kw_only=True):
-    """``written`` is all that the monitors have written anywhere."""
+    """``written`` is all that the monitors have written anywhere. The costs for the crowd are in percent of a core."""
 
     runs: dict[str, Seen]
     written: str
+    cost_percent: float
+    cost_with_processes_percent: float
 
 
 class _Gate(AwsProxy):
@@ -133,11 +144,37 @@ class _Instance:
         self._wait_reported(("two-monitors", "own-monitor"))
         self._restart_dockerd()
         self._wait_reported(("without-dockerd", "two-dockerds"))
+        self._wait_stopped(self._tasks["service"])
+        for job in CROWD:
+            self._tasks[job.family] = self._lab.plane.start(self._definition(job))
+        for job in CROWD:
+            self._wait_ready(job.family)
+        cost_percent = self._cost_percent(monitors[1])
         self._lab.plane.stop(monitors[1])
         self._wait_stopped(monitors[1])
-        self._wait_stopped(self._tasks["service"])
-        runs = {job.family: self._seen(job) for job in JOBS}
-        return Day(runs=runs, written=self._written(monitors, runs.values()))
+        monitors.append(self._start_monitor(has_processes=True))
+        self._tasks[CHILDREN.family] = self._lab.plane.start(self._definition(CHILDREN))
+        self._wait_ready(CHILDREN.family)
+        cost_with_processes_percent = self._cost_percent(monitors[2])
+        at_once = (*CROWD, CHILDREN)
+        batches = [str(container_of(self._lab, self._tasks[job.family], "batch")) for job in at_once]
+        self._lab.engine.command("kill", "--signal=USR1", *batches)
+        self._wait_reported(job.family for job in at_once)
+        self._lab.plane.stop(monitors[2])
+        self._wait_stopped(monitors[2])
+        runs = {job.family: self._seen(job) for job in (*JOBS, *CROWD, CHILDREN)}
+        return Day(
+            runs=runs,
+            written=self._written(monitors, runs.values()),
+            cost_percent=cost_percent,
+            cost_with_processes_percent=cost_with_processes_percent,
+        )
+
+    def _cost_percent(self, monitor: StartedTask) -> float:
+        group = accounting_at(f"/ecs/{monitor.id}")
+        before_seconds, began = group.read().cpu_seconds, time.monotonic()
+        time.sleep(_COST_SECONDS)
+        return 100 * (group.read().cpu_seconds - before_seconds) / (time.monotonic() - began)
 
     def _hold_a_put(self) -> None:
         """The report of one batch does not arrive, which does not delay the next one's."""
@@ -168,7 +205,7 @@ class _Instance:
         self._lab.daemon.start()
         self._go_on("two-dockerds")
 
-    def _start_monitor(self) -> StartedTask:
+    def _start_monitor(self, *, has_processes: bool = False) -> StartedTask:
         """Start the definition that users paste, where this machine has the folders of an instance."""
         definition: dict[str, Any] = json.loads(_DEFINITION.read_text())
         folders = {"/var/run": self._lab.engine.api.socket_path.parent, "/var/lib/task-profiler": self._state}
@@ -177,6 +214,9 @@ class _Instance:
             volume["host"]["sourcePath"] = str(folders.get(path, path))
         (container,) = definition["containerDefinitions"]
         container["image"] = MONITOR_IMAGE
+        if has_processes:
+            definition["pidMode"] = "host"
+            container["environment"].append({"name": "TASK_PROFILER_PROCESSES", "value": "on"})
         container["environment"].append({"name": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", "value": self._gate.url})
         container["logConfiguration"]["options"] = {
             "awslogs-group": LOG_GROUP,
@@ -191,7 +231,7 @@ class _Instance:
         definition = definition_of(job, self._lab, is_plain=job.family != "own-monitor")
         batch = next(one for one in definition["containerDefinitions"] if one["name"] == "batch")
         batch["environment"] = [{"name": "SECRET", "value": CANARY}]
-        batch["cpu"] = 32  # the agent starts no more tasks than have room
+        batch["cpu"] = 16  # the agent starts no more tasks than have room
         del definition["cpu"], definition["memory"]
         if job.family == "again":
             batch["restartPolicy"] = {"enabled": True, "ignoredExitCodes": [0], "restartAttemptPeriod": 1}

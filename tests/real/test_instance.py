@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.real.instance import CANARY, JOBS, SPIKE_MIB, Day, Seen, run_day
+from tests.real.instance import CANARY, CHILDREN, CROWD, JOBS, SPIKE_MIB, Day, Seen, run_day
 from tests.real.lab import Lab
 
 pytestmark = pytest.mark.real
@@ -78,6 +78,25 @@ def test_a_monitor_that_came_later_says_that_the_series_has_a_hole(day: Day) -> 
     assert "started after the batch" in record["monitor"]["warnings"][0]
     assert record["series"]["vcpuUsed"][0] is None
     assert record["series"]["vcpuUsed"][-1] is not None
+
+
+def test_sixty_tasks_at_once_have_their_own_numbers(day: Day, capsys: pytest.CaptureFixture[str]) -> None:
+    for run in [day.runs[job.family] for job in CROWD]:
+        test_each_task_has_one_report_in_the_stream_of_its_batch(run)
+        test_the_numbers_are_those_of_the_batch_and_of_the_kernel(run)
+    with capsys.disabled():
+        print(  # noqa: T201
+            f"\n60 tasks cost {day.cost_percent:.3f} % of a core, "
+            f"with their processes {day.cost_with_processes_percent:.3f} %"
+        )
+
+
+def test_the_processes_of_a_batch_are_seen_from_the_hosts_namespace(day: Day) -> None:
+    record = day.runs[CHILDREN.family].record
+    names = {process["name"] for process in record["processes"]}
+    assert {"sh", "python3", "sleep"} <= names
+    parts = record["timeBreakdown"]
+    assert {"onCpuPercent", "waitingForCpuPercent"} <= parts.keys()
 
 
 def test_the_tasks_of_services_have_no_report(day: Day) -> None:

@@ -147,9 +147,9 @@ class InstanceLoop:
         """Take the news; sample the tasks at a tick, else those that have news."""
         self._inspect_until_ns = self._clock.monotonic_ns() + _INSPECTIONS_NS
         news = self._access.events.take()
-        if news.is_list_stale:
+        if None in news:
             self._list_at_ns, self._hung_until_ns = self._clock.monotonic_ns(), 0
-        for event in news.events:
+        for event in filter(None, news):
             self._guard(event.docker_id, partial(self._on_event, event))
         if self._list_at_ns is not None and self._clock.monotonic_ns() >= self._list_at_ns:
             self._list()

@@ -1,5 +1,6 @@
 """The batches that were reported, in a small file on a volume of the instance, for the monitor's successor."""
 
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from profiler.core.files import write_atomically
@@ -57,7 +58,7 @@ class ReportedFile(ReportedBatches):
                     "or a restarted monitor has to look for each report in its log stream."
                 )
 
-    def keep_only(self, shown: set[str]) -> None:
+    def keep_only(self, shown: AbstractSet[str]) -> None:
         """Forget the containers that Docker does not show."""
         self._reported &= shown
         self._unsure &= shown

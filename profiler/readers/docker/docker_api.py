@@ -38,7 +38,7 @@ class DockerApi:
         )
 
     def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
-        """All containers of ECS tasks, ended ones included."""
+        """The containers of ECS tasks, ended ones included."""
         filters = quote(json.dumps({"label": [TASK_ARN_LABEL]}))
         body = self._endpoint.get(f"/containers/json?all=true&filters={filters}")
         return body if isinstance(body, Unavailable) else decode_list(body)

@@ -40,17 +40,6 @@ class ContainerEvent(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
 
 
-class EventBatch(Struct, frozen=True, kw_only=True):
-    """The events since the last call, in their order.
-
-    ``is_list_stale``: the stream has begun, or begun again, or events were dropped. Whoever reads the list of
-    containers then misses nothing.
-    """
-
-    events: tuple[ContainerEvent, ...]
-    is_list_stale: bool
-
-
 class DockerEvents:
     """The stream until ``stop``. ``on_news`` is called in the stream's thread when :meth:`take` has something new.
 
@@ -73,7 +62,7 @@ class DockerEvents:
         self._health = SourceHealth("Docker's stream of events", log)
         self._clock = clock
         self._since_ns = since_ns
-        self._news: deque[ContainerEvent | None] = deque()  # None: the list is stale
+        self._news: deque[ContainerEvent | None] = deque()
         self._wake = WakeEvent()
         self._thread = StoppableThread("docker-events", self._run, self._wake.set, clock)
 
@@ -89,10 +78,12 @@ class DockerEvents:
         if self._thread.stop(max_seconds):
             self._wake.close()
 
-    def take(self) -> EventBatch:
-        """What is new. Never waits."""
-        news = [self._news.popleft() for _ in range(len(self._news))]
-        return EventBatch(events=tuple(one for one in news if one is not None), is_list_stale=None in news)
+    def take(self) -> list[ContainerEvent | None]:
+        """What is new, in its order; None: the stream has begun, or begun again, or events were dropped.
+
+        Whoever reads the list of containers then misses nothing. Never waits.
+        """
+        return [self._news.popleft() for _ in range(len(self._news))]
 
     def _run(self) -> None:
         delay_seconds = _FIRST_DELAY_SECONDS

@@ -67,7 +67,7 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
 
 
 def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
-    """Decode ``/containers/json``; containers without the agent's labels are skipped."""
+    """Decode ``/containers/json``. Containers without the agent's labels are skipped."""
     document = decode_json(body)
     if not isinstance(document, list):
         return Unavailable("Docker's list of containers is not a JSON array")

@@ -212,7 +212,7 @@ def test_the_reported_batches_that_docker_has_removed_are_forgotten(tmp_path: Pa
         world.reported.add(f"removed-{number}")
     world.events.gap = (18.0, 20.0)
     containers = world.docker.containers
-    with patch.object(world.docker, "containers", lambda: () if world.now > 14 else containers()):
+    with patch.object(world.docker, "containers", lambda: {} if world.now > 14 else containers()):
         world.run()
     assert not world.reported._reported
 

@@ -182,7 +182,7 @@ def test_a_container_that_never_follows_is_not_awaited_when_docker_has_removed_t
     world = Instance(BATCH, Box(name="second", runs=((99.0, None),)), folder=tmp_path)
     world.events.gap = (18.0, 20.0)
     containers = world.docker.containers
-    with patch.object(world.docker, "containers", lambda: () if world.now > 14 else containers()):
+    with patch.object(world.docker, "containers", lambda: {} if world.now > 14 else containers()):
         assert world.run().records().keys() == {"0123-batch"}
     assert not world.loop._tasks
 
@@ -197,7 +197,7 @@ def test_a_task_that_never_started_has_no_report(tmp_path: Path) -> None:
 
     with (
         patch.object(world.docker, "inspect", created),
-        patch.object(world.docker, "containers", lambda: () if world.now > 14 else containers()),
+        patch.object(world.docker, "containers", lambda: {} if world.now > 14 else containers()),
     ):
         assert world.run().records() == {}
     assert not world.loop._tasks
@@ -350,7 +350,7 @@ def test_a_container_that_is_removed_unseen_has_an_unknown_end(tmp_path: Path) -
     world = Instance(BATCH, folder=tmp_path)
     world.events.gap = (11.0, 15.0)
     containers = world.docker.containers
-    with patch.object(world.docker, "containers", lambda: () if world.now > 14 else containers()):
+    with patch.object(world.docker, "containers", lambda: {} if world.now > 14 else containers()):
         record = world.run().record()
     assert (record["status"], record["metrics"]["cpuSeconds"]) == ("unknown", 5)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from profiler.core.clock import SystemClock
 from profiler.core.log import Log
 from profiler.readers.docker.docker_api import connect_docker
-from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents, EventBatch, parse_event
+from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents, parse_event
 from tests.fake_docker_daemon import RECORDED, FakeDockerDaemon
 from tests.values import mutated
 
@@ -37,7 +37,7 @@ class Stream:
         self.events = DockerEvents(partial(connect_docker, path), self._news.release, Log(), SystemClock(), since_ns)
         self.events.start()
 
-    def next_batch(self, count: int = 1) -> EventBatch:
+    def next_batch(self, count: int = 1) -> list[ContainerEvent | None]:
         """What is new after ``count`` news."""
         for _ in range(count):
             assert self._news.acquire(timeout=60)
@@ -47,7 +47,7 @@ class Stream:
 @pytest.fixture
 def stream(daemon: FakeDockerDaemon) -> Iterator[Stream]:
     stream = Stream(daemon.path)
-    assert stream.next_batch() == EventBatch(events=(), is_list_stale=True)
+    assert stream.next_batch() == [None]
     yield stream
     stream.events.stop(60)
 
@@ -86,24 +86,24 @@ def test_no_line_raises(event: Any) -> None:
 def test_lines_may_be_divided_and_joined(daemon: FakeDockerDaemon, stream: Stream, cut: int) -> None:
     text = b"\n".join([*LINES[:2], b"no JSON", b""])
     daemon.send(*(part for part in (text[:cut], text[cut:]) if part))
-    assert stream.next_batch(2) == EventBatch(events=tuple(EVENTS[:2]), is_list_stale=False)
+    assert stream.next_batch(2) == EVENTS[:2]
 
 
 def test_a_stream_that_is_lost_continues_after_the_last_event(daemon: FakeDockerDaemon, stream: Stream) -> None:
     daemon.send(LINES[0] + b"\n")
-    assert stream.next_batch().events == (EVENTS[0],)
+    assert stream.next_batch() == [EVENTS[0]]
     daemon.hang_up()
-    assert stream.next_batch() == EventBatch(events=(), is_list_stale=True)
+    assert stream.next_batch() == [None]
     following_ns = EVENTS[0].time_ns + 1
     assert f"since={following_ns // 10**9}.{following_ns % 10**9:09}&" in daemon.paths[1]
     daemon.send(LINES[1] + b"\n")
-    assert stream.next_batch().events == (EVENTS[1],)
+    assert stream.next_batch() == [EVENTS[1]]
 
 
 def test_a_daemon_that_starts_later_is_found(tmp_path: Path) -> None:
     stream = Stream(str(tmp_path / "docker.sock"), since_ns=5)
     daemon = FakeDockerDaemon(tmp_path / "docker.sock", {})
-    assert stream.next_batch().is_list_stale
+    assert stream.next_batch() == [None]
     assert "since=0.000000005&" in daemon.paths[0]
     stream.events.stop(60)
     daemon.close()
@@ -114,4 +114,4 @@ def test_too_many_events_that_nobody_takes_make_the_list_stale(
 ) -> None:
     monkeypatch.setattr("profiler.readers.docker.docker_events._MAX_WAITING", 2)
     daemon.send(*(line + b"\n" for line in LINES[:4]))
-    assert stream.next_batch(4) == EventBatch(events=(EVENTS[3],), is_list_stale=True)
+    assert stream.next_batch(4) == [None, EVENTS[3]]
