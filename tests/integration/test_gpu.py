@@ -81,7 +81,7 @@ def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping
     assert record.gpu_scope is None
     waiting_for = present(present(record.gpu_idle).waiting_for)
     assert waiting_for.on_cpu_percent is not None
-    assert any("never used" in reason for reason in present(record.recommendation).reasons)
+    assert any("ever used" in reason for reason in present(record.recommendation).reasons)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ running ──> die ──> inspected, and the agent says that the task stops �
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -54,6 +54,7 @@ ReadNetwork = Callable[[int], tuple[int, int] | None]
 class _Followed(Struct, eq=False):
     """A container, which ``is_settled`` when it has ended and no attempt may follow.
 
+    ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time.
     ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of
     its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the task's group at ``at_end_ns`` (wall clock). Then
     ``cpu_ns`` is the group's less that of the ``counted`` containers, None if that of one of them was unknown.
@@ -65,6 +66,7 @@ class _Followed(Struct, eq=False):
     group: OpenGroup | None = None
     no_group: Unavailable | None = None
     last: ContainerSample | None = None
+    earlier_starts_ns: tuple[int, ...] = ()
     cpu_ns: int | None = None
     base_cpu_ns: int = 0
     died_ns: int | None = None
@@ -215,9 +217,10 @@ class InstanceTask:
         addresses = (one.inspected.metadata_address for one in self._containers.values())
         return next((address for address in addresses if address is not None), None)
 
-    def add(self, inspected: EcsContainer) -> None:
-        """Add a container, or its present state: running, running again, or ended."""
-        one = self._containers.setdefault(inspected.docker_id, _Followed(inspected))
+    def add(self, inspected: EcsContainer, starts_ns: Sequence[int] = ()) -> None:
+        """Add a container, or its present state: running, running again, or ended. ``starts_ns`` are from events."""
+        earlier_ns = tuple(start_ns for start_ns in starts_ns if start_ns < (inspected.started_ns or 0))
+        one = self._containers.setdefault(inspected.docker_id, _Followed(inspected, earlier_starts_ns=earlier_ns))
         before = one.inspected
         if inspected.is_running and one.died_ns is not None and inspected.started_ns == before.started_ns:
             return  # Docker has not noted the end yet
@@ -408,7 +411,9 @@ class InstanceTask:
             image_digest=known.image_digest or inspected.image_digest,
             known_status=STOPPED if one.is_settled else RUNNING if one.has_run else known.known_status,
             exit_code=one.exit_code if one.is_settled else None,
-            started_ns=inspected.started_ns,
+            started_ns=min((*one.earlier_starts_ns, inspected.started_ns), key=lambda ns: ns or 0),
+            attempt_started_ns=inspected.started_ns,
+            seen_restarts=len(one.earlier_starts_ns),
             finished_ns=one.finished_ns if one.is_settled else None,
             vcpu_share=known.vcpu_share or (cpu_shares / 1024 if cpu_shares > CPU_UNITS_UNSET else None),
             memory_limit_bytes=inspected.memory_limit_bytes or known.memory_limit_bytes,

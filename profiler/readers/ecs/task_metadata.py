@@ -233,10 +233,11 @@ def joined_attempt(before: ContainerMetadata | None, container: ContainerMetadat
     ECS can restart a container in place. That shows in ``RestartCount`` (endpoint v4), in a new Docker id or in a later
     start, depending on the agent. ``before`` is the container as it was joined last.
     """
-    before = before or replace(container, attempt_started_ns=container.started_ns)
-    seen_restarts, attempt_started_ns = before.seen_restarts, before.attempt_started_ns or container.started_ns
-    if _is_new_attempt(before, container):
-        seen_restarts, attempt_started_ns = seen_restarts + 1, container.started_ns
+    started_ns = container.attempt_started_ns or container.started_ns
+    before = before or replace(container, attempt_started_ns=started_ns)
+    seen_restarts, attempt_started_ns = before.seen_restarts, before.attempt_started_ns or started_ns
+    if _is_new_attempt(before, container, started_ns):
+        seen_restarts, attempt_started_ns = seen_restarts + 1, started_ns
     return replace(
         container,
         first_docker_id=before.first_docker_id or container.docker_id,
@@ -248,13 +249,13 @@ def joined_attempt(before: ContainerMetadata | None, container: ContainerMetadat
     )
 
 
-def _is_new_attempt(before: ContainerMetadata, container: ContainerMetadata) -> bool:
+def _is_new_attempt(before: ContainerMetadata, container: ContainerMetadata, started_ns: int | None) -> bool:
     if None not in (before.docker_id, container.docker_id) and before.docker_id != container.docker_id:
         return True
-    if before.attempt_started_ns is None or container.started_ns is None:
+    if before.attempt_started_ns is None or started_ns is None:
         return False
     # A start that differs by less is the same one: ECS restarts a container a minute after its start at the earliest.
-    return container.started_ns - before.attempt_started_ns >= NS_PER_SECOND
+    return started_ns - before.attempt_started_ns >= NS_PER_SECOND
 
 
 class BatchSelection(Struct, frozen=True, kw_only=True):

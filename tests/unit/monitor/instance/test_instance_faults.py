@@ -173,6 +173,21 @@ def test_an_attempt_that_docker_does_not_show_is_known_from_its_events(hangs_at:
     assert (record["metrics"]["durationMs"], record["exitCode"]) == (99_000, 3)
 
 
+def test_an_attempt_before_the_first_inspection_is_known_from_its_events(tmp_path: Path) -> None:
+    world = Instance(Box(runs=((1.0, 2.5), (2.8, 63.0), (63.3, 70.0)), exit_code=3), folder=tmp_path, until=150)
+    world.policies = {"0123-batch"}
+    inspect = world.docker.inspect
+
+    def hanging(docker_id: str) -> Any:
+        return HUNG if world.now < 3 else inspect(docker_id)
+
+    with patch.object(world.docker, "inspect", hanging):
+        record = world.run().record()
+    assert record["metrics"]["cpuSeconds"] == pytest.approx((1.5 + 60.2 + 6.7) / 2, abs=1e-5)
+    assert record["metrics"]["durationMs"] == pytest.approx(69_000, abs=2)
+    assert record["container"]["restarts"] == 2
+
+
 def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(tmp_path: Path) -> None:
     boxes = [Box(task=f"{number}", runs=((5.0, 60.0),)) for number in range(30)]
     world = Instance(*boxes, Box(task="runs", runs=((1.0, 40.0),)), folder=tmp_path, until=120)
