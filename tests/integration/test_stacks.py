@@ -93,7 +93,7 @@ class Seen(NamedTuple):
 def run_with_stacks(history: Path, *command: object) -> Seen:
     words = [*RUN, "--stacks", "--", *map(str, command)]
     environment = {**os.environ, "TASK_PROFILER_HISTORY": str(history)}
-    finished = subprocess.run(words, env=environment, stderr=subprocess.PIPE, check=True, timeout=120)
+    finished = subprocess.run(words, env=environment, stderr=subprocess.PIPE, check=True, timeout=240)
     line = finished.stderr.splitlines()[-1]
     kept = HistoryStore(history, SystemClock()).stacks(decode(line))
     counted: Counter[str] = Counter()
@@ -118,7 +118,7 @@ _WAITING = ("wait_for_socket", "sleep", "wait_for_lock", "wait_for_child")
 
 @pytest.fixture(scope="module")
 def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    commands = {what: (sys.executable, program, what, 5) for what in _RUNNING}
+    commands = {what: (sys.executable, program, what, 3) for what in _RUNNING}
     return run_together(tmp_path_factory.mktemp("running"), commands, at_once=2)
 
 
