@@ -50,11 +50,14 @@ class OpenGroup:
     def sample(self, read_ns: int) -> ContainerSample | Unavailable:
         """The counters now; unavailable and ``is_gone`` when the group is removed.
 
-        If no process has used CPU time since the last sample, and no memory came or went, nothing else has changed.
+        If no process has used CPU time since the last sample, and no memory came or went, only the blocks can differ:
+        version 2 counts what the kernel writes for the container later.
         """
         last, cpu_ns, usage = self._last, self._group.cpu_ns(), self._group.usage()
         if last is not None and cpu_ns is not None and cpu_ns == last.cpu_ns and usage == self._last_usage:
-            self._last = replace(last, read_ns=read_ns)
+            blocks = self._last_blocks[1] if self._is_v1 else self._block_bytes()
+            read_bytes, write_bytes = blocks.get("read"), blocks.get("write")
+            self._last = replace(last, read_ns=read_ns, block_read_bytes=read_bytes, block_write_bytes=write_bytes)
             return self._last
         memory, peak_bytes = self._group.memory(usage), self._group.mark_bytes()
         if cpu_ns is None and memory is None and peak_bytes is None:

@@ -95,6 +95,8 @@ def test_a_container_of_version_2(tmp_path: Path) -> None:
     assert sample.memory_limit_hits is None  # version 2 does not count them as version 1 does
     assert (sample.cpu_ns, sample.pids) == (1_276_795_000, 2)
     assert (sample.block_read_bytes, sample.block_write_bytes) == (4096, 21_061_632)
+    write_files(folder, {"io.stat": V2_BLOCKS.replace("wbytes=21061632", "wbytes=50331648")})  # later, without CPU time
+    assert group.sample(8) == replace(sample, read_ns=8, block_write_bytes=50_331_648)
     totals = group.totals()
     assert isinstance(totals, GroupReading)
     assert (totals.peak_bytes, group.mark_bytes(), totals.oom_kills) == (870_000_000, 870_000_000, 2)
