@@ -74,14 +74,14 @@ class MonitorProcess:
         reported: ReportedBatches | None = None,
     ) -> SharedParts:
         """What all tasks share. The sidecar has no ``reported`` batches."""
-        clock = self.clock
+        clock, found = self.clock, Collectors(*collectors)  # before the first tick: imports take long
         return SharedParts(
             clock=clock,
             ticker=Ticker(clock.monotonic_ns(), self._interval_ns),
             stop=self.stop,
             stop_seconds=self.settings.stop_seconds,
             log=self.log,
-            collectors=Collectors(*collectors),
+            collectors=found,
             delivery=Delivery(
                 CloudWatchLogsSink(connect_logs, clock),
                 self._outputs[0],
