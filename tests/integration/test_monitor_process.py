@@ -121,6 +121,34 @@ class TaskWithoutTags(Task):
         return {}
 
 
+class TaskThatAwaitsTags(Task):
+    """A task that ended before the monitor began. Its documents come when its tags were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.ended = self.started
+        self.asked, self.was_asked_late = threading.Event(), False
+
+    def task(self) -> dict[str, object]:
+        if not self.asked.wait(20):
+            self.was_asked_late = True
+            self.asked.set()
+        return super().task()
+
+    def task_with_tags(self) -> dict[str, object]:
+        self.asked.set()
+        return super().task_with_tags()
+
+
+def test_the_tags_are_asked_for_at_the_start(capfd: pytest.CaptureFixture[str]) -> None:
+    """A report on a batch that was over by then waits for nothing."""
+    task = TaskThatAwaitsTags()
+    with served(task) as found, Sidecar(NO_AWS, beside=found, REPORT_STREAM="monitor", TAGS="true") as sidecar:
+        (report,), _ = sidecar.finish()
+    capfd.readouterr()  # a request that the monitor gave up
+    assert (report["record"]["status"], task.was_asked_late) == ("success", False)
+
+
 @pytest.fixture
 def hanging() -> Iterator[Served[TaskWithoutTags]]:
     with served(TaskWithoutTags()) as found:

@@ -43,7 +43,10 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
     def request_tags(batch: str) -> TagRequest:
         return BackgroundCall(tag_lookup(loop.address_of(batch) or "", 4, clock), clock, seconds=0)
 
-    collectors = process.collectors(request_tags, gpus_of=lambda batch: loop.gpus_of(batch))  # noqa: PLW0108  made later
+    collectors = process.collectors(
+        request_tags if settings.tags else None,
+        gpus_of=lambda batch: loop.gpus_of(batch),  # noqa: PLW0108  made later
+    )
     shared = process.shared_parts(collectors, _shared_clients(clock), reported)
 
     def wait(seconds: float) -> None:

@@ -31,9 +31,10 @@ def run_monitor(stop: SignalHandler) -> None:
     check_address(address)
     process = MonitorProcess(settings, stop)
 
-    def request_tags(_batch: str) -> TagRequest:
-        return BackgroundCall(tag_lookup(address, version, process.clock), process.clock, seconds=0)
-
+    request: TagRequest | None = None
+    if settings.tags:  # at once: the batch may be over when it is first seen
+        request = BackgroundCall(tag_lookup(address, version, process.clock), process.clock, seconds=0)
+    request_tags = None if request is None else lambda _batch: request
     collectors = process.collectors(request_tags, lambda: sampler.is_batch_alone)
     shared = process.shared_parts(collectors)
     source = metadata_source(address, version, settings.interval_seconds, process.clock, stop)

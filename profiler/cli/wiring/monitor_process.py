@@ -35,7 +35,7 @@ class MonitorProcess:
 
     def collectors(
         self,
-        request_tags: Callable[[str], TagRequest],
+        request_tags: Callable[[str], TagRequest] | None,
         is_alone: Callable[[], bool] = lambda: False,
         gpus_of: Callable[[str], str | None] | None = None,
     ) -> Iterator[Collector]:
@@ -64,7 +64,7 @@ class MonitorProcess:
             from profiler.cli.wiring.build_stacks import task_stacks  # only where it is enabled
 
             yield task_stacks(settings.stacks, clock, self.log)
-        if settings.tags:
+        if request_tags is not None:
             yield TaskTags(request_tags)
 
     def shared_parts(
@@ -74,14 +74,14 @@ class MonitorProcess:
         reported: ReportedBatches | None = None,
     ) -> SharedParts:
         """What all tasks share. The sidecar has no ``reported`` batches."""
-        clock = self.clock
+        clock, found = self.clock, Collectors(*collectors)  # before the first tick: imports take long
         return SharedParts(
             clock=clock,
             ticker=Ticker(clock.monotonic_ns(), self._interval_ns),
             stop=self.stop,
             stop_seconds=self.settings.stop_seconds,
             log=self.log,
-            collectors=Collectors(*collectors),
+            collectors=found,
             delivery=Delivery(
                 CloudWatchLogsSink(connect_logs, clock),
                 self._outputs[0],

@@ -89,7 +89,6 @@ class InstanceLoop:
         self._inspect_at_ns: dict[str, int] = {}
         self._list_at_ns: int | None = None
         self._hung_until_ns = self._inspect_until_ns = 0
-        self._step_ns = 0 if shared.collectors.are_timed else _STEP_NS
 
     def gpus_of(self, docker_id: str) -> str | None:
         """The GPUs of a container as in ``NVIDIA_VISIBLE_DEVICES``; None without any."""
@@ -156,11 +155,11 @@ class InstanceLoop:
             self._list()
         self._inspect_due()
         self._settle(is_tick=is_tick)
-        now_ns = self._clock.monotonic_ns()
+        now_ns, collectors = self._clock.monotonic_ns(), self._shared.collectors
         for arn, task in list(self._tasks.items()):
-            source = task.source
-            if source.has_news or (is_tick and (now_ns >= task.step_at_ns or not source.is_steady)):
-                task.step_at_ns = 0 if source.has_news else now_ns + self._step_ns
+            source, is_due = task.source, collectors.are_timed or now_ns >= task.step_at_ns
+            if source.has_news or (is_tick and (is_due or not source.is_steady)):
+                task.step_at_ns = 0 if source.has_news else now_ns + _STEP_NS
                 for warning in source.warnings[task.warned :]:
                     task.monitored.add_warning(warning)
                 task.warned = len(source.warnings)

@@ -1,5 +1,6 @@
 """What the monitor of an instance is built from."""
 
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -7,6 +8,8 @@ import pytest
 
 from profiler.cli.wiring import build_instance
 from profiler.cli.wiring.monitor_process import MonitorProcess
+from profiler.collectors.collector import Collector
+from profiler.monitor.task_sampler import SwapWarning
 from profiler.settings import AcceleratorSettings, MonitorSettings, Processes
 from tests.fakes import FakeClock
 
@@ -26,8 +29,21 @@ def test_processes_and_stacks_are_collected_only_if_they_are_enabled_and_neuron_
         stacks="on",
         scope="instance",
     )
-    found = MonitorProcess(settings, Mock()).collectors(Mock(), gpus_of=lambda _: None)
+    found = MonitorProcess(settings, Mock()).collectors(None, gpus_of=lambda _: None)
     assert [type(collector).__name__ for collector in found] == ["SwapWarning", "OutputWarning", *expected]
+
+
+def test_collectors_that_take_long_to_import_cost_no_tick() -> None:
+    process, clock = MonitorProcess(MonitorSettings(endpoint_address="", endpoint_version=4), Mock()), FakeClock()
+
+    def imported() -> Iterator[Collector]:
+        clock.advance(3)
+        yield SwapWarning(lambda: None)
+
+    with patch.object(process, "clock", clock):
+        ticker = process.shared_parts(imported()).ticker
+    assert ticker.seconds_to_next(clock.monotonic_ns()) == 1
+    assert ticker.missed == 0
 
 
 def test_uploads_share_one_client_of_a_region_for_ten_minutes() -> None:

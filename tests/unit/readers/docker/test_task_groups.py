@@ -10,6 +10,7 @@ from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup, container_paths, group_path
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES, write_files
+from tests.fakes import seconds
 
 ID = "0213e8fb72f8" + "0" * 52
 TASK = "0123456789abcdef0123456789abcdef"
@@ -69,8 +70,23 @@ def test_a_container_that_did_nothing_is_as_it_was(rest: dict[str, dict[str, str
     write_files(tmp_path / "pids" / "ecs" / TASK / ID, {"pids.current": "9\n"})
     for controller, files in rest.items():
         write_files(tmp_path / controller / "ecs" / TASK / ID, files)
-    has_run = "cpuacct" in rest
-    assert group.sample(7) == replace(SAMPLE, cpu_ns=99209 if has_run else 99208, pids=9 if has_run else 2)
+    has_run, now_ns = "cpuacct" in rest, seconds(5)
+    expected = replace(SAMPLE, read_ns=now_ns, cpu_ns=99209 if has_run else 99208, pids=9 if has_run else 2)
+    assert group.sample(now_ns) == expected
+
+
+def test_parts_of_the_memory_that_the_kernel_shows_late_are_read(tmp_path: Path) -> None:
+    """Seen with Linux 6.18: a written file was in the memory in use at once, and in memory.stat 1.9 s later."""
+    for controller, files in FILES.items():
+        write_files(tmp_path / controller / "ecs" / TASK / ID, files)
+    group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, f"/ecs/{TASK}"))
+    first = group.sample(seconds(1))
+    stat = V1_FILES["memory.stat"].replace("total_inactive_file 1048576", "total_inactive_file 2048576")
+    write_files(tmp_path / "memory" / "ecs" / TASK / ID, {"memory.stat": stat})
+    found = [sample for at in (3, 9) if isinstance(sample := group.sample(seconds(at)), ContainerSample)]
+    assert isinstance(first, ContainerSample)
+    used_bytes = first.memory_used_bytes or 0
+    assert [sample.memory_used_bytes for sample in found] == [used_bytes - 1_000_000] * 2
 
 
 @pytest.mark.parametrize(("limit_bytes", "hits"), [(1 << 30, 5), (1 << 31, 4), (2**63 - 4096, 4)])
@@ -95,6 +111,8 @@ def test_a_container_of_version_2(tmp_path: Path) -> None:
     assert sample.memory_limit_hits is None  # version 2 does not count them as version 1 does
     assert (sample.cpu_ns, sample.pids) == (1_276_795_000, 2)
     assert (sample.block_read_bytes, sample.block_write_bytes) == (4096, 21_061_632)
+    write_files(folder, {"io.stat": V2_BLOCKS.replace("wbytes=21061632", "wbytes=50331648")})  # later, without CPU time
+    assert group.sample(seconds(5)) == replace(sample, read_ns=seconds(5), block_write_bytes=50_331_648)
     totals = group.totals()
     assert isinstance(totals, GroupReading)
     assert (totals.peak_bytes, group.mark_bytes(), totals.oom_kills) == (870_000_000, 870_000_000, 2)
