@@ -267,7 +267,7 @@ def _export(ended: EndedTask, context: Context) -> None:
     queue_url = os.environ.get("FAILED_ITEMS_QUEUE_URL", "").strip()
     sign = aws_signer(lambda: open_session(None, None).get_credentials())
     export = RunExport(
-        lambda: function_settings.read_export_targets(os.environ, function_settings.fetch_secret),
+        partial(function_settings.read_export_targets, os.environ),
         OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random, sign=sign),
         keep=(lambda failures: send_failures(queue_url, _client("sqs"), failures)) if queue_url else None,
         warn=_warn,

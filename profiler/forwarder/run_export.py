@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -11,6 +12,7 @@ from profiler.core.errors import UsageError
 from profiler.core.timestamps import format_datetime, parse_ns
 from profiler.forwarder.batch_report import batch_container
 from profiler.forwarder.event_document import event_record
+from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import EndedTask, completed
@@ -27,7 +29,7 @@ class RunExport(Struct, frozen=True):
     A signal that the backend does not take at all is in the log alone, by ``warn_once``: its runs would fill the queue.
     """
 
-    targets: Callable[[], Targets]
+    targets: Callable[[FetchSecret], Targets]
     exporter: OtlpExporter
     keep: KeepFailures | None
     warn: Callable[[str], None]
@@ -49,6 +51,8 @@ class RunExport(Struct, frozen=True):
             nonlocal is_begun
             is_begun = True
             reason = self._export(run, left_seconds())
+            if reason is not None and self.exporter.is_unauthorized:  # perhaps the secret was changed
+                reason = self._export(run, left_seconds(), partial(fetch_secret, is_renewed=True))
             if reason is not None and self.exporter.lacks_signals:
                 self.warn_once(f"All runs are exported without a part. {reason}")
             elif reason is not None:
@@ -63,11 +67,11 @@ class RunExport(Struct, frozen=True):
                 raise
             self._store(run, _sentence(error))  # only the export may need the table: Lambda may not retry the event
 
-    def _export(self, run: ExportedRun, max_seconds: float) -> str | None:
+    def _export(self, run: ExportedRun, max_seconds: float, fetch: FetchSecret = fetch_secret) -> str | None:
         """Export the run; returns why it was not accepted."""
         if max_seconds < 0.5:  # noqa: PLR2004  a connection alone needs as long
             return "The invocation had no time left."
-        return export_in_time(lambda: (self._read_targets(), signals_of(run)), self.exporter, max_seconds)
+        return export_in_time(lambda: (self._read_targets(fetch), signals_of(run)), self.exporter, max_seconds)
 
     def _store(self, run: ExportedRun, reason: str) -> None:
         if self.keep is None:
@@ -79,9 +83,9 @@ class RunExport(Struct, frozen=True):
         task = f"task {run.record.task_id}"
         self.warn(f"The run of {task} was not exported: the failure queue keeps its record. {reason}")
 
-    def _read_targets(self) -> Targets:
+    def _read_targets(self, fetch: FetchSecret) -> Targets:
         try:
-            return self.targets()
+            return self.targets(fetch)
         except ForwarderError as error:
             raise UsageError(str(error)) from error
 

@@ -25,8 +25,9 @@ from profiler.otlp.otlp_settings import AwsService, Target, Targets
 MAX_SECONDS = 5.0
 MAX_ANSWER_BYTES = 64 * 1024
 _RETRYABLE = frozenset({429, 502, 503, 504})
-# The statuses of a backend that does not take a signal, or not from this sender.
-_UNAVAILABLE = frozenset({401, 403, 404, 405, 501})
+# The statuses of a backend that refuses the sender, and of one that does not take a signal, or not from this sender.
+_UNAUTHORIZED = frozenset({401, 403})
+_UNAVAILABLE = frozenset({*_UNAUTHORIZED, 404, 405, 501})
 _OK = range(200, 300)
 _REDIRECTS = range(300, 400)
 # A request needs at least this time.
@@ -92,7 +93,8 @@ class OtlpExporter(Struct, eq=False):
     """Sends signals. Each has its share of the time; the others get its unused time.
 
     ``jitter`` returns a number from 0 to 1, which spreads the pauses of many exporters. ``lacks_signals``: the last
-    export was accepted but for signals that the backend does not take at all.
+    export was accepted but for signals that the backend does not take at all. ``is_unauthorized``: the backend refused
+    the sender of all of its signals.
     """
 
     transport: Transport
@@ -100,6 +102,7 @@ class OtlpExporter(Struct, eq=False):
     jitter: Callable[[], float]
     sign: Sign | None = None
     lacks_signals: bool = False
+    is_unauthorized: bool = False
 
     def deadline_ns(self, seconds: float) -> int:
         return self.clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
@@ -131,7 +134,9 @@ class OtlpExporter(Struct, eq=False):
             self.clock.sleep(max(usual_seconds, *pauses.values()))
             usual_seconds *= 2
         is_accepted = len(refused) < len(requests)
-        self.lacks_signals = is_accepted and {one.status for one in refused.values()} <= _UNAVAILABLE
+        statuses = {one.status for one in refused.values()}
+        self.lacks_signals = is_accepted and statuses <= _UNAVAILABLE
+        self.is_unauthorized = not is_accepted and statuses <= _UNAUTHORIZED
         return _sentences(targets, {signal: one.reason for signal, one in refused.items()})
 
     def _left_seconds(self, deadline_ns: int) -> float:

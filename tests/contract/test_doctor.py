@@ -127,7 +127,13 @@ def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(depl
     deployment.proxy.answers["DescribeAccountPolicies"] = answer
     code, found = deployment.doctor()
     assert code == 0, problems(found)
-    assert levels(found["subscription"]) == {"ok"}
+    assert levels(found["subscription"]) == levels(found["data stream"]) == {"ok"}
+    put_metric(stack.outputs["ForwardLogsFunctionName"], "Invocations", 5)  # of the day before it was disabled
+    (source,) = boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"]
+    boto3.client("lambda").update_event_source_mapping(UUID=source["UUID"], Enabled=False)
+    code, found = deployment.doctor()
+    (one,) = problems(found)
+    assert (code, one["topic"], "event source mapping: Disabled" in one["text"]) == (1, "data stream", True)
 
 
 def test_a_missing_stack_and_a_missing_log_group_are_sentences(deployment: Deployment) -> None:

@@ -86,6 +86,13 @@ def test_temporary_failures_are_retried_with_growing_pauses(slack: FakeSlack, an
     assert len(slack.received) == 2
 
 
+@pytest.mark.parametrize("code", ["ratelimited", "rate_limited", "internal_error", "fatal_error", "request_timeout"])
+def test_a_bot_repeats_a_message_after_a_temporary_error_in_a_successful_answer(slack: FakeSlack, code: str) -> None:
+    slack.script = [Answer(data={"ok": False, "error": code})]
+    assert send(bot(slack)).pauses == [1.0]
+    assert len(slack.received) == 1
+
+
 def test_the_retry_after_header_sets_the_pause_and_raises_if_it_is_longer_than_the_invocation(slack: FakeSlack) -> None:
     for target in targets(slack):
         slack.script = [rate_limited(20)]

@@ -19,7 +19,7 @@ from profiler.record.units import format_count
 from profiler.search_setup.template_install import SearchServer, detect_product
 
 _STACK, _REPORTS, _SUBSCRIPTION = "stack", "forward_logs", "subscription"
-_TASKS, _QUEUES, _SCHEDULES = "task_stopped", "queues", "watch_schedules"
+_TASKS, _QUEUES, _SCHEDULES, _STREAM = "task_stopped", "queues", "watch_schedules", "data stream"
 _DAY = timedelta(days=1)
 _ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
 _MAX_ERROR_CHARACTERS = 300
@@ -85,8 +85,10 @@ class _DeploymentChecks(Struct):
             )
         function = self._function(name)
         yield _function_finding(_REPORTS, name, function)
-        destination = self.stack.outputs.get("ReportStreamArn") or function["FunctionArn"]
-        yield from _guarded(_SUBSCRIPTION, self._subscriptions(destination))
+        stream = self.stack.outputs.get("ReportStreamArn")
+        yield from _guarded(_SUBSCRIPTION, self._subscriptions(stream or function["FunctionArn"]))
+        if stream is not None:
+            yield from _guarded(_STREAM, self._event_sources(name))
         yield from _guarded(_REPORTS, self._activity(_REPORTS, name))
 
     def _function(self, name: str) -> Mapping[str, Any]:
@@ -192,6 +194,20 @@ class _DeploymentChecks(Struct):
             yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
         else:
             yield problem(_SUBSCRIPTION, f"{group} has no subscription filter that delivers to this stack.", _UPDATE)
+
+    def _event_sources(self, function: str) -> Iterator[Finding]:
+        """Whether the data stream, which keeps reports for 24 hours, invokes the function."""
+        with aws_errors(f"The event sources of {function} cannot be read", "lambda:ListEventSourceMappings"):
+            response = self.open_client("lambda").list_event_source_mappings(FunctionName=function)
+        states = [source["State"] for source in response["EventSourceMappings"]]
+        if states and all(state == "Enabled" for state in states):
+            yield ok(_STREAM, f"The data stream invokes {function}.")
+            return
+        yield problem(
+            _STREAM,
+            f"The data stream does not invoke {function} (event source mapping: {', '.join(states) or 'none'}).",
+            "Enable the event source mapping in the console of Lambda, or update the stack.",
+        )
 
     def queues(self) -> Iterator[Finding]:
         """The events and documents that failed."""

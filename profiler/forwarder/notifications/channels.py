@@ -31,7 +31,10 @@ SOURCE = "task-profiler"
 _OK = 200
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = range(500, 600)
-_RETRYABLE_CODES = frozenset(["ratelimited", "internal_error", "fatal_error", "service_unavailable", "request_timeout"])
+# chat.postMessage has two codes for its limits.
+_RETRYABLE_CODES = frozenset(
+    ["ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout"]
+)
 # Slack's error codes. Any other text is not shown, because it may quote the request.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
 

@@ -8,12 +8,13 @@ import pytest
 
 from profiler.core.timestamps import parse_ns
 from profiler.forwarder.batch_report import ReportLine
+from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.run_export import RunExport, exported_run
 from profiler.forwarder.search_cluster.document_delivery import FailedItem
 from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter
-from profiler.otlp.otlp_settings import read_targets
+from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import signals_of
 from profiler.record.record_model import decode
 from profiler.record.task_end import Outcome
@@ -40,8 +41,9 @@ def ended(line: str | None = None, *, outcome: Outcome = FAILED, **detail: Any) 
 class Backend:
     """Answers every request alike, and keeps the once-only keys, the failures and the warnings."""
 
-    def __init__(self, *, keeps: bool = True, **statuses: int) -> None:
+    def __init__(self, *, keeps: bool = True, key: str = "", **statuses: int) -> None:
         self.statuses = statuses  # by signal
+        self.key = key  # which every request needs
         self.urls: list[str] = []
         self.failures: list[FailedItem] = []
         self.warnings: list[str] = []
@@ -53,7 +55,7 @@ class Backend:
 
     def transport(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         self.urls.append(url)
-        status = self.statuses.get(url.rpartition("/")[2], 200)
+        status = self.statuses.get(url.rpartition("/")[2], 200) if headers.get("x-key", "") == self.key else 401
         return HttpAnswer(status=status, headers={}, body=b"")
 
     def keep(self, failures: Sequence[FailedItem]) -> None:
@@ -64,9 +66,15 @@ class Backend:
             raise self.table_error
         self.table.once(key, work)
 
+    def targets(self, fetch: FetchSecret) -> Targets:
+        key = "new" if self.key and fetch is not fetch_secret else "old"
+        return read_targets(
+            {"OTLP_ENDPOINT": "http://backend"} | ({"OTLP_HEADERS": f"x-key={key}"} if self.key else {})
+        )
+
     def run_export(self) -> RunExport:
         return RunExport(
-            lambda: read_targets({"OTLP_ENDPOINT": "http://backend"}),
+            self.targets,
             OtlpExporter(self.transport, self.clock, jitter=lambda: 0.0),
             keep=self.keep if self.keeps else None,
             warn=self.warnings.append,
@@ -85,6 +93,12 @@ def test_a_run_is_exported_once() -> None:
     assert backend.urls == [f"http://backend/v1/{signal}" for signal in ("traces", "logs", "metrics")]
     assert set(backend.table.done) == {f"{ARN}#otlp"}
     assert (backend.failures, backend.warnings) == ([], [])
+
+
+def test_a_key_that_was_changed_is_read_again() -> None:
+    backend = Backend(key="new")
+    backend.export()
+    assert (len(backend.urls), backend.failures, backend.warnings) == (6, [], [])
 
 
 @pytest.mark.parametrize("status", [403, 404])
