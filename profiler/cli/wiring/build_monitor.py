@@ -1,6 +1,7 @@
 """``task-profiler monitor``: builds the sidecar."""
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING
 
 from profiler.cli.wiring.build_collectors import metadata_source, tag_lookup
@@ -31,10 +32,13 @@ def run_monitor(stop: SignalHandler) -> None:
     check_address(address)
     process = MonitorProcess(settings, stop)
 
-    def request_tags(_batch: str) -> TagRequest:
+    @cache  # one attempt for the task, whatever the number of its batches
+    def request_tags() -> TagRequest:
         return BackgroundCall(tag_lookup(address, version, process.clock), process.clock, seconds=0)
 
-    collectors = process.collectors(request_tags, lambda: sampler.is_batch_alone)
+    if settings.tags:
+        request_tags()  # before the sampling
+    collectors = process.collectors(lambda _batch: request_tags(), lambda: sampler.is_batch_alone)
     shared = process.shared_parts(collectors)
     source = metadata_source(address, version, settings.interval_seconds, process.clock, stop)
     sampler = process.sampler(source, shared)
