@@ -73,7 +73,7 @@ def compare_sets(
         )
     metrics = [metric for metric in COMPARED_METRICS if not names or metric.name in names]
     changes = compare_metrics(a_records, b_records, metrics)
-    exceeded, sentences = check_limit(changes, limit_percent)
+    exceeded, sentences = check_limit(changes if names else _known_changes(changes), limit_percent)
     conditions = list(_conditions_of_comparison(sets))
     if as_json:
         left_out = (f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text)
@@ -208,7 +208,7 @@ def check_limit(changes: Sequence[MetricChange], percent: float | None) -> tuple
     # An interval that ends below the limit decides, and so does a verdict with an interval.
     undecided = [
         _names(one)
-        for one in _known_changes(changes)
+        for one in changes
         if (
             one.change.verdict == "too few runs"
             and (one.change.high_percent is None or one.change.high_percent > percent)

@@ -120,6 +120,11 @@ def _table(
     if not explained:
         yield EMPTY
         yield from wrapped("task-profiler recommend FAMILY gives the reasons.", width)
+    if any(not advice.choice.is_fargate and advice.evidence.on_fargate is None for advice in advices):
+        if explained:
+            yield EMPTY
+        hint = "--on-fargate REGION gives sizes and prices as if the runs outside Fargate had run there."
+        yield from wrapped(hint, width)
 
 
 def _below_the_table(advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width: int | None) -> Iterator[Line]:

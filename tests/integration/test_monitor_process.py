@@ -110,8 +110,8 @@ def test_without_a_way_to_cloudwatch_the_report_is_printed(environment: dict[str
 class TaskWithoutTags(Task):
     """A task whose tags never come."""
 
-    def __init__(self) -> None:
-        super().__init__(2)
+    def __init__(self, containers: int = 2) -> None:
+        super().__init__(containers)
         self.asked = 0
         self.over = threading.Event()
 
@@ -173,6 +173,17 @@ def test_tags_that_never_come_delay_neither_the_samples_nor_the_stop(
     assert "tags" not in record
     assert tag_warnings(report) == ["The task's tags are missing: /taskWithTags had not answered when the run ended."]
     assert record["sampling"]["samples"] >= 3
+
+
+def test_the_tags_are_read_once_for_a_task_with_several_batches() -> None:
+    with served(TaskWithoutTags(3)) as several:
+        several.task.over.set()
+        with Sidecar(NO_AWS, beside=several, TAGS="true", REPORT_STREAM="monitor") as sidecar:
+            sidecar.wait_for_samples(5)
+            sidecar.process.send_signal(signal.SIGTERM)
+            reports, _ = sidecar.finish()
+    assert {report["record"]["container"]["name"] for report in reports} == {"batch", "other-0"}
+    assert several.task.asked == 1
 
 
 def run_monitor_until_its_end(program: tuple[str, ...] = ("-m", "profiler"), **environment: str) -> str:

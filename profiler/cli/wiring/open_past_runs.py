@@ -208,7 +208,10 @@ def _clients(options: SourceOptions) -> "OpenClient":
 
 
 def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
-    """Read the prices that replace the table's. Problems, and a Region without a known price, are warnings."""
+    """Read the prices that replace the table's. Problems, and a Region without a known price, are warnings.
+
+    Raises UsageError for what is not a Region.
+    """
     if on_fargate == "":
         raise UsageError("--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out.")
     from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs
@@ -219,6 +222,11 @@ def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
     if reader.problems:
         warn(problems_message(reader.problems))
     if on_fargate is not None and not is_priced(on_fargate, prices):
+        from botocore.session import Session  # slow
+
         settings = "set TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR."
-        warn(f"Fargate's prices in {on_fargate} are unknown: check the name, or {settings}")
+        names = Session()
+        if not any(on_fargate in names.get_available_regions("ecs", one) for one in names.get_available_partitions()):
+            raise UsageError(f"ECS is not known in a Region {on_fargate!r}: check the name, or {settings}")
+        warn(f"Fargate's prices in {on_fargate} are unknown: {settings}")
     return prices

@@ -88,6 +88,7 @@ class _FamilyRuns:
     def __init__(self, text: str, selection: SetSelection) -> None:
         self.text = text
         self.name, _, self.suffix = text.partition("@")
+        self.others: dict[str, None] = {}  # what the family's other runs have, the newest first
         self.found: dict[tuple[str, str, str], FamilyKey] = {}
         self.is_full = False
         self._selection = selection
@@ -101,10 +102,13 @@ class _FamilyRuns:
             return
         if record.cost is not None:
             self._costs[record.task_id] = record.cost
-        labels = (f"{name}={value}" for name, value in (record.labels or {}).items())
-        if self.suffix and self.suffix not in (record.revision, *labels):
-            return
         if self._selection.container not in (None, record.container.name):
+            self.others[f"container {record.container.name}"] = None
+            return
+        labels = (f"{name}={value}" for name, value in (record.labels or {}).items())
+        names = [*([record.revision] if record.revision else ()), *labels]
+        if self.suffix and self.suffix not in names:
+            self.others.update(dict.fromkeys(names))
             return
         report, reason = _counted(run)
         if report is not None and len(self._reports) == self._selection.last:
@@ -161,6 +165,9 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
 
 def _set_of_ids(source: RunSource, runs: _FamilyRuns, selection: SetSelection) -> RunSet:
     """The set of the runs whose ids, or the beginnings of them, are in the text."""
+    if runs.others:
+        its = first_names([*runs.others])
+        raise TaskProfilerError(f"No run of {runs.name} in {source.place} is in {runs.text}: its runs have {its}.")
     reports: dict[tuple[str, str, str], Report] = {}
     for part in map(str.strip, runs.text.split(",")):
         if not part:

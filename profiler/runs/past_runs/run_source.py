@@ -385,4 +385,7 @@ def no_stacks_sentence(source: RunSource, record: Record) -> str:
             f"{run} has no call stacks: set TASK_PROFILER_STACKS=on for its monitor, or run the command with "
             "task-profiler run --stacks."
         )
-    return f"{source.place} has no call stacks of {run}: --from logs:GROUP reads them in the batch's log group."
+    remedy = "the local history keeps those of the newest runs"
+    if record.task_arn is not None:
+        remedy = f"--from logs:{record.log_group or 'GROUP'} reads them in the batch's log group while it keeps them"
+    return f"{source.place} has no call stacks of {run}: {remedy}."

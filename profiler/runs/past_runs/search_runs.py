@@ -360,5 +360,6 @@ def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
     if field.is_list or value is None:
         return None
     with contextlib.suppress(msgspec.ValidationError):
-        return msgspec.convert(value, _TYPES.get(field.index_type, int | float), strict=False)
+        known = msgspec.convert(value, _TYPES.get(field.index_type, int | float), strict=False)
+        return int(known) if isinstance(known, float) and known.is_integer() else known
     return None

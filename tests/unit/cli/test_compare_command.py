@@ -116,6 +116,8 @@ def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(cli: Cli) -> None:
     unknown = cli("compare", *BOTH, *source, "--metric", "costUsd")
     assert unknown.out.endswith("Known for 0 of 8 runs of A and 0 of 8 runs of B: cost.\n")
     assert unknown.err.endswith(": cost (costUsd).\n")
+    both = cli("compare", *BOTH, *source, "--metric", "durationMs", "--metric", "costUsd")
+    assert both.err.endswith(": cost (costUsd).\n")
     with pytest.raises(click.UsageError, match="'cost' is not one of 'durationMs'"):
         cli("compare", *BOTH, "--metric", "cost")
 

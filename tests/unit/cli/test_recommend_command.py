@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.core.errors import TaskProfilerError
+from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.record_model import GpuIdle, Report
 from tests.runs import lines, report, slowdown
 from tests.unit.cli.conftest import Cli
@@ -223,7 +223,12 @@ def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(cli: Cli)
     assert "$" in found.out
     unknown = cli("recommend", "--on-fargate", "eu-south-2", "--from", source)
     assert "Fargate's prices in eu-south-2 are unknown" in unknown.err
-    assert re.search(r"\$\d", cli("recommend", "--sizes", "--from", source).out) is None
+    with pytest.raises(UsageError, match="ECS is not known in a Region 'eu-wst-1': check the name"):
+        cli("recommend", "--check", "--on-fargate", "eu-wst-1", "--from", source)
+    several = [*runs, *(replace(one, record=replace(one.record, family="other")) for one in runs)]
+    without = cli("recommend", "--sizes", "--from", kept(several))
+    assert without.out.count("--on-fargate REGION") == 1
+    assert re.search(r"\$\d", without.out) is None
 
 
 MACHINE: dict[str, Any] = {"vcpu_size": 4, "memory_size_mb": 16_000, "slowdown_at_vcpu": slowdown(v0_25=(1, 1.1))}

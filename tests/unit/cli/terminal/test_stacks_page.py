@@ -150,8 +150,11 @@ def test_of_several_containers_those_with_stacks_are_shown(file: Path, cli: Cli)
     side = waiting(container=Container(name="side"), containers=(OtherContainer(name="batch"),))
     file.write_bytes(b"\n".join((msgspec.json.encode(waiting_stacks()), encode(side), encode(batch))))
     assert cli("show", "7b3f", "--from", str(file), "--stacks").out.count("412 stacks") == 1
-    with pytest.raises(TaskProfilerError, match="no call stacks of nightly-etl"):
+    with pytest.raises(TaskProfilerError, match=r"no call stacks of nightly-etl .*: --from logs:/ecs/nightly-etl"):
         cli("show", f"{waiting().record.task_id}/side", "--from", str(file), "--stacks")
+    file.write_bytes(encode(waiting(task_arn=None, log_group=None)))
+    with pytest.raises(TaskProfilerError, match=r"no call stacks of .*: the local history keeps those of the newest"):
+        cli("show", "--from", str(file), "--stacks")
 
 
 @given(

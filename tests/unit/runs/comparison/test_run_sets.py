@@ -243,8 +243,9 @@ def test_tasks_with_reports_of_several_containers_need_a_choice() -> None:
     runs = [container(name, number) for name in ("load", "export") for number in range(2)]
     with pytest.raises(UsageError, match=r"2 containers \(export, load\): choose one with --container"):
         read("nightly", "weekly", *runs, *WEEKLY)
-    with pytest.raises(TaskProfilerError, match="No run or family 'nightly@1' in the list"):
-        read("nightly@1", "weekly", *runs, *WEEKLY, container="x")
+    for text in ("nightly", "nightly@1"):
+        with pytest.raises(TaskProfilerError, match=rf"is in {text}: its runs have container load, container export\."):
+            read(text, "weekly", *runs, *WEEKLY, container="x")
     runs += [container("load", 9)]
     runs = [
         replace(one, record=replace(one.record, cost=Cost(usd=1))) if one.record.container.name == "export" else one
@@ -265,6 +266,16 @@ def test_sets_that_are_the_same_are_refused_and_common_runs_are_said() -> None:
     assert remarks == ["2 runs are in both sets, which makes a difference look smaller than it is."]
     _, remarks = read("nightly", "nightly-1", *runs)
     assert remarks == ["1 run is in both sets, which makes a difference look smaller than it is."]
+
+
+@pytest.mark.parametrize("suffix", ["27", "user=x"])
+def test_a_revision_or_label_that_no_run_has_names_those_that_there_are(suffix: str) -> None:
+    runs = [report(0, revision="25", labels={"branch": "main"}), report(1, revision="26", labels={"branch": "pr"})]
+    with pytest.raises(TaskProfilerError) as failure:
+        read(f"nightly@{suffix}", "weekly", *runs, *WEEKLY)
+    assert str(failure.value) == (
+        f"No run of nightly in the list is in nightly@{suffix}: its runs have 26, branch=pr, 25, branch=main."
+    )
 
 
 def test_the_seven_metrics_are_those_of_the_record() -> None:

@@ -177,11 +177,12 @@ def test_the_record_of_a_document_is_the_evidence_with_the_price_on_spot() -> No
 def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> None:
     """A shipper may deliver a line as an object, without its text."""
     usage: dict[str, Any] = {"memory": {"used_mb": {"max": 400.5}, "size_mb": 2048}}
-    usage["cpu"] = {"size": 1, "used": {"p95": 0.3}}
+    usage |= {"cpu": {"size": 1, "used": {"p95": 0.3}}, "duration_ms": 60_000.0}
     task = {"id": "a", "family": "nightly", "launch_type": "FARGATE", "size": {"vcpu": 1, "memory_mb": 2048}}
     found = present(*families_in(document(None, usage=usage, task=task)).families.values())
     assert (found.required_memory_mb, found.required_vcpu) == (400.5, 0.3)
     assert found.latest.task_size == TaskSize(vcpu=1, memory_mb=2048)
+    assert json.dumps(found.latest.metrics.duration_ms) == "60000", "as in the record of the run"
 
     # The index accepts a document with values of another type, and ignores them.
     usage = {**usage, "cpu": {"size": "many", "used": {"p95": {}}}, "duration_ms": "long"}
