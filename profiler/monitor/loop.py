@@ -96,6 +96,7 @@ class MonitoredTask:
 
     def fail(self, error: Exception) -> None:
         """Report what is known in spite of a defect, and in spite of another one in the report."""
+        self._shared.attempt(self._sampler.add_kept)
         self._shared.attempt(partial(self._report_after_failure, error))
 
     @property

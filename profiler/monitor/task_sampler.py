@@ -148,9 +148,7 @@ class TaskSampler:
         """
         if watched and watched != self._watched:
             self._follow_only(watched)
-        kept, self._kept = self._kept, []
-        for received_ns, earlier in kept:
-            self._add_samples(earlier, received_ns)
+        self.add_kept()
         previous, reading = self.last_reading, self._read_stats()
         self.is_repeated = reading is previous
         refreshed = self._task_is_due(reading, watched) and self.refresh()
@@ -175,6 +173,11 @@ class TaskSampler:
         reading = self._read_stats()
         if not isinstance(reading, Unavailable):
             self._kept.append((self._clock.monotonic_ns(), reading))
+
+    def add_kept(self) -> None:
+        kept, self._kept = self._kept, []
+        for received_ns, reading in kept:
+            self._add_samples(reading, received_ns)
 
     def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         reading = self._source.stats(max_seconds)

@@ -17,7 +17,7 @@ from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Record
 from tests.fakes import seconds
-from tests.instance_world import GONE, Box, Instance
+from tests.instance_world import GONE, Box, Group, Instance
 
 BATCH = Box(runs=((2.0, 12.4),))
 
@@ -371,6 +371,19 @@ def test_a_defect_with_one_container_costs_no_other_task(tmp_path: Path) -> None
         assert world.run().records().keys() == {"0123-batch"}
     (error,) = world.log.events("error")
     assert error.startswith("The monitor cannot follow a container (AttributeError in ")
+
+
+def test_a_defect_costs_none_of_the_samples_before_it(tmp_path: Path) -> None:
+    world, sample = Instance(BATCH, folder=tmp_path), Group.sample
+
+    def broken(group: Group, read_ns: int) -> ContainerSample | Unavailable:
+        if world.now > 9.5:
+            raise AttributeError
+        return sample(group, read_ns)
+
+    with patch.object(Group, "sample", broken):
+        record = world.run().record()
+    assert (record["status"], record["metrics"]["cpuSeconds"]) == ("unknown", 3.5)
 
 
 class CountingCollector:
