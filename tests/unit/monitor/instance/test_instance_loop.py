@@ -386,6 +386,19 @@ def test_a_defect_costs_none_of_the_samples_before_it(tmp_path: Path) -> None:
     assert (record["status"], record["metrics"]["cpuSeconds"]) == ("unknown", 3.5)
 
 
+def test_a_clock_that_is_set_twice_in_ten_seconds_changes_no_number(tmp_path: Path) -> None:
+    world, sets = Instance(Box(runs=((2.0, 32.4),)), folder=tmp_path, until=60), [(14.5, 60), (17.5, -60)]
+
+    def set_clock() -> None:
+        if sets and world.now > sets[0][0]:
+            world.clock.wall_offset_ns += seconds(sets.pop(0)[1])
+
+    world.on_wait = set_clock
+    record = world.run().record()
+    assert record["sampling"]["longestGapMs"] == 1000
+    assert set(record["series"]["vcpuUsed"]) == {0.5}
+
+
 class CountingCollector:
     """Counts the samples of each batch."""
 
