@@ -485,6 +485,13 @@ def test_a_hundred_tasks_cost_one_read_of_their_files_each_and_no_request(tmp_pa
     assert set(reads) == {30}
 
 
+def test_checkpoints_keep_their_period(tmp_path: Path) -> None:
+    world = Instance(Box(runs=((2.0, 62.4),)), folder=tmp_path, until=70)
+    world.settings = replace(world.settings, checkpoint_seconds=15)
+    times = [json.loads(line)["time"][17:22] for line in world.run().output.lines]
+    assert times == ["38.00", "53.00", "08.00", "22.45"]  # a step is at the end
+
+
 def test_a_notice_goes_to_the_log_stream_of_its_task(tmp_path: Path) -> None:
     world = Instance(BATCH, folder=tmp_path, expected_seconds=5.0).run()
     assert [(target.stream, json.loads(line)["type"]) for target, line in world.streams.lines] == [
