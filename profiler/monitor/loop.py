@@ -96,6 +96,7 @@ class MonitoredTask:
 
     def fail(self, error: Exception) -> None:
         """Report what is known in spite of a defect, and in spite of another one in the report."""
+        self._shared.attempt(self._sampler.add_kept)
         self._shared.attempt(partial(self._report_after_failure, error))
 
     @property
@@ -303,10 +304,13 @@ class MonitoredTask:
             place = report_target(batch.container, task, self._settings, self._sampler.own)
             self._shared.delivery.deliver(line, place, self._shared.stop_seconds)
 
+    def is_checkpoint_due(self, now_ns: int) -> bool:
+        return bool(self._checkpoint_ns) and now_ns >= self._next_checkpoint_ns
+
     def _checkpoint_if_due(self) -> None:
         now_ns = self._clock.monotonic_ns()
         task, notices = self._sampler.task, self._notices
-        if not self._checkpoint_ns or now_ns < self._next_checkpoint_ns or task is None:
+        if not self.is_checkpoint_due(now_ns) or task is None:
             return
         if notices is not None and notices.want_silence:
             return

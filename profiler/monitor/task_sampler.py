@@ -139,7 +139,7 @@ class TaskSampler:
         self.last_reading: StatsReading | None = None
         self.is_repeated = False
         self.readings = 0
-        self._kept: list[tuple[int, StatsReading]] = []
+        self._kept: list[tuple[StatsReading, int, int]] = []
 
     def tick(self, watched: Sequence[FollowedContainer]) -> bool:
         """Read the stats, and the task if necessary; returns True if the task was read.
@@ -148,9 +148,7 @@ class TaskSampler:
         """
         if watched and watched != self._watched:
             self._follow_only(watched)
-        kept, self._kept = self._kept, []
-        for received_ns, earlier in kept:
-            self._add_samples(earlier, received_ns)
+        self.add_kept()
         previous, reading = self.last_reading, self._read_stats()
         self.is_repeated = reading is previous
         refreshed = self._task_is_due(reading, watched) and self.refresh()
@@ -160,7 +158,7 @@ class TaskSampler:
             for usage in self._present:
                 usage.duplicates += 1
         else:
-            self._add_samples(reading, self._clock.monotonic_ns())
+            self._add_samples(reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns)
         self.add_device_readings()
         return refreshed
 
@@ -168,13 +166,18 @@ class TaskSampler:
         """Read the stats alone, between two ticks."""
         reading = self._read_stats(max_seconds)
         if not isinstance(reading, Unavailable):
-            self._add_samples(reading, self._clock.monotonic_ns())
+            self._add_samples(reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns)
 
     def keep(self) -> None:
         """Read the stats, which the next tick adds. Ten at once cost half as much as one at a time."""
         reading = self._read_stats()
         if not isinstance(reading, Unavailable):
-            self._kept.append((self._clock.monotonic_ns(), reading))
+            self._kept.append((reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns))
+
+    def add_kept(self) -> None:
+        kept, self._kept = self._kept, []
+        for reading, received_ns, jumped_ns in kept:
+            self._add_samples(reading, received_ns, jumped_ns)
 
     def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         reading = self._source.stats(max_seconds)
@@ -298,7 +301,7 @@ class TaskSampler:
         usual_ns = _TASK_PERIOD_NS if usual_ms is None else round(usual_ms * NS_PER_MS)
         return waited_ns > _STALE_STEPS * usual_ns
 
-    def _add_samples(self, reading: StatsReading, received_ns: int) -> None:
+    def _add_samples(self, reading: StatsReading, received_ns: int, jumped_ns: int) -> None:
         present = self._present = []
         for one in self.followed.listed:
             container = one.container
@@ -317,7 +320,7 @@ class TaskSampler:
                 attempt_started_ns=container.attempt_started_ns,
                 is_new=not (container.restart_count or self._source.is_resumed),
                 shares_network=container.shares_network,
-                clock_shift_ns=self.clock_shift_ns(one),
+                clock_shift_ns=0 if one.shift_at_start_ns is None else jumped_ns - one.shift_at_start_ns,
             )
             if is_new and self._collectors.sample_followers:
                 self._show_collectors(one, usage, sample)

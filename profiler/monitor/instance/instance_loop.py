@@ -158,6 +158,7 @@ class InstanceLoop:
         now_ns, collectors = self._clock.monotonic_ns(), self._shared.collectors
         for arn, task in list(self._tasks.items()):
             source, is_due = task.source, collectors.are_timed or now_ns >= task.step_at_ns
+            is_due = is_due or task.monitored.is_checkpoint_due(now_ns)
             if source.has_news or (is_tick and (is_due or not source.is_steady)):
                 task.step_at_ns = 0 if source.has_news else now_ns + _STEP_NS
                 for warning in source.warnings[task.warned :]:

@@ -17,7 +17,7 @@ from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Record
 from tests.fakes import seconds
-from tests.instance_world import GONE, Box, Instance
+from tests.instance_world import GONE, Box, Group, Instance
 
 BATCH = Box(runs=((2.0, 12.4),))
 
@@ -373,6 +373,32 @@ def test_a_defect_with_one_container_costs_no_other_task(tmp_path: Path) -> None
     assert error.startswith("The monitor cannot follow a container (AttributeError in ")
 
 
+def test_a_defect_costs_none_of_the_samples_before_it(tmp_path: Path) -> None:
+    world, sample = Instance(BATCH, folder=tmp_path), Group.sample
+
+    def broken(group: Group, read_ns: int) -> ContainerSample | Unavailable:
+        if world.now > 9.5:
+            raise AttributeError
+        return sample(group, read_ns)
+
+    with patch.object(Group, "sample", broken):
+        record = world.run().record()
+    assert (record["status"], record["metrics"]["cpuSeconds"]) == ("unknown", 3.5)
+
+
+def test_a_clock_that_is_set_twice_in_ten_seconds_changes_no_number(tmp_path: Path) -> None:
+    world, sets = Instance(Box(runs=((2.0, 32.4),)), folder=tmp_path, until=60), [(14.5, 60), (17.5, -60)]
+
+    def set_clock() -> None:
+        if sets and world.now > sets[0][0]:
+            world.clock.wall_offset_ns += seconds(sets.pop(0)[1])
+
+    world.on_wait = set_clock
+    record = world.run().record()
+    assert record["sampling"]["longestGapMs"] == 1000
+    assert set(record["series"]["vcpuUsed"]) == {0.5}
+
+
 class CountingCollector:
     """Counts the samples of each batch."""
 
@@ -457,6 +483,13 @@ def test_a_hundred_tasks_cost_one_read_of_their_files_each_and_no_request(tmp_pa
     assert len(reads) == len(world.asked) == 100
     assert len(world.docker.inspected) <= 200
     assert set(reads) == {30}
+
+
+def test_checkpoints_keep_their_period(tmp_path: Path) -> None:
+    world = Instance(Box(runs=((2.0, 62.4),)), folder=tmp_path, until=70)
+    world.settings = replace(world.settings, checkpoint_seconds=15)
+    times = [json.loads(line)["time"][17:22] for line in world.run().output.lines]
+    assert times == ["38.00", "53.00", "08.00", "22.45"]  # a step is at the end
 
 
 def test_a_notice_goes_to_the_log_stream_of_its_task(tmp_path: Path) -> None:
