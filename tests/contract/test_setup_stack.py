@@ -156,6 +156,10 @@ def test_an_instance_monitor_is_planned_created_and_removed_without_its_option(a
     removal = account.setup(*words)
     assert "  InstanceMonitorCluster=\n" in removal.stdout
     assert "would remove the instance monitor of jobs: --instance-monitor jobs keeps it\n" in removal.stdout
+    planned = account.setup("--delete")
+    assert planned.returncode == 0, planned.stderr
+    assert "dashboards of task in https://search.invalid: see Uninstall in docs/operate.md\n" in planned.stdout
+    assert planned.stdout.endswith("Nothing was changed; --yes carries this out.\n")
     assert account.parameters()["InstanceMonitorCluster"] == "jobs"
 
 

@@ -212,5 +212,5 @@ def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
     if state.parameters.get("ElasticsearchUrl"):
         prefix = state.parameters.get("IndexPrefix", "task")
         address = state.parameters["ElasticsearchUrl"]
-        yield f"indices, index templates and dashboards of {prefix} in {address}"
+        yield f"indices, index templates and dashboards of {prefix} in {address}: see Uninstall in docs/operate.md"
     yield "the log groups of the batches and their monitors, with the reports"
