@@ -98,8 +98,8 @@ class _StandardOutput(RawIOBase):
 def replace_stdout() -> None:
     """Let all that is written to ``sys.stdout`` go through :func:`write_out`, without a buffer to flush at the end."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout is sys.__stdout__:
-        raw, encoding, errors = _StandardOutput(), sys.stdout.encoding, sys.stdout.errors
-        sys.stdout = TextIOWrapper(raw, encoding, errors, write_through=True)
+        errors = "backslashreplace" if sys.stdout.errors == "strict" else sys.stdout.errors
+        sys.stdout = TextIOWrapper(_StandardOutput(), sys.stdout.encoding, errors, write_through=True)
 
 
 def say(text: str, end: str = "\n") -> None:

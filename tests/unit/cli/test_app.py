@@ -235,6 +235,12 @@ def test_the_help_of_show_fits_on_a_screen_of_50_lines_and_no_line_is_longer_tha
     assert max(len(line) for words in (("monitor",), *dict(leaves(group, ()))) for line in help_of(*words)) <= 80
 
 
+def test_a_terminal_without_a_character_of_the_help_gets_its_code() -> None:
+    words = (sys.executable, "-m", "profiler", "run", "--help")
+    done = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, check=True)
+    assert rb"OTEL_EXPORTER_OTLP_\u2026" in done.stdout
+
+
 def test_no_help_has_a_raw_type_a_cut_line_or_a_path_of_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.delenv("TASK_PROFILER_HISTORY", raising=False)
