@@ -396,3 +396,15 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         assert "There is no bucket not-there: create it, or leave --bucket out." in done.stderr
     account.check_nothing_was_made()
     assert account.stacks() == []
+
+
+def test_an_interruption_of_the_wait_says_that_cloudformation_goes_on(
+    account: Account, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("profiler.aws_account.setup.stack_changes.StackChanges._follow", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        deploy(StackRequest(zip_file=str(account.zip)), account.client, None, APPLY)
+    assert "CloudFormation goes on with the stack task-profiler: repeat the command later" in capfd.readouterr().err

@@ -1,6 +1,7 @@
 """What ``setup stack`` prints: the changes as a table, the events, the outputs, and what stays."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -127,7 +128,8 @@ def deploy(
 def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None, output: StackOutput) -> None:
     state = plan.state
     if change_set is not None:
-        state = changes.apply(change_set)
+        with _interruption_explained(state.name):
+            state = changes.apply(change_set)
     if output.as_json:
         made = () if change_set is None else change_set.changes
         document = {"stack": state.name, "isApplied": True, "version": state.version, "changes": made}
@@ -140,6 +142,15 @@ def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None
         say(f"The stack {state.place} is deployed: version {state.version}.")
         for line in export_lines(plan.values):
             say(line)
+
+
+@contextmanager
+def _interruption_explained(name: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        warn(f"CloudFormation goes on with the stack {name}: repeat the command later to see the result.")
+        raise
 
 
 def remove(name: str, open_client: OpenClient, output: StackOutput) -> None:
@@ -158,7 +169,8 @@ def remove(name: str, open_client: OpenClient, output: StackOutput) -> None:
         return
     else:
         changes = StackChanges(name, open_client, SystemClock(), output.event)
-        kept = [*remains(state, changes.delete(state.stack_id))]
+        with _interruption_explained(name):
+            kept = [*remains(state, changes.delete(state.stack_id))]
         head = f"The stack {state.place} is deleted. These stay:"
     if output.as_json:
         write_json_lines([{"stack": name, "isApplied": state.stack_id is not None, "remains": kept}])
