@@ -63,7 +63,7 @@ def test_sign_in(secured_elasticsearch: SearchServer) -> None:
     user = {**os.environ, "ELASTICSEARCH_USER": name, "ELASTICSEARCH_PASSWORD": password}
     refused = run_here(os.environ, "recommend", "--from", secured_elasticsearch.url)
     assert refused.returncode == 1
-    assert "check the address, its prefix and the sign-in" in refused.stderr
+    assert "check the address, its prefix, the sign-in" in refused.stderr
     assert "No runs in" in run_here(user, "recommend", "--from", secured_elasticsearch.url).stderr
     refused = kibana("import", *there)
     assert refused.returncode == 1
