@@ -14,17 +14,29 @@ DOCUMENT = {
     "logEvents": [{"id": "1", "timestamp": 1772359202500, "message": "hello", "extractedFields": {"a": "b"}}],
     "policyLevel": "ACCOUNT_LEVEL_POLICY",
 }
+STREAM = "arn:aws:kinesis:eu-west-1:111122223333:stream/reports"
+REPORT = {
+    "time": "2026-03-01T10:00:03Z",
+    "type": "task.report",
+    "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "success"},
+}
 
 
 def packed(data: bytes) -> dict[str, Any]:
     return {"awslogs": {"data": base64.b64encode(data).decode()}}
 
 
+def packed_data(document: object) -> str:
+    return base64.b64encode(gzip.compress(json.dumps(document).encode(), mtime=0)).decode()
+
+
 def event(document: object, compress: Any = gzip.compress) -> dict[str, Any]:
     return packed(compress(json.dumps(document).encode()))
 
 
-STREAM = "arn:aws:kinesis:eu-west-1:111122223333:stream/reports"
+def subscription_event(*messages: str) -> dict[str, Any]:
+    events = [{"id": str(number), "timestamp": 1772359202500, "message": text} for number, text in enumerate(messages)]
+    return event({**DOCUMENT, "logEvents": events})
 
 
 def record(number: int, data: object) -> dict[str, Any]:
@@ -35,29 +47,3 @@ def record(number: int, data: object) -> dict[str, Any]:
         "eventSource": "aws:kinesis",
         "eventSourceARN": STREAM,
     }
-
-
-def packed_data(document: object) -> str:
-    return base64.b64encode(gzip.compress(json.dumps(document).encode(), mtime=0)).decode()
-
-
-REPORT = {
-    "time": "2026-03-01T10:00:03Z",
-    "type": "task.report",
-    "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "success"},
-}
-
-
-def subscription_event(*messages: str) -> dict[str, Any]:
-    events = [{"id": str(number), "timestamp": 1772359202500, "message": text} for number, text in enumerate(messages)]
-    document = {
-        "messageType": "DATA_MESSAGE",
-        "logGroup": "/ecs/jobs",
-        "logStream": "ecs/batch/0123",
-        "logEvents": events,
-    }
-    return encoded(document)
-
-
-def encoded(document: dict[str, Any]) -> dict[str, Any]:
-    return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()}}

@@ -40,7 +40,7 @@ ADOT: dict[str, Any] = {
     "healthCheck": {"command": ["/healthcheck"], "interval": 5, "timeout": 6, "retries": 5, "startPeriod": 1},
     "logConfiguration": awslogs(prefix="otel"),
 }
-LOG_ROUTER: dict[str, Any] = {
+ROUTER: dict[str, Any] = {
     "name": "log_router",
     "image": "public.ecr.aws/aws-observability/aws-for-fluent-bit:stable",
     "essential": True,
@@ -98,23 +98,12 @@ def definitions_with_sidecars() -> dict[str, dict[str, Any]]:
     return {
         "xray": _task(BATCH, XRAY),
         "adot": _task(ADOT, BATCH),
-        "firelens": _task(LOG_ROUTER, {**BATCH, "logConfiguration": ROUTED}),
+        "firelens": _task(ROUTER, {**BATCH, "logConfiguration": ROUTED}),
         "datadog": _task(BATCH, DATADOG),
         "envoy": _task({**BATCH, **waits}, ENVOY, proxyConfiguration=PROXY),
     }
 
 
-XRAY = {"name": "xray-daemon", "image": "public.ecr.aws/xray/aws-xray-daemon:latest"}
-ADOT = {
-    "name": "aws-otel-collector",
-    "image": "public.ecr.aws/aws-observability/aws-otel-collector:v0.43.1",
-    "command": ["--config=/etc/ecs/ecs-default-config.yaml"],
-}
-ROUTER = {
-    "name": "logs",
-    "image": "public.ecr.aws/aws-observability/aws-for-fluent-bit:stable",
-    "firelensConfiguration": {"type": "fluentbit"},
-}
 GUARD_DUTY = {"name": "aws-guardduty-agent-1a2b3c", "image": "733349766148.dkr.ecr.us-west-2.amazonaws.com/agent:v1"}
 SERVICE_CONNECT = {"name": "ecs-service-connect-AbC123", "image": "ecs-service-connect-agent:interface-v1"}
 SIDECARS = {str(sidecar["name"]): sidecar for sidecar in (XRAY, ADOT, {"name": "own-helper"})}

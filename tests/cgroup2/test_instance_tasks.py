@@ -36,7 +36,11 @@ def test_each_task_has_one_report_with_its_end(results: Results, name: str) -> N
 
 @_EACH
 def test_the_cpu_time_is_the_kernels(results: Results, name: str) -> None:
-    """Of one container all that its task's group has counted, also after the end of the container's own."""
+    """Of one container all that its task's group has counted, also after the end of the container's own.
+
+    Of several it is that less what the others used, within 1 %: a monitor that came after the end of another container
+    does not know what that one used, and keeps the last sample of the batch.
+    """
     seen = results[name]
     own, task, cpu_seconds = seen["batch"]["own"], seen["task"], present(_record(seen).metrics.cpu_seconds)
     if task is None:
@@ -45,7 +49,8 @@ def test_the_cpu_time_is_the_kernels(results: Results, name: str) -> None:
         others = present(_record(seen, "other").metrics.cpu_seconds) if name in _SHARED else 0
         assert cpu_seconds + others <= task["cpuNs"] / 1e9 + 0.001
         assert name in _SHARED or cpu_seconds == pytest.approx(task["cpuNs"] / 1e9, abs=0.001)
-        assert own is None or own["cpuNs"] / 1e9 <= cpu_seconds
+        least_share = 0.99 if name in _SHARED else 1
+        assert own is None or least_share * own["cpuNs"] / 1e9 <= cpu_seconds
 
 
 @_EACH

@@ -10,7 +10,7 @@ import handler
 from profiler.forwarder.invocation import DeliveryError, SettingsError
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import InvocationContext, forget_environment
-from tests.log_subscriptions import REPORT, encoded, subscription_event
+from tests.log_subscriptions import REPORT, event, subscription_event
 
 
 class Cluster(FakeElasticsearch):
@@ -73,7 +73,7 @@ def test_what_makes_no_document_needs_no_cluster(
 ) -> None:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    assert handler.forward_logs(encoded(HEALTH_CHECK), InvocationContext(4_500, falls_by_ms=100)) == NOTHING
+    assert handler.forward_logs(event(HEALTH_CHECK), InvocationContext(4_500, falls_by_ms=100)) == NOTHING
     assert (
         handler.forward_logs(subscription_event("hello", "world"), InvocationContext(4_500, falls_by_ms=100)) == SKIPPED
     )
@@ -82,4 +82,4 @@ def test_what_makes_no_document_needs_no_cluster(
         handler.forward_logs(subscription_event(json.dumps(REPORT)), InvocationContext(4_500, falls_by_ms=100))
     assert cluster.bulks == []
     monkeypatch.setenv("SEARCH_ENGINE", "solr")
-    assert handler.forward_logs(encoded(HEALTH_CHECK), InvocationContext(4_500, falls_by_ms=100)) == NOTHING
+    assert handler.forward_logs(event(HEALTH_CHECK), InvocationContext(4_500, falls_by_ms=100)) == NOTHING
