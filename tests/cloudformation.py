@@ -29,6 +29,7 @@ from moto.cloudformation.models import cloudformation_backends
 from moto.cloudformation.utils import yaml_tag_constructor
 
 from profiler.aws_account.setup.stack_template import parameter_values, with_subscriptions
+from profiler.record.record_model import json_schema
 from tools.moto_server import lists_without_no_values
 
 REGION = "eu-west-1"
@@ -137,6 +138,29 @@ BUCKET, KEY = "code-of-functions", "forwarder.zip"
 def template() -> dict[str, Any]:
     """The template as it stands, short functions in their long form."""
     return read_template(TEMPLATE)
+
+
+PARAMETERS: dict[str, Any] = template()["Parameters"]
+QUERIES = {name: one["Text"] for name, one in template()["Mappings"]["Query"].items()}
+
+
+def properties_of(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The properties of a part of the schema, through references and "or null"."""
+    for option in [part, *part.get("anyOf", [])]:
+        if "$ref" in option:
+            return dict(schema["$defs"][option["$ref"].rsplit("/", 1)[-1]]["properties"])
+    return {}
+
+
+def is_in_the_record(path: str) -> bool:
+    schema = json_schema()
+    part: Mapping[str, Any] = schema
+    for name in path.split("."):
+        properties = properties_of(part, schema)
+        if name not in properties:
+            return False
+        part = properties[name]
+    return not properties_of(part, schema)  # a number or a text, no object
 
 
 def broken_rules(values: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A played search cluster for `setup stack`."""
+"""A played search cluster for `setup stack` and `doctor`."""
 
 import json
 from http.server import BaseHTTPRequestHandler
@@ -7,10 +7,11 @@ from tests.http_server import FakeHttpServer
 
 
 class Cluster(FakeHttpServer):
-    """OpenSearch that is empty and takes everything."""
+    """OpenSearch that has these index templates alone, and takes everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, *templates: str) -> None:
         super().__init__()
+        self.templates = list(templates)
         self.put: list[str] = []
         self.rejects_with: int | None = None
 
@@ -20,5 +21,5 @@ class Cluster(FakeHttpServer):
         if request.command == "PUT":
             self.put.append(request.path)
         version = {"version": {"number": "2.19.0", "distribution": "opensearch"}}
-        is_there = request.command == "PUT" or request.path == "/"
+        is_there = request.command == "PUT" or request.path == "/" or request.path.rpartition("/")[2] in self.templates
         return 200 if is_there else 404, {"Content-Type": "application/json"}, json.dumps(version).encode()

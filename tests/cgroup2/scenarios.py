@@ -435,7 +435,6 @@ SCENARIOS |= {
     "spike_at_the_end_root": _spike_at_the_end,
     "early_spike_root": lambda: _perform(_batch(1024, *_SPIKE_LOAD, "--idle-seconds", "10")),
     "early_spike_user": lambda: _perform(_batch(1024, *_SPIKE_LOAD, "--idle-seconds", "10"), as_root=False),
-    "container_killed": lambda: _perform(_batch(256, "--oom")),
     "container_child_killed": lambda: _perform(_batch(256, "--oom-child", "--idle-seconds", "5", "--exit-code", "3")),
     "container_reads_a_file_twice": _reads_a_file_twice,
     "instance_tasks": lambda: Instance(_engine(), _CHECKOUT).run_tasks(),

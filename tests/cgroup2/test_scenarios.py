@@ -195,12 +195,6 @@ def test_only_a_mark_of_the_whole_batch_is_called_the_kernels(results: Results) 
     assert all(_has_the_spike(record) for record in records if record.metrics.memory_peak_source == "kernel")
 
 
-@pytest.mark.scenario("container_killed")
-def test_a_batch_killed_for_memory_is_known(results: Results) -> None:
-    record = _record_of_task(results, exit_code=137)
-    assert (record.status, record.likely_out_of_memory) == ("failure", True)
-
-
 @pytest.mark.scenario("container_child_killed")
 def test_a_child_killed_for_memory_is_known(results: Results) -> None:
     record = _record_of_task(results, exit_code=3)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ import boto3
 import pytest
 
 from profiler.search_setup.template_install import setup_files
-from tests.aws_proxy import Answer, AwsProxy
+from tests.aws_proxy import AwsProxy
 from tests.cloudformation import LOG_GROUPS, REGION, Stack, deploy
 from tests.command_line import run_here
-from tests.http_server import FakeHttpServer
+from tests.setup_cluster import Cluster
 from tests.task_endpoint import TASK_ID, Task, served
 from tools.moto_server import FakeAws, fake_aws
 
@@ -148,25 +147,13 @@ def test_a_missing_stack_and_a_missing_log_group_are_sentences(deployment: Deplo
     assert f"The subscriptions of {LOG_GROUPS[0]} cannot be read" in one["text"]
 
 
-class ClusterWithTemplates(FakeHttpServer):
-    def __init__(self, templates: set[str]) -> None:
-        super().__init__()
-        self.templates = templates
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
-        name = request.path.rpartition("/")[2]
-        is_known = request.path == "/" or name in self.templates
-        content = {"version": {"number": "8.15.0"}} if request.path == "/" else {}
-        return 200 if is_known else 404, {"Content-Type": "application/json"}, json.dumps(content).encode()
-
-
 def test_the_index_templates_of_the_cluster_are_checked(deployment: Deployment) -> None:
     deploy()
-    with ClusterWithTemplates({"task-logs"}) as cluster:
+    with Cluster("task-logs") as cluster:
         code, found = deployment.doctor("--from", cluster.url)
         assert code == 1
         assert "lacks the index templates task-checkpoints, task-notices, task-reports" in found["templates"][0]["text"]
-        cluster.templates = {name.replace("task-", "batch-") for name in setup_files().templates}
+        cluster.templates = [name.replace("task-", "batch-") for name in setup_files().templates]
         code, found = deployment.doctor("--from", f"{cluster.url}/batch")
         assert (code, levels(found["templates"])) == (0, {"ok"})
 

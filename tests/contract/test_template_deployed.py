@@ -184,16 +184,14 @@ def matched_by_the_rule(*events: dict[str, Any]) -> list[bool]:
     return matched
 
 
-def test_only_ended_tasks_match_the_rule() -> None:
+def test_only_ended_tasks_of_the_named_clusters_match_the_rule() -> None:
     deploy()
     others = [event(lastStatus=status) for status in ("PROVISIONING", "PENDING", "RUNNING", "DEPROVISIONING")]
     service = {**EVENT, "detail-type": "ECS Service Action"}
     somebody = {**EVENT, "source": "com.example"}
     elsewhere = event(clusterArn=f"{CLUSTER}-2")
     assert matched_by_the_rule(EVENT, *others, service, somebody, elsewhere) == [True, *[False] * 6, True]
-
-
-def test_only_tasks_of_the_named_clusters_match_the_rule() -> None:
+    boto3.client("cloudformation").delete_stack(StackName="tp")
     deploy(ClusterArns=f"{CLUSTER},{CLUSTER}-3")
     events = [event(clusterArn=f"{CLUSTER}{ending}") for ending in ("", "-2", "-3")]
     assert matched_by_the_rule(*events) == [True, False, True]
@@ -345,7 +343,8 @@ def dashboard_widgets() -> list[dict[str, Any]]:
 def test_the_dashboard_shows_the_saved_queries_over_the_log_groups_and_what_is_not_asked_for_is_not_made() -> None:
     stack = deploy()
     assert all(not one["AlarmActions"] for one in alarms())
-    assert stack.resources("AWS::SNS::Topic") == {}
+    for kind in ("AWS::SNS::Topic", "AWS::ECS::TaskDefinition", "AWS::ECS::Service"):
+        assert stack.resources(kind) == {}
     assert boto3.client("kinesis").list_streams()["StreamNames"] == []
     assert boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"] == []
     assert "ReportStreamArn" not in stack.outputs
@@ -434,11 +433,6 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
     assert noticing.idempotency_table == stack.physical_id("IdempotencyTable")
     index_settings = read_settings(stack.environment("TaskStoppedFunction"))
     assert (index_settings.index_prefix, index_settings.index_period) == ("team-a", "day")
-
-
-def test_a_failure_shows_five_lines_of_its_log_by_default() -> None:
-    for environment in (deploy().environment("TaskStoppedFunction"), {}):
-        assert read_notice_settings(environment).log_lines == 5
 
 
 def test_a_missed_run_is_logged_once_without_a_cluster(
@@ -552,11 +546,6 @@ def test_an_instance_monitor_is_the_definition_in_the_file_and_may_only_put_repo
     assert put["Action"] == ["logs:CreateLogStream", "logs:PutLogEvents", "logs:GetLogEvents"]
     assert put["Resource"] == [f"arn:*:logs:*:*:log-group:{group}:*" for group in LOG_GROUPS]
     assert filter_of("/ecs/tp-instance-monitor")["destinationArn"] == filter_of(LOG_GROUPS[0])["destinationArn"]
-
-
-@pytest.mark.parametrize("kind", ["AWS::ECS::TaskDefinition", "AWS::ECS::Service"])
-def test_without_a_cluster_for_it_there_is_no_instance_monitor(kind: str) -> None:
-    assert deploy().resources(kind) == {}
 
 
 def test_an_instance_monitor_needs_the_log_groups_unless_all_are_subscribed() -> None:

@@ -13,6 +13,7 @@ from tests.e2e.kernel import KernelReading
 from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, finished, wait_for_samples
 from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.task import Task
+from tests.recorded_agent import are_complete, read_answers, recorded_answers, shape_of_answers
 from tests.values import without_lost_waits
 from tools.moto_server import FakeAws
 from tools.waiting import wait_until
@@ -194,3 +195,22 @@ def test_without_it_only_the_cpu_is_told_apart_and_the_missing_right_is_named(st
     assert "stacks" not in record
     (warning,) = record["monitor"]["warnings"]
     assert "SYS_PTRACE" in warning
+
+
+def test_the_endpoint_of_these_tests_answers_as_the_real_agent(start: Start, aws: FakeAws) -> None:
+    """It has the members that the real ECS agent gave in a night of `make real`."""
+    task = start(batch_container("--memory-mib", "20", "--until-term"))
+    address = task[BATCH].placement.environment["ECS_CONTAINER_METADATA_URI_V4"]
+    wait_for_samples(task, 3)
+    wait_until(lambda: are_complete(read_answers(address)), 60, "statistics of each container")
+    assert _shape(read_answers(address)) == shape_of_answers(recorded_answers()["running"])
+    task.stop()
+    finished(aws, task)
+    assert _shape(read_answers(address)) == shape_of_answers(recorded_answers()["ended"])
+
+
+def _shape(answers: dict[str, Any]) -> dict[str, Any]:
+    """Without the times of the image's pull: in that night the images were there."""
+    pull = ("PullStartedAt", "PullStoppedAt")
+    task = {name: value for name, value in answers["/task"].items() if name not in pull}
+    return shape_of_answers({**answers, "/task": task})

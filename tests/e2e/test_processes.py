@@ -116,14 +116,6 @@ def test_a_batch_that_was_killed_itself_is_told_by_the_counter(start: Start, aws
     assert [process["name"] for process in record["memoryKills"]["processes"]] == [_NAME]
 
 
-def test_a_batch_killed_for_memory_is_reported_as_such_without_the_namespace(start: Start, aws: FakeAws) -> None:
-    task = start(batch_container("--memory-mib", "180", "--cpu-seconds", "2.5", "--oom", memory_mib=200))
-    record = finished(aws, task)
-    assert task[BATCH].facts.oom_killed
-    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("failure", 137, True)
-    assert record["metrics"]["memorySizeMB"] == 200
-
-
 def test_the_course_is_of_every_second_where_stats_come_every_ten(start: Start, aws: FakeAws) -> None:
     load = ("--memory-mib", "120", "--cpu-seconds", "6", "--idle-seconds", "7")
     task = start(

@@ -26,9 +26,8 @@ from profiler.record.record_model import Recommendation, decode, encode
 from tests.documentation import ROOT
 from tests.fake_slack import FakeSlack
 from tests.panel_searches import MATCHING, other_search_body, search_body
-from tests.search.forwarding import Context, Forward, event, forwarding, search
+from tests.search.forwarding import CONTAINERS, Context, Forward, event, forwarding, played_aws, put, search
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
-from tests.search.stopping import CONTAINERS, played_aws, put
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.task_events import event as task_event
 from tools.search_server import SearchServer

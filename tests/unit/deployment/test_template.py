@@ -24,9 +24,18 @@ from profiler.forwarder.notifications.channels import read_targets
 from profiler.forwarder.notifications.event_details import EndedRun
 from profiler.record.model_base import describe_type
 from profiler.record.record_model import Container, Record, Report, encode
-from tests.cloudformation import CLUSTERS, FOLDER, TEMPLATE, lint_template, read_template, template
+from tests.cloudformation import (
+    CLUSTERS,
+    FOLDER,
+    PARAMETERS,
+    QUERIES,
+    TEMPLATE,
+    is_in_the_record,
+    lint_template,
+    read_template,
+    template,
+)
 from tests.documentation import commands_of
-from tests.template_parts import PARAMETERS, QUERIES, is_in_the_record
 
 DOCS = (TEMPLATE.parents[1] / "docs" / "forwarder.md").read_text()
 RESOURCES: dict[str, Any] = template()["Resources"]

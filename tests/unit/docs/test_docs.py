@@ -18,10 +18,10 @@ from profiler.record.record_model import json_schema
 from profiler.record.report_line import DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.settings import DEFAULT_EMF_METRICS, settings_help
 from profiler.sizing.prices import PRICE_TABLE_DATE
+from tests.cloudformation import PARAMETERS, QUERIES, is_in_the_record
 from tests.documentation import ROOT, blocks, pages, scripts
 from tests.ended_runs import OOM as OUT_OF_MEMORY
 from tests.ended_runs import text_of
-from tests.template_parts import PARAMETERS, QUERIES, is_in_the_record
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
 FORWARDER = (ROOT / "docs" / "forwarder.md").read_text()
