@@ -3,10 +3,7 @@
 from typing import Any
 
 from profiler.core.timestamps import parse_ns
-from profiler.schedules.schedule_model import (
-    Schedule,
-    StartedTask,
-)
+from profiler.schedules.schedule_model import Schedule, StartedTask
 
 MIDNIGHT = parse_ns("2026-11-20T00:00:00Z") or 0
 MINUTE = 60_000_000_000

@@ -12,10 +12,7 @@ from profiler.forwarder.notifications.notification import EndedTask, Notificatio
 from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
 from profiler.record import record_model as model
 from profiler.record.activity_model import WaitTarget
-from profiler.record.notice_model import (
-    NoticeLine,
-    ScheduleNoticeLine,
-)
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.task_end import Outcome, StoppedTask
 from profiler.sinks import LogTarget
 

@@ -8,9 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from profiler.record.record_model import (
-    Record,
-)
+from profiler.record.record_model import Record
 
 NUMBERS = itertools.count(1)
 

@@ -17,11 +17,7 @@ from profiler.forwarder.batch_report import ReportLine, identify_containers, jud
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings, RetrySettings
-from profiler.forwarder.memory_retry import (
-    MemoryRetries,
-    larger_memory,
-    run_task_request,
-)
+from profiler.forwarder.memory_retry import MemoryRetries, larger_memory, run_task_request
 from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from tests.fake_search import AnsweringSearch
 from tests.notices import KeyTable

@@ -12,10 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from profiler.otlp.otlp_encoding import Signal, encode
-from profiler.otlp.run_signals import (
-    ExportedRun,
-    signals_of,
-)
+from profiler.otlp.run_signals import ExportedRun, signals_of
 
 REQUESTS: dict[Signal, type[ProtobufMessage]] = {
     "traces": ExportTraceServiceRequest,

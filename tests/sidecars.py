@@ -1,5 +1,7 @@
-"""Task definitions of batches with the sidecars that people have, as the vendors' documentation writes them."""
+"""Task definitions with the sidecars of the vendors' documentation, and the monitor of an instance on moto."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 ACCOUNT = "123456789012"
@@ -108,3 +110,17 @@ GUARD_DUTY = {"name": "aws-guardduty-agent-1a2b3c", "image": "733349766148.dkr.e
 SERVICE_CONNECT = {"name": "ecs-service-connect-AbC123", "image": "ecs-service-connect-agent:interface-v1"}
 SIDECARS = {str(sidecar["name"]): sidecar for sidecar in (XRAY, ADOT, {"name": "own-helper"})}
 INJECTED = (GUARD_DUTY, SERVICE_CONNECT)
+
+INSTANCE_MONITOR = Path(__file__).parents[1] / "taskdef" / "instance-monitor.json"
+
+
+def run_instance_monitor(ecs: Any, cluster: str = "jobs", families: str = "", scope: str = "instance") -> None:
+    """Register the definition, with a list of families if there is one, and create the DAEMON service."""
+    definition = json.loads(INSTANCE_MONITOR.read_text())
+    (container,) = definition["containerDefinitions"]
+    variables = {one["name"]: one["value"] for one in container["environment"]} | {"TASK_PROFILER_SCOPE": scope}
+    variables |= {"TASK_PROFILER_FAMILIES": families} if families else {}
+    container["environment"] = [{"name": name, "value": value} for name, value in variables.items()]
+    registered = ecs.register_task_definition(**definition)["taskDefinition"]["taskDefinitionArn"]
+    strategy = {"schedulingStrategy": "DAEMON", "launchType": "EC2"}
+    ecs.create_service(cluster=cluster, serviceName="instance-monitor", taskDefinition=registered, **strategy)

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 import profiler
+from tests.e2e.container import MONITOR, batch_container, monitor_container
 from tests.e2e.engine import Engine
 from tests.e2e.reports import Start, finished
-from tests.e2e.specs import MONITOR, batch_container, monitor_container
 from tools.moto_server import FakeAws
 
 pytestmark = pytest.mark.e2e

@@ -30,9 +30,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.cgroup2.instance_tasks import PYTHON, REPLACED, RESTARTED, Instance
+from tests.e2e.container import BATCH, MONITOR, ContainerSpec, batch_container, monitor_container
 from tests.e2e.engine import DockerApi, Engine
 from tests.e2e.images import BASE_IMAGE
-from tests.e2e.specs import BATCH, MONITOR, ContainerSpec, batch_container, monitor_container
 from tests.e2e.task import Task
 from tools.waiting import wait_until
 

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from tests.aws_proxy import AwsProxy, ProxiedAccount
-from tests.instance_monitor import run_instance_monitor
-from tests.sidecars import ACCOUNT, IMAGE, awslogs
+from tests.sidecars import ACCOUNT, IMAGE, awslogs, run_instance_monitor
 from tests.task_events import task
 from tools.moto_server import fake_aws, push_image, start_by_schedule
 

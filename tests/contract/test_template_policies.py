@@ -29,13 +29,12 @@ from profiler.record.notice_model import encode_notice
 from tests.cloudformation import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, listed, template
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch, OneAnswer
-from tests.instance_monitor import run_instance_monitor
 from tests.lambda_environment import InvocationContext, forget_environment, function_environment
 from tests.log_subscriptions import REPORT, subscription_event
 from tests.memory_retries import BATCH
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import stuck_notice
-from tests.sidecars import awslogs
+from tests.sidecars import awslogs, run_instance_monitor
 from tests.task_events import event
 
 FORWARDER = Path(profiler.forwarder.__file__).parent

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.e2e.container import BATCH, ContainerSpec, monitor_container
 from tests.e2e.engine import Engine, EngineMissingError, running_engine
 from tests.e2e.images import (
     BASE_IMAGE,
@@ -20,7 +21,6 @@ from tests.e2e.images import (
     remove_image,
 )
 from tests.e2e.reports import LOG_GROUP, Start
-from tests.e2e.specs import BATCH, ContainerSpec, monitor_container
 from tests.e2e.task import Task
 from tests.prerequisites import skip_or_fail
 from tools.moto_server import FakeAws, fake_aws

@@ -1,4 +1,4 @@
-"""One real container of a task, watched the way the ECS agent watches it.
+"""What a test asks for, in the words of a task definition, and a real container that is watched as the ECS agent does.
 
 Two threads follow a started container: one keeps the last document of Docker's stats stream, one waits for the end.
 What they learn is in `facts`, an immutable value that is replaced as a whole, so that readers need no lock.
@@ -9,14 +9,15 @@ import http.client
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tests.e2e.engine import DockerError, Engine
+from tests.e2e.images import BASE_IMAGE, MONITOR_IMAGE
 from tests.e2e.kernel import KernelAccounting, KernelReading, accounting_at, accounting_of, remove_cgroup
-from tests.e2e.specs import ContainerSpec
 from tools.waiting import wait_until
 
 _MIB = 1024 * 1024
@@ -24,6 +25,80 @@ _NANO_CPUS = 1_000_000_000
 _KERNEL_READ_SECONDS = 0.05
 _JOIN_SECONDS = 10.0
 _NO_TIME = "0001-01-01"  # what Docker reports as the time of a sample it does not have
+
+
+BATCH = "batch"
+MONITOR = "task-monitor"
+
+_BATCH_LOAD = Path(__file__).with_name("batch_load.py")
+
+
+class ContainerSpec(Struct, frozen=True, kw_only=True):
+    """One container of the task definition; all `depends_on` are of the condition START."""
+
+    name: str
+    image: str
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    essential: bool = True
+    depends_on: tuple[str, ...] = ()
+    memory_mib: int | None = None
+    cpus: float | None = None
+    stop_timeout_seconds: int = 30
+    user: str = ""
+    read_only: bool = False
+    drop_capabilities: bool = False
+    add_capabilities: tuple[str, ...] = ()
+    no_new_privileges: bool = False
+    read_only_mounts: tuple[tuple[Path, str], ...] = ()
+    log_group: str | None = None
+    type: str = "NORMAL"
+
+
+def batch_container(
+    *load: str, depends_on: tuple[str, ...] = (), memory_mib: int = 512, cpus: float | None = None
+) -> ContainerSpec:
+    """Describe a batch that runs `batch_load.py` with these arguments."""
+    return ContainerSpec(
+        name=BATCH,
+        image=BASE_IMAGE,
+        command=("python3", "-B", "/batch_load.py", *load),
+        depends_on=depends_on,
+        memory_mib=memory_mib,
+        cpus=cpus,
+        read_only_mounts=((_BATCH_LOAD, "/batch_load.py"),),
+    )
+
+
+def monitor_container(
+    environment: Mapping[str, str],
+    *,
+    essential: bool = False,
+    depends_on: tuple[str, ...] = (BATCH,),
+    memory_mib: int = 128,
+    as_root: bool = False,
+    ptrace: bool = False,
+) -> ContainerSpec:
+    """Describe the product beside the batch, with no more rights than its task definition gives it.
+
+    As root it has the capabilities that Docker gives, as a container without any settings does. With ``ptrace`` it is
+    root and has SYS_PTRACE too, as ``--stacks`` sets it.
+    """
+    return ContainerSpec(
+        name=MONITOR,
+        image=MONITOR_IMAGE,
+        command=("monitor",),
+        environment=environment,
+        essential=essential,
+        depends_on=depends_on,
+        memory_mib=memory_mib,
+        stop_timeout_seconds=120,
+        user="0" if as_root or ptrace else "65532",
+        read_only=True,
+        drop_capabilities=not (as_root or ptrace),
+        add_capabilities=("SYS_PTRACE",) if ptrace else (),
+        no_new_privileges=True,
+    )
 
 
 class Placement(Struct, frozen=True, kw_only=True):

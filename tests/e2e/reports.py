@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.e2e.specs import BATCH, MONITOR
+from tests.e2e.container import BATCH, MONITOR
 from tests.e2e.task import Task
 from tools.moto_server import FakeAws
 from tools.waiting import wait_until

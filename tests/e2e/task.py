@@ -15,10 +15,9 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from tests.e2e.container import Placement, RealContainer
+from tests.e2e.container import ContainerSpec, Placement, RealContainer
 from tests.e2e.engine import DockerError, Engine
 from tests.e2e.images import BASE_IMAGE
-from tests.e2e.specs import ContainerSpec
 from tests.http_server import FakeHttpServer
 from tools.waiting import wait_until
 

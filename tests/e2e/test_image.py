@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 import profiler
+from tests.e2e.container import MONITOR, batch_container, monitor_container
 from tests.e2e.engine import CommandFailedError, Engine
 from tests.e2e.images import BASE_IMAGE, build_image, make_monitor_image, remove_image
 from tests.e2e.neuron_repository import SUITE, NeuronRepository, neuron_repository
 from tests.e2e.reports import Start, finished
-from tests.e2e.specs import MONITOR, batch_container, monitor_container
 from tests.fake_nvml import compile_driver
 from tools.moto_server import FakeAws
 

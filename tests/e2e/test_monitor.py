@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.container import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.kernel import KernelReading
 from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, finished, wait_for_samples
-from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.task import Task
 from tests.recorded_agent import are_complete, read_answers, recorded_answers, shape_of_answers
 from tests.values import without_lost_waits

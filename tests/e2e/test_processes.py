@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.container import BATCH, batch_container, monitor_container
 from tests.e2e.kernel import KernelReading
 from tests.e2e.reports import Start, checkpoints, finished
-from tests.e2e.specs import BATCH, batch_container, monitor_container
 from tests.e2e.task import Task
 from tests.values import without_lost_waits
 from tools.moto_server import FakeAws

@@ -10,14 +10,7 @@ import pytest
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.record_model import decode
-from tests.faults.misbehaving import (
-    IS_SILENT,
-    TAKES_AND_IS_SILENT,
-    FaultyEndpoint,
-    FaultyTask,
-    LogApi,
-    Manner,
-)
+from tests.faults.misbehaving import IS_SILENT, TAKES_AND_IS_SILENT, FaultyEndpoint, FaultyTask, LogApi, Manner
 from tests.integration.sidecar import Line, Sidecar, problems
 from tests.task_endpoint import Served
 from tests.values import present

@@ -17,16 +17,7 @@ from tests.e2e.images import MONITOR_IMAGE
 from tests.e2e.kernel import KernelReading, accounting_at
 from tests.real.control_plane import REGION, StartedTask
 from tests.real.lab import LOG_GROUP, Lab
-from tests.real.night import (
-    END_SECONDS,
-    PRINTED,
-    UNTIL,
-    Job,
-    batch_of,
-    container_of,
-    definition_of,
-    printed_by,
-)
+from tests.real.night import END_SECONDS, PRINTED, UNTIL, Job, batch_of, container_of, definition_of, printed_by
 from tools.waiting import wait_until
 
 CANARY = "canary-4f1c"

@@ -19,18 +19,7 @@ from profiler.record.task_end import EventContainer, parse_stopped_task
 from tests.fake_slack import FakeSlack
 from tests.memory_retries import ended
 from tests.search.conftest import TWO_SERVERS
-from tests.search.forwarding import (
-    STREAM,
-    TASK_ID,
-    Context,
-    Forward,
-    call,
-    event,
-    played_aws,
-    put,
-    report,
-    search,
-)
+from tests.search.forwarding import STREAM, TASK_ID, Context, Forward, call, event, played_aws, put, report, search
 from tests.task_events import event as task_event
 from tests.values import present
 from tools.search_server import SearchServer

@@ -9,8 +9,7 @@ from profiler.aws_account.doctor.definition_checks import definition_findings, s
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
-from tests.instance_monitor import FILE
-from tests.sidecars import awslogs
+from tests.sidecars import INSTANCE_MONITOR, awslogs
 
 IMAGE = "team/task-profiler:1"
 LOGS = awslogs("/ecs/etl", region="us-west-2")
@@ -51,7 +50,7 @@ def test_what_add_monitor_made_has_no_problem() -> None:
 
 
 def test_the_monitor_of_an_instance_needs_no_batch() -> None:
-    (finding,) = findings(json.loads(FILE.read_text()))
+    (finding,) = findings(json.loads(INSTANCE_MONITOR.read_text()))
     assert (finding.topic, finding.level) == ("monitor", "ok")
     assert "an EC2 instance" in finding.text
 
