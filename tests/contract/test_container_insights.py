@@ -92,14 +92,6 @@ def test_an_event_of_ecs_brings_the_end(logs: PlayedLogs) -> None:
     assert "sampled each minute" in shown.stdout
 
 
-def test_an_unknown_end_is_called_so(logs: PlayedLogs) -> None:
-    logs.put(performance(), minutes(START_MS, 12, LaunchType=None))
-    shown = run(logs, "show").stdout
-    assert "The result of nightly-etl:26 is unknown.\n  Container Insights does not record how a task ends." in shown
-    assert "monitor" not in shown
-    assert "cost" not in shown
-
-
 def test_several_containers_and_137_alone(logs: PlayedLogs) -> None:
     """Neither is the batch: the family names the run, and an exit code is no reason."""
     events = minutes(START_MS, 3)
@@ -179,10 +171,6 @@ def test_what_may_not_be_read(logs: PlayedLogs) -> None:
     done = run(logs, "history")
     assert (done.returncode, done.stdout) == (1, "")
     assert "too many calls" in done.stderr
-    patient = {name: value for name, value in logs.environment().items() if name != "AWS_MAX_ATTEMPTS"}
-    waits, error, *_ = run_here(patient, "history", "--from", "insights:jobs").stderr.splitlines()
-    assert "trying again for up to half a minute" in waits
-    assert "cannot be read: AWS returned ThrottlingException" in error
     logs.refused = {performance()}
     assert "allow logs:FilterLogEvents" in run(logs, "recommend").stderr
 

@@ -190,7 +190,6 @@ def test_a_source_that_fails_is_named_and_the_others_are_read(aws: FakeAws, tmp_
     none = f"history:{tmp_path}/none"
     for source, sentence in (
         ("/ecs/jobs", "/ecs/jobs: no such file; for CloudWatch Logs write logs:/ecs/jobs"),
-        ("log:/ecs/jobs", "log:/ecs/jobs: no such file; for CloudWatch Logs write logs:log:/ecs/jobs"),
         ("logs:/ecs/none", "/ecs/none cannot be read: AWS cannot find it"),
         ("logs:/ecs/none*", "No log group matches '/ecs/none*'"),
         ("insights:none", "Container Insights is off for none"),

@@ -53,6 +53,18 @@ class Account:
             self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
         self.file.write_bytes(lines(self.reports))
 
+    def resized(self, name: str = "nightly") -> None:
+        """A family that the command has made smaller, by its runs."""
+        self.family(name)
+        self.runs(name, 25)
+        assert self.resize("--register").returncode == 0
+
+    def reverted(self, name: str = "nightly") -> None:
+        """A family whose old size has come back after a kill."""
+        self.resized(name)
+        self.runs(name, 1, revision=2, size=NEW, **KILLED)
+        assert self.resize("--register").returncode == 0
+
     def put_reports(self, group: str) -> None:
         """The runs as lines of a log group."""
         self.aws.create_log_group(group)
@@ -175,9 +187,7 @@ def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_me
 
 def test_the_old_size_comes_back_also_if_its_revision_was_deleted(account: Account) -> None:
     """The tag has the size."""
-    account.family("nightly")
-    account.runs("nightly", 25)
-    assert account.resize("--register").returncode == 0
+    account.resized()
     account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
     account.ecs.deregister_task_definition(taskDefinition="nightly:1")
     account.ecs.delete_task_definitions(taskDefinitions=["nightly:1"])
@@ -188,9 +198,7 @@ def test_the_old_size_comes_back_also_if_its_revision_was_deleted(account: Accou
 
 
 def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Account) -> None:
-    account.family("nightly")
-    account.runs("nightly", 25)
-    assert account.resize("--register").returncode == 0
+    account.resized()
     for _ in range(3):
         account.family("nightly")
     account.ecs.deregister_task_definition(taskDefinition="nightly:3")
@@ -201,11 +209,7 @@ def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Acco
 
 
 def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_file_back(account: Account) -> None:
-    account.family("nightly")
-    account.runs("nightly", 25)
-    assert account.resize("--register").returncode == 0
-    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
-    assert account.resize("--register").returncode == 0
+    account.reverted()
     account.family("nightly")
     account.runs("nightly", 25, revision=4)
     rows, _ = account.rows()
@@ -316,11 +320,7 @@ def test_the_schedules_of_a_definition_that_is_left_alone_stay(account: Account)
 
 
 def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account) -> None:
-    account.family("nightly")
-    account.runs("nightly", 25)
-    assert account.resize("--register").returncode == 0
-    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
-    assert account.resize("--register").returncode == 0
+    account.reverted()
     account.runs("nightly", 60, revision=3, peak_mb=700)
     assert account.resize("--register").returncode == 0
     found, tags = account.described("nightly")
