@@ -3,6 +3,8 @@
 import base64
 import gzip
 import json
+import time
+from contextlib import suppress
 from typing import Any
 
 DOCUMENT = {
@@ -20,6 +22,14 @@ REPORT = {
     "type": "task.report",
     "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "success"},
 }
+
+
+def put_lines(logs: Any, group: str, stream: str, *lines: str) -> None:
+    """Into a log stream, which is created if there is none."""
+    with suppress(logs.exceptions.ResourceAlreadyExistsException):
+        logs.create_log_stream(logGroupName=group, logStreamName=stream)
+    events = [{"timestamp": time.time_ns() // 10**6, "message": line} for line in lines]
+    logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=events)
 
 
 def packed(data: bytes) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from profiler.search_setup.template_install import setup_files
 from tests.aws_proxy import AwsProxy
 from tests.cloudformation import LOG_GROUPS, REGION, Stack, deploy
 from tests.command_line import run_here
+from tests.log_subscriptions import put_lines
 from tests.setup_cluster import Cluster
 from tests.task_endpoint import TASK_ID, Task, served
 from tools.moto_server import FakeAws, fake_aws
@@ -86,11 +87,7 @@ def break_everything(stack: Stack) -> None:
     function = stack.outputs["ForwardLogsFunctionName"]
     put_metric(function, "Invocations", 5)
     put_metric(function, "Errors", 2)
-    stream = {"logGroupName": f"/aws/lambda/{function}", "logStreamName": "s"}
-    logs.create_log_stream(**stream)
-    now_ms = round(datetime.now(UTC).timestamp() * 1000)
-    error = "[ERROR] ForwarderError: no route\n"
-    logs.put_log_events(**stream, logEvents=[{"timestamp": now_ms, "message": error}])
+    put_lines(logs, f"/aws/lambda/{function}", "s", "[ERROR] ForwarderError: no route\n")
 
 
 def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -> None:

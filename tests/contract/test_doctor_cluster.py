@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.aws_proxy import AwsProxy, ProxiedAccount
+from tests.log_subscriptions import put_lines
 from tests.runs import lines, report
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 from tools.moto_server import FakeAws, fake_aws, start_by_schedule
@@ -62,10 +63,7 @@ class Account(ProxiedAccount):
         given = report(0, family=family)
         record = replace(given.record, account_id=ACCOUNT, region=REGION, started_at=_text(now_ns - NS_PER_HOUR))
         (line,) = lines([replace(given, record=record, time=_text(now_ns))]).splitlines()
-        self.aws.create_log_stream(f"/ecs/{family}", "ecs/batch/1")
-        event = {"timestamp": now_ns // 10**6, "message": line.decode()}
-        stream = {"logGroupName": f"/ecs/{family}", "logStreamName": "ecs/batch/1"}
-        self.logs.put_log_events(**stream, logEvents=[event])
+        put_lines(self.logs, f"/ecs/{family}", "ecs/batch/1", line.decode())
         return _text(now_ns - NS_PER_HOUR)
 
 

@@ -29,7 +29,7 @@ from tests.lambda_environment import (
     function_environment,
     register_revisions,
 )
-from tests.log_subscriptions import DOCUMENT
+from tests.log_subscriptions import DOCUMENT, put_lines
 from tests.log_subscriptions import event as logs_event
 from tests.log_subscriptions import record as stream_record
 from tests.memory_retries import BATCH, NEW_ID, FakeAws
@@ -76,14 +76,6 @@ def written(cluster: FakeElasticsearch) -> dict[str, Any]:
     return dict(body)
 
 
-def put_lines(*lines: str) -> None:
-    logs = boto3.client("logs")
-    logs.create_log_group(logGroupName="/ecs/jobs")
-    logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName=BATCH_STREAM)
-    events = [{"timestamp": time.time_ns() // 1_000_000, "message": line} for line in lines]
-    logs.put_log_events(logGroupName="/ecs/jobs", logStreamName=BATCH_STREAM, logEvents=events)
-
-
 def test_no_log_is_read_if_the_report_is_indexed(cluster: FakeElasticsearch, calls: list[str]) -> None:
     cluster.stored[f"{TASK_ID}/batch"] = SOURCE
     assert handler.task_stopped(event(), InvocationContext()) == DONE
@@ -113,7 +105,9 @@ def test_reads_of_the_log_leave_the_time_for_the_document_and_the_notice(
 
     monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", slowly)
     monkeypatch.setenv("NOTIFY_LOG_LINES", "5")
-    put_lines("one", "two")
+    logs = boto3.client("logs")
+    logs.create_log_group(logGroupName="/ecs/jobs")
+    put_lines(logs, "/ecs/jobs", BATCH_STREAM, "one", "two")
     assert handler.task_stopped(event(), context) == DONE
     assert context.left_ms >= 1000 * min(seconds / 2, 10)
     assert written(cluster)["upsert"]["task"]["complete"] is False

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -17,6 +16,7 @@ from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.record.record_model import Report
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
+from tests.log_subscriptions import put_lines
 from tests.runs import lines, report
 from tools.moto_server import FakeAws, fake_aws, start_by_schedule
 
@@ -68,10 +68,7 @@ class Account:
     def put_reports(self, group: str) -> None:
         """The runs as lines of a log group."""
         self.aws.create_log_group(group)
-        self.aws.create_log_stream(group, "batch")
-        now_ms = round(time.time() * 1000)
-        events = [{"timestamp": now_ms, "message": line} for line in self.file.read_text().splitlines()]
-        self.aws.client("logs").put_log_events(logGroupName=group, logStreamName="batch", logEvents=events)
+        put_lines(self.aws.client("logs"), group, "batch", *self.file.read_text().splitlines())
 
     def resize(self, *words: str) -> CompletedProcess[str]:
         return run_here(self.aws.environment(), "taskdef", "resize", "--from", str(self.file), *words)

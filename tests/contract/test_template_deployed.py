@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ from tests.documentation import ROOT
 from tests.ended_runs import ended
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import InvocationContext, forget_environment, moto_account
-from tests.log_subscriptions import REPORT
+from tests.log_subscriptions import REPORT, put_lines
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.task_events import EVENT, event
@@ -485,10 +484,7 @@ def test_a_report_in_a_log_group_reaches_the_cluster(
         return ""
 
     monkeypatch.setattr(LambdaFunction, "invoke", invoke)
-    logs = boto3.client("logs")
-    logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName="ecs/batch/0123")
-    line = {"timestamp": time.time_ns() // 1_000_000, "message": json.dumps(REPORT)}
-    logs.put_log_events(logGroupName="/ecs/jobs", logStreamName="ecs/batch/0123", logEvents=[line])
+    put_lines(boto3.client("logs"), "/ecs/jobs", "ecs/batch/0123", json.dumps(REPORT))
     cluster.close()
     assert answers == [answer]
     ((action, body),) = cluster.bulks

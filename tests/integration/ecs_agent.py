@@ -16,6 +16,7 @@ from typing import Any
 
 import boto3
 
+from tests.log_subscriptions import put_lines
 from tests.task_endpoint import Task, served
 from tools.waiting import wait_until
 
@@ -53,19 +54,11 @@ def main(words: Sequence[str]) -> None:
     (run,) = ecs.describe_tasks(cluster=given["--cluster"], tasks=[given["--tasks"]])["tasks"]
     described = ecs.describe_task_definition(taskDefinition=run["taskDefinitionArn"])["taskDefinition"]
     task = PlayedTask(run["taskArn"], described)
-    for name in task.names:
-        logs.create_log_stream(logGroupName=task.options["awslogs-group"], logStreamName=task.stream(name))
-
-    def write(name: str, *lines: str) -> None:
-        events = [{"timestamp": round(time.time() * 1000), "message": line} for line in lines]
-        logs.put_log_events(
-            logGroupName=task.options["awslogs-group"], logStreamName=task.stream(name), logEvents=events
-        )
-
-    write("batch", "[  0.00 s] extracting 4,000,000 orders")
+    group = task.options["awslogs-group"]
+    put_lines(logs, group, task.stream("batch"), "[  0.00 s] extracting 4,000,000 orders")
     said = _played(task)
     if said:
-        write("task-monitor", *said.splitlines())
+        put_lines(logs, group, task.stream("task-monitor"), *said.splitlines())
 
 
 def _played(task: PlayedTask) -> str:

@@ -22,6 +22,7 @@ from tests.lambda_environment import (
     function_environment,
     register_revisions,
 )
+from tests.log_subscriptions import put_lines
 from tests.task_events import container
 from tools.search_server import SearchServer
 
@@ -115,5 +116,4 @@ def played_aws(patch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[Any]:
 
 
 def put(logs: Any, line: str, stream: str = STREAM) -> None:
-    lines = [{"timestamp": time.time_ns() // 1_000_000, "message": line}]
-    logs.put_log_events(logGroupName="/ecs/jobs", logStreamName=stream, logEvents=lines)
+    put_lines(logs, "/ecs/jobs", stream, line)

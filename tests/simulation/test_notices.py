@@ -1,8 +1,7 @@
 """Precision and recall of the notices over generated nights with injected faults.
 
 The batches come from night_batches.py, and know nothing of the detectors. A notice is right if the run has the fault
-that it names. The same seed gives the same nights. Some batches also go through the monitor's loop, on a fake clock,
-which must print the same notices.
+that it names. The same seed gives the same nights.
 """
 
 from collections.abc import Iterable, Mapping
