@@ -22,8 +22,8 @@ from tests.integration.profiled import PROGRAM, RUN
 from tests.task_endpoint import TASK_ID, Task, served
 from tests.terminals import open_terminal, read_until, shown_on_terminal
 
-# 0.2 s are enough for several samples.
-WORK = ("--interval", "0.05", "--name", "etl", "--", "sh", "-c", "printf working; sleep 0.2; exit $0")
+# Exit code, and seconds: of 0.2 there are several samples, but on a busy machine perhaps none.
+WORK = ("--interval", "0.05", "--name", "etl", "--", "sh", "-c", "printf working; sleep ${1:-0.2}; exit $0")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
 
 
@@ -44,7 +44,7 @@ def history(history_file: Path) -> str:
 
 
 def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: str) -> None:
-    first, exit_code = shown(*WORK, "0", TASK_PROFILER_HISTORY=history)
+    first, exit_code = shown(*WORK, "0", "2", TASK_PROFILER_HISTORY=history)
     assert exit_code == 0
     assert first.startswith("working\x1b[0m\n")  # the command may have left a colour
     assert "\x1b[1;32m" in first
