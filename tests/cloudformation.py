@@ -302,14 +302,14 @@ class ClusterStack(MotoStack):
         return definition
 
 
-def deploy_cluster(path: Path, name: str = "night", **parameters: str) -> ClusterStack:
+def deploy_cluster(path: Path, **parameters: str) -> ClusterStack:
     """Deploy and complete a template (inside of ``mock_aws``) in moto's own VPC."""
     ec2 = boto3.client("ec2")
     subnets = [one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]][:2]
     given = {"VpcId": ec2.describe_vpcs()["Vpcs"][0]["VpcId"], "SubnetIds": ",".join(subnets)}
     given |= {"BatchImage": "python:3.13-slim", "MonitorImage": "task-profiler:0.1.0", **parameters}
-    create_stack(name, path, given)
-    stack = ClusterStack(name, path)
+    create_stack("night", path, given)
+    stack = ClusterStack("night", path)
     stack.complete()
     return stack
 

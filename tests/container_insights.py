@@ -11,17 +11,10 @@ from tests.http_server import FakeHttpServer
 
 ACCOUNT, REGION = "111122223333", "us-east-1"
 MINUTE_MS = 60_000
+# The groups of a cluster's performance log events, and of ECS's events.
+PERFORMANCE = "/aws/ecs/containerinsights/jobs/performance"
+LIFECYCLE = "/aws/events/ecs/containerinsights/jobs/performance"
 _KINDS = re.compile(r'\$\.(?:detail\.)?(Type|lastStatus) = "(\w+)"')
-
-
-def performance(cluster: str = "jobs") -> str:
-    """The group of the performance log events."""
-    return f"/aws/ecs/containerinsights/{cluster}/performance"
-
-
-def lifecycle(cluster: str = "jobs") -> str:
-    """The group of ECS's events."""
-    return f"/aws/events/ecs/containerinsights/{cluster}/performance"
 
 
 def task_minute(
@@ -67,11 +60,12 @@ def task_minute(
     return {name: value for name, value in (event | own).items() if value is not None}
 
 
-def container_minute(of: Mapping[str, Any], name: str = "batch", image: str = "etl:26") -> dict[str, Any]:
+def container_minute(of: Mapping[str, Any], name: str = "batch") -> dict[str, Any]:
     """The event of a container of a task for the same minute."""
     kept = ("TaskId", "TaskDefinitionFamily", "TaskDefinitionRevision", "ServiceName", "ClusterName", "Timestamp")
     shared = {field: of[field] for field in kept if field in of}
-    return {"Type": "Container", "ContainerName": name, "Image": image, **shared, "CpuUtilized": 1, "MemoryUtilized": 1}
+    used = {"CpuUtilized": 1, "MemoryUtilized": 1}
+    return {"Type": "Container", "ContainerName": name, "Image": "etl:26", **shared, **used}
 
 
 def minutes(started_ms: int, count: int, **own: Any) -> list[dict[str, Any]]:

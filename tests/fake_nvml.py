@@ -72,10 +72,10 @@ class FakeGpu(ctypes.Structure):
         ("metrics", _Metric * len(GPM_NUMBERS)),
     ]
 
-    def __init__(self, uuid: str = "GPU-0", name: str = "NVIDIA A10G", **numbers: int) -> None:
+    def __init__(self, uuid: str = "GPU-0", **numbers: int) -> None:
         usual = {"reserved_bytes": 600 * MIB, "total_bytes": 24_000 * MIB, "power_milliwatts": 60_000}
         usual |= {"clock_mhz": 210, "celsius": 30, "reasons": 1, "energy_millijoules": 5_000_000}
-        super().__init__(uuid.encode(), name.encode(), **(usual | numbers))
+        super().__init__(uuid.encode(), b"NVIDIA A10G", **(usual | numbers))
         for metric, number in zip(self.metrics, GPM_NUMBERS.values(), strict=True):
             metric.number = number
 

@@ -104,13 +104,13 @@ def unpacked(data: str) -> Any:
     return found
 
 
-def write_page(file: Path, runs: Sequence[Run], lines: Sequence[StacksLine] = (), *, only_one: bool = False) -> Path:
+def write_page(file: Path, runs: Sequence[Run], lines: Sequence[StacksLine]) -> Path:
     by_task = {line.task_id: line for line in lines}
     data = build_page_data(
         runs,
         generated_at="2026-11-20T10:00:00.000Z",
         version="1",
-        only_one=only_one,
+        only_one=False,
         stacks_of=lambda report: by_task.get(report.record.task_id),
     )
     file.write_text(render_page(data, read_assets(), title="Test"), "utf-8")

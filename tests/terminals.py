@@ -65,10 +65,10 @@ def open_terminal(columns: int = 80) -> tuple[int, int]:
 
 
 def shown_on_terminal(
-    words: Sequence[str], environment: Mapping[str, str], *, columns: int = 80, stdout: int | None = None
+    words: Sequence[str], environment: Mapping[str, str], *, stdout: int | None = None
 ) -> tuple[str, int]:
     """What a terminal shows that is standard error, and standard output unless that is given; and the exit code."""
-    ours, theirs = open_terminal(columns)
+    ours, theirs = open_terminal()
     process = subprocess.Popen(
         words, stdin=theirs, stdout=theirs if stdout is None else stdout, stderr=theirs, env=environment
     )

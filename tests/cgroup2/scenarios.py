@@ -81,10 +81,10 @@ def _report(folder: Path) -> Any:
 
 
 @contextlib.contextmanager
-def file_on_disk(size_mib: int) -> Iterator[Path]:
-    """Give a file that is not in the page cache: the kernel charges its pages to the first reader's group."""
+def file_on_disk() -> Iterator[Path]:
+    """Give 300 MiB that are not in the page cache: the kernel charges their pages to the first reader's group."""
     with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
-        for _ in range(size_mib):
+        for _ in range(300):
             file.write(os.urandom(2**20))
         file.flush()
         os.fsync(file.fileno())
@@ -215,13 +215,13 @@ def spike() -> Results:
 
 @scenario
 def mapped_file() -> Results:
-    with file_on_disk(300) as file:
+    with file_on_disk() as file:
         return profile(*_python(_MAPPED, str(file)))
 
 
 @scenario
 def file_read_twice() -> Results:
-    with file_on_disk(300) as file:
+    with file_on_disk() as file:
         return profile(*_python(_READ_TWICE, str(file)))
 
 
@@ -370,7 +370,7 @@ def _reads_a_file_twice() -> Results:
         f"    with open('{_FILE}', 'rb') as file:\n        while file.read(2**20): pass\n"
         "time.sleep(20)\n"
     )
-    with file_on_disk(300) as file:
+    with file_on_disk() as file:
         mount = (file, _FILE)
         batch = batch_container(memory_mib=512)
         batch = replace(batch, command=(PYTHON, "-B", "-c", program), read_only_mounts=(*batch.read_only_mounts, mount))

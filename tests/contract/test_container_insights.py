@@ -14,7 +14,7 @@ from profiler.record.record_model import Record, decode
 from profiler.runs.past_runs.container_insights import ContainerInsightsRuns, InsightsSelection
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.command_line import run_here
-from tests.container_insights import MINUTE_MS, PlayedLogs, container_minute, lifecycle, minutes, performance, stopped
+from tests.container_insights import LIFECYCLE, MINUTE_MS, PERFORMANCE, PlayedLogs, container_minute, minutes, stopped
 
 # Half a minute into a minute, some hours ago.
 START_MS = (time.time_ns() // 60_000_000_000 - 300) * MINUTE_MS + 30_000
@@ -43,9 +43,9 @@ def test_a_task_becomes_a_run(logs: PlayedLogs) -> None:
     lost = {4, 5}
     events[8] |= {"CpuUtilized": "1024", "MemoryUtilized": "3000"}
     events[0] |= {"CpuUtilized": -1, "LaunchType": None}
-    logs.put(performance(), [event for place, event in enumerate(events) if place not in lost])
-    logs.put(performance(), [events[8], '{"Type": "Task"', "Task"], START_MS)
-    logs.put(performance(), [events[0] | {"Timestamp": 1e18}, events[0] | {"Timestamp": 0}])
+    logs.put(PERFORMANCE, [event for place, event in enumerate(events) if place not in lost])
+    logs.put(PERFORMANCE, [events[8], '{"Type": "Task"', "Task"], START_MS)
+    logs.put(PERFORMANCE, [events[0] | {"Timestamp": 1e18}, events[0] | {"Timestamp": 0}])
     (found,) = records(logs)
     assert (found.family, found.revision, found.container.name, found.cluster) == ("nightly-etl", "26", "batch", "jobs")
     assert (found.status, found.finished_at, found.likely_out_of_memory) == ("unknown", None, None)
@@ -74,10 +74,10 @@ def test_an_event_of_ecs_brings_the_end(logs: PlayedLogs) -> None:
     events = minutes(START_MS, 3)
     killed = {"name": "batch", "exitCode": 137, "reason": "OutOfMemoryError: Container killed due to memory usage"}
     monitor = {"name": "task-monitor", "exitCode": 0}
-    logs.put(performance(), events)
+    logs.put(PERFORMANCE, events)
     own = {"architecture": "arm64", "capacityProviderName": "FARGATE_SPOT"}
     end = stopped(events[0], START_MS + 100_000, killed, monitor, **own)
-    logs.put(lifecycle(), [end, end | {"detail": end["detail"] | {"lastStatus": "RUNNING"}}], START_MS + 120_000)
+    logs.put(LIFECYCLE, [end, end | {"detail": end["detail"] | {"lastStatus": "RUNNING"}}], START_MS + 120_000)
     (found,) = records(logs)
     assert (found.status, found.exit_code, found.likely_out_of_memory) == ("failure", 137, True)
     assert (found.metrics.duration_ms, found.metrics.billed_duration_ms) == (100_000, 120_000)
@@ -96,10 +96,10 @@ def test_several_containers_and_137_alone(logs: PlayedLogs) -> None:
     """Neither is the batch: the family names the run, and an exit code is no reason."""
     events = minutes(START_MS, 3)
     others = [container_minute(event, name) for event in events[::2] for name in ("helper", "task-monitor")]
-    logs.put(performance(), [*events, *others])
+    logs.put(PERFORMANCE, [*events, *others])
     assert records(logs)[0].container.name == "nightly-etl"
     both = ({"name": "batch", "exitCode": 137}, {"name": "helper", "exitCode": 1})
-    logs.put(lifecycle(), [stopped(events[0], START_MS + 100_000, *both)], START_MS + 120_000)
+    logs.put(LIFECYCLE, [stopped(events[0], START_MS + 100_000, *both)], START_MS + 120_000)
     (found,) = records(logs)
     assert (found.container.name, found.status, found.exit_code) == ("nightly-etl", "failure", 1)
     assert found.likely_out_of_memory is None
@@ -108,7 +108,7 @@ def test_several_containers_and_137_alone(logs: PlayedLogs) -> None:
 def test_a_run_is_chosen_by_its_start_and_read_as_a_whole(logs: PlayedLogs) -> None:
     for number in range(3):
         start_ms = START_MS + 1 - number * DAY_MS
-        logs.put(performance(), minutes(start_ms, 30, TaskId=f"{number}" * 32))
+        logs.put(PERFORMANCE, minutes(start_ms, 30, TaskId=f"{number}" * 32))
     until = ("--until", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_MS // 1000 + 60)))
     whole = records(logs, "--since", "3d", *until)
     assert [one.metrics.duration_ms for one in whole] == [30 * MINUTE_MS] * 3
@@ -119,10 +119,10 @@ def test_a_run_is_chosen_by_its_start_and_read_as_a_whole(logs: PlayedLogs) -> N
 
 
 def test_tasks_of_services_count_only_on_request(logs: PlayedLogs) -> None:
-    logs.put(performance(), minutes(START_MS, 12, TaskId="a" * 32, ServiceName="api"))
+    logs.put(PERFORMANCE, minutes(START_MS, 12, TaskId="a" * 32, ServiceName="api"))
     grouped = minutes(START_MS, 12, TaskId="b" * 32)
-    logs.put(performance(), grouped)
-    logs.put(lifecycle(), [stopped(grouped[0], START_MS + 700_000, group="service:api")], START_MS + 700_000)
+    logs.put(PERFORMANCE, grouped)
+    logs.put(LIFECYCLE, [stopped(grouped[0], START_MS + 700_000, group="service:api")], START_MS + 700_000)
     done = run(logs, "recommend")
     assert done.returncode == 1
     assert "Container Insights of jobs has only 2 tasks of services: --services includes them." in done.stderr
@@ -131,20 +131,20 @@ def test_tasks_of_services_count_only_on_request(logs: PlayedLogs) -> None:
 
 
 def test_runs_that_no_minute_caught_are_counted(logs: PlayedLogs) -> None:
-    logs.put(performance(), minutes(START_MS, 12))
+    logs.put(PERFORMANCE, minutes(START_MS, 12))
     short = [stopped(minutes(START_MS, 1, TaskId=f"{number:032}")[0], START_MS + 20_000) for number in range(4)]
     short[2]["detail"]["group"] = "service:api"
     del short[3]["detail"]["startedAt"]
-    logs.put(lifecycle(), short[:1], START_MS + 60_000)
+    logs.put(LIFECYCLE, short[:1], START_MS + 60_000)
     assert ": 1 run shorter than a minute has no values." in run(logs, "recommend").stderr
-    logs.put(lifecycle(), short[1:], START_MS + 60_000)
+    logs.put(LIFECYCLE, short[1:], START_MS + 60_000)
     done = run(logs, "recommend")
     assert "Container Insights of jobs: 2 runs shorter than a minute have no values." in done.stderr
     assert "no values" not in run(logs, "recommend", "other").stderr
 
 
 def test_clusters_by_names_and_globs(logs: PlayedLogs) -> None:
-    logs.put(performance(), minutes(START_MS, 12))
+    logs.put(PERFORMANCE, minutes(START_MS, 12))
     both = ("--from", "insights:job*", "--from", "insights:x*")
     done = run_here(logs.environment(), "recommend", *both)
     assert done.returncode == 1
@@ -160,18 +160,18 @@ def test_clusters_by_names_and_globs(logs: PlayedLogs) -> None:
 def test_what_may_not_be_read(logs: PlayedLogs) -> None:
     logs.page_size = 5
     events = minutes(START_MS, 12)
-    logs.put(performance(), events)
-    logs.put(lifecycle(), [stopped(events[0], START_MS + 700_000)], START_MS + 700_000)
-    logs.refused = {lifecycle()}
+    logs.put(PERFORMANCE, events)
+    logs.put(LIFECYCLE, [stopped(events[0], START_MS + 700_000)], START_MS + 700_000)
+    logs.refused = {LIFECYCLE}
     done = run(logs, "history")
     assert done.returncode == 0
-    assert f"{lifecycle()} cannot be read: AWS refused" in done.stderr
+    assert f"{LIFECYCLE} cannot be read: AWS refused" in done.stderr
     assert "How the runs of jobs ended is unknown." in done.stderr
-    logs.throttled = {performance()}
+    logs.throttled = {PERFORMANCE}
     done = run(logs, "history")
     assert (done.returncode, done.stdout) == (1, "")
     assert "too many calls" in done.stderr
-    logs.refused = {performance()}
+    logs.refused = {PERFORMANCE}
     assert "allow logs:FilterLogEvents" in run(logs, "recommend").stderr
 
 
@@ -195,10 +195,10 @@ def test_after_a_day_that_cannot_be_read_no_other_one_is_begun() -> None:
 
 
 def test_what_was_read_and_how_far_back_it_goes(logs: PlayedLogs) -> None:
-    logs.put(performance(), minutes(START_MS, 12))
+    logs.put(PERFORMANCE, minutes(START_MS, 12))
     done = run(logs, "recommend")
     assert " read by FilterLogEvents, which is free; jobs back to " in done.stderr
-    retention = f"aws logs put-retention-policy --log-group-name {performance()} --retention-in-days 14"
+    retention = f"aws logs put-retention-policy --log-group-name {PERFORMANCE} --retention-in-days 14"
     assert retention in done.stderr
     assert "retention" not in run(logs, "recommend", "--since", "12h").stderr
     assert "retention" not in run(logs, "history").stderr
@@ -213,7 +213,7 @@ def advice(logs: PlayedLogs, *words: str) -> dict[str, Any]:
 
 def test_advice_knows_that_minutes_hide_peaks(logs: PlayedLogs) -> None:
     """1400 MB: 2 GB would hold 1.2 × as much, and not 1.5 ×."""
-    logs.put(performance(), minutes(START_MS, 12, memory=1400, size=(1024, 4096)))
+    logs.put(PERFORMANCE, minutes(START_MS, 12, memory=1400, size=(1024, 4096)))
     found = advice(logs)
     assert found["recommended"] == {"vcpu": 1, "memoryMB": 3072}
     assert found["evidence"]["statsPeriodMs"] == MINUTE_MS
@@ -229,7 +229,7 @@ def test_the_first_answer_is_grouped(logs: PlayedLogs) -> None:
     sizes = {"tight": (768, (256, 1024)), "full": (960, (256, 1024)), "idle": (300, (1024, 4096))}
     for name, (memory, size) in sizes.items():
         task = {"TaskId": name * 8, "TaskDefinitionFamily": name}
-        logs.put(performance(), minutes(START_MS, 12, cpu=200, memory=memory, size=size, **task))
+        logs.put(PERFORMANCE, minutes(START_MS, 12, cpu=200, memory=memory, size=size, **task))
     rows = run(logs, "recommend").stdout.splitlines()[3:9]
     assert [re.split("  +", row.strip())[0] for row in rows] == ["Saves", "idle", "Too small", "full", "Fits", "tight"]
     assert [re.split("  +", row)[-2] for row in rows[1::2]] == ["50 %", "-31 %", "more is safer"]
@@ -239,11 +239,11 @@ def test_the_first_answer_is_grouped(logs: PlayedLogs) -> None:
 
 
 def test_runs_below_ten_minutes_keep_their_memory(logs: PlayedLogs) -> None:
-    logs.put(performance(), minutes(START_MS, 9, memory=100))
+    logs.put(PERFORMANCE, minutes(START_MS, 9, memory=100))
     found = advice(logs)
     assert found["recommended"]["memoryMB"] == 4096
     assert any("10 minutes" in reason for reason in found["reasons"])
-    logs.put(performance(), minutes(START_MS - DAY_MS, 10, memory=50, TaskId="b" * 32))
+    logs.put(PERFORMANCE, minutes(START_MS - DAY_MS, 10, memory=50, TaskId="b" * 32))
     found = advice(logs)
     assert found["recommended"] == {"vcpu": 1, "memoryMB": 2048}
     assert found["evidence"]["peakMB"] == 100

@@ -45,21 +45,19 @@ def server() -> Iterator[Server]:
         _opened.pop().close()
 
 
-def endpoint(address: str, *, interval_seconds: float = 5.0) -> HttpEndpoint:
-    _opened.append(HttpEndpoint(address, interval_seconds, SystemClock()))
+def endpoint(address: str) -> HttpEndpoint:
+    _opened.append(HttpEndpoint(address, 5, SystemClock()))
     return _opened[-1]
 
 
-def says(status: int, body: bytes, *, length: int | None = None, **headers: str) -> Answer:
+def says(status: int, body: bytes, **headers: str) -> Answer:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
-        handler.send_header("Content-Length", str(len(body) if length is None else length))
+        handler.send_header("Content-Length", str(len(body)))
         for name, value in headers.items():
             handler.send_header(name.replace("_", "-"), value)
         handler.end_headers()
         handler.wfile.write(body)
-        if length is not None:
-            handler.close_connection = True
 
     return answer
 

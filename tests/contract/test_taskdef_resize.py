@@ -53,16 +53,16 @@ class Account:
             self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
         self.file.write_bytes(lines(self.reports))
 
-    def resized(self, name: str = "nightly") -> None:
+    def resized(self) -> None:
         """A family that the command has made smaller, by its runs."""
-        self.family(name)
-        self.runs(name, 25)
+        self.family("nightly")
+        self.runs("nightly", 25)
         assert self.resize("--register").returncode == 0
 
-    def reverted(self, name: str = "nightly") -> None:
+    def reverted(self) -> None:
         """A family whose old size has come back after a kill."""
-        self.resized(name)
-        self.runs(name, 1, revision=2, size=NEW, **KILLED)
+        self.resized()
+        self.runs("nightly", 1, revision=2, size=NEW, **KILLED)
         assert self.resize("--register").returncode == 0
 
     def put_reports(self, group: str) -> None:
@@ -258,8 +258,8 @@ def test_a_size_holds_what_the_containers_and_the_monitor_reserve(account: Accou
     assert limits == [480, 924]
 
 
-def limit_of(account: Account, family: str) -> tuple[str, str, int]:
-    found, tags = account.described(family)
+def limit_of(account: Account) -> tuple[str, str, int]:
+    found, tags = account.described("nightly")
     return found["memory"], tags.get("task-profiler:resized-from", ""), found["containerDefinitions"][0]["memory"]
 
 
@@ -286,11 +286,11 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
     account.runs("owned", 1, size=size, metrics={"memory_size_mb": limit}, **KILLED)
     rows, _ = account.rows("owned")
     assert rows["owned"]["notes"] == ["A run was killed at the limit of 450 MiB of the container 'batch'."]
-    assert limit_of(account, "nightly") == after
+    assert limit_of(account) == after
     new = (0.25, 1024)
     account.runs("nightly", 1, revision=2, size=new, metrics={"memory_size_mb": 540}, **KILLED)
     rows, _ = account.rows("--register")
-    assert limit_of(account, "nightly")[2] == 648  # raised again, also if the old size comes back
+    assert limit_of(account)[2] == 648  # raised again, also if the old size comes back
 
 
 def test_few_runs_raise_the_limit_of_a_container_and_do_not_lower_the_size(account: Account) -> None:
@@ -299,7 +299,7 @@ def test_few_runs_raise_the_limit_of_a_container_and_do_not_lower_the_size(accou
     account.runs("nightly", 1, metrics={"memory_size_mb": 450}, **KILLED)
     rows, _ = account.rows("--register")
     assert rows["nightly"]["reason"] == "a run was killed at the limit of 450 MiB of the container 'batch'"
-    assert limit_of(account, "nightly") == ("2048", "1/1024/2048", 540)
+    assert limit_of(account) == ("2048", "1/1024/2048", 540)
 
 
 def test_the_schedules_of_a_definition_that_is_left_alone_stay(account: Account) -> None:

@@ -170,9 +170,9 @@ class RealContainer:
         """Send SIGTERM, wait, and send SIGKILL when the time is over, as a stopTimeout does."""
         self._call("POST", "stop", {"t": str(seconds)}, seconds + 60.0)
 
-    def wait_output(self, text: str, seconds: float) -> None:
-        """Wait until the container has written this, for instance that it is ready for a signal."""
-        wait_until(lambda: text in "".join(self.logs()), seconds, f"{text!r} from container {self.spec.name}")
+    def wait_until_ready(self) -> None:
+        """Wait until the batch has written that it is ready for a signal."""
+        wait_until(lambda: "ready" in "".join(self.logs()), 120, f"'ready' from container {self.spec.name}")
 
     def execute(self, *command: str) -> str:
         """Run another program in the container and return its output; CommandFailedError if it fails."""

@@ -80,7 +80,7 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) ->
 def test_a_batch_that_is_stopped_at_once_has_a_sample(start: Start, aws: FakeAws) -> None:
     """ECS stops the monitor first and the batch only after it: the monitor must not wait for the batch."""
     task = start(batch_container("--memory-mib", "50", "--until-term"))
-    task[BATCH].wait_output("ready", 120)
+    task[BATCH].wait_until_ready()
     wait_until(lambda: task.endpoint.paths, 120, "the monitor's first request")
     task.stop()
     record = finished(aws, task)

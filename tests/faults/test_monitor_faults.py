@@ -33,10 +33,10 @@ def logs() -> Iterator[LogApi]:
         yield served
 
 
-def let_pass(ticks: int) -> None:
+def let_pass() -> None:
     """Real time: what stands still here is another process."""
-    end = time.monotonic() + ticks * INTERVAL_SECONDS
-    wait_until(lambda: time.monotonic() >= end, ticks, "time to pass")
+    end = time.monotonic() + TICKS * INTERVAL_SECONDS
+    wait_until(lambda: time.monotonic() >= end, TICKS, "time to pass")
 
 
 def whole_run(record: Line, cpu_seconds: float) -> None:
@@ -52,7 +52,7 @@ def test_an_endpoint_that_dies_and_returns_costs_samples_and_no_cpu_time(
     with Sidecar(logs.environment(), beside=endpoint) as sidecar:
         sidecar.wait_for_samples()
         endpoint.close()
-        let_pass(TICKS)
+        let_pass()
         endpoint.come_back()
         used_by_then = endpoint.task.cpu_seconds()
         output, errors = sidecar.watch()
@@ -70,7 +70,7 @@ def test_a_monitor_that_is_frozen_misses_ticks_and_no_cpu_time(endpoint: FaultyE
     with Sidecar(logs.environment(), beside=endpoint) as sidecar:
         sidecar.wait_for_samples()
         sidecar.process.send_signal(signal.SIGSTOP)
-        let_pass(TICKS)
+        let_pass()
         used_by_then = endpoint.task.cpu_seconds()
         sidecar.process.send_signal(signal.SIGCONT)
         sidecar.watch()
@@ -87,7 +87,7 @@ def test_an_end_and_a_stop_while_the_monitor_is_frozen_are_not_lost(endpoint: Fa
         sidecar.process.send_signal(signal.SIGSTOP)
         sidecar.end_batch()
         sidecar.process.send_signal(signal.SIGTERM)
-        let_pass(TICKS)
+        let_pass()
         sidecar.process.send_signal(signal.SIGCONT)
         sidecar.finish()
     (record,) = logs.records()

@@ -51,15 +51,11 @@ class Watched:
     def starts(self) -> list[dict[str, Any]]:
         return starts(self.program)
 
-    def wait_for(self, *, reports: int = 0, failures: int = 0, started: int = 0) -> None:
+    def wait_for(self, *, reports: int = 0, failures: int = 0) -> None:
         def reached() -> bool:
-            return (
-                len(self.reports) >= reports
-                and self.failures >= failures
-                and (not started or len(self.starts) >= started)
-            )
+            return len(self.reports) >= reports and self.failures >= failures
 
-        wait_until(reached, _WAIT_SECONDS, f"{reports} reports, {failures} failures, {started} starts")
+        wait_until(reached, _WAIT_SECONDS, f"{reports} reports, {failures} failures")
 
     def pass_time(self, seconds: float) -> None:
         """Move the fake clock, and wake the source so that it reads the clock at once."""
