@@ -23,7 +23,7 @@ from profiler.runs.comparison.compared_metrics import (
     is_measured,
     median_change,
 )
-from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
+from profiler.runs.comparison.run_sets import RunSet, read_run_sets
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
@@ -152,9 +152,7 @@ def read(
     a: str, b: str, *reports: Report, last: int = 50, container: str | None = None, **conditions: Any
 ) -> tuple[tuple[RunSet, RunSet], list[str]]:
     source = ListedRuns(PastRun(report=one) for one in reports)
-    sets, remarks = read_run_sets(
-        source, (a, b), SetSelection(runs=RunFilter(**conditions), last=last, container=container)
-    )
+    sets, remarks = read_run_sets(source, (a, b), RunFilter(**conditions), last, container)
     return sets, list(remarks)
 
 
@@ -194,7 +192,7 @@ def test_only_successes_of_a_name_count_and_the_others_are_counted() -> None:
 def test_the_newest_successes_count_and_no_more_is_read() -> None:
     nights = [PastRun(report=one) for one in (*runs_of("nightly", 30), *runs_of("weekly", 30))]
     source = ListedRuns(nights)
-    (a, b), _ = read_run_sets(source, ("nightly", "weekly"), SetSelection(runs=RunFilter(), last=5))
+    (a, b), _ = read_run_sets(source, ("nightly", "weekly"), RunFilter(), 5)
     assert ids(a) == [f"nightly-{number}" for number in (29, 28, 27, 26, 25)]
     assert (a.has_more, a.left_out_text, b.has_more) == (True, "all but the newest 5", True)
     assert source.read == 12
