@@ -66,7 +66,7 @@ def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
             for position, case in enumerate(panel.cases):
                 column = {**_metric(metric, panel), "label": case.label, "filter": model.kuery(case.condition)}
                 yield f"metric-{number}-case-{position}", column
-    order = next((found for terms in panel.terms if (found := model.hidden_order(terms)) is not None), None)
+    order = next((terms.order_by for terms in panel.terms if terms.order_by is not None), None)
     if order is not None:  # Lens orders terms only by a column
         yield model.ORDER, _metric(order, panel)
 
@@ -111,7 +111,7 @@ def _ratio(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
 
 
 def _terms(terms: Terms) -> Json:
-    is_by_key = model.hidden_order(terms) is None
+    is_by_key = terms.order_by is None
     # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of the same
     # text, such as "1.2 h".
     is_checkpoint = terms.field == model.TIME_FIELD
