@@ -141,6 +141,13 @@ def test_slower_runs_put_the_old_size_back(count: int, longer: float, action: st
         assert found.reason == "runs take 100 % longer"
 
 
+def test_runs_of_no_duration_are_no_measure_of_slower_ones() -> None:
+    found = resized(*at_new(10), before=runs(30, metrics={"duration_ms": 0}))
+    assert found.action == "keep"
+    assert found.verdict is not None
+    assert found.verdict.duration_change_percent is None
+
+
 @pytest.mark.parametrize(
     ("failed_before", "failed", "action"), [(0, 1, "none"), (0, 2, "revert"), (15, 2, "none"), (3, 3, "revert")]
 )
