@@ -77,37 +77,16 @@ def _ratio(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
     operation = _OPERATIONS.get(metric.operation, metric.operation)
     formula = f"{operation}({metric.field}, kql='{metric.share_of}') / {operation}({metric.field})"
     number = {"dataType": "number", "isBucketed": False, "scale": "ratio", "customLabel": True}
-    divide = {
-        "type": "function",
-        "name": "divide",
-        "args": [part, whole],
-        "location": {"min": 0, "max": len(formula)},
-        "text": formula,
-    }
     shown = {"id": "percent", "params": {"decimals": 1}}
-    yield (
-        name,
-        {
-            **number,
-            "label": metric.label,
-            "operationType": "formula",
-            "params": {"formula": formula, "isFormulaBroken": False, "format": shown},
-            "references": [result],
-        },
-    )
-    counted = {**number, "label": f"Part of {metric.label}", "operationType": operation, "sourceField": metric.field}
+    params: Json = {"formula": formula, "isFormulaBroken": False, "format": shown}
+    yield name, {**number, "label": metric.label, "operationType": "formula", "params": params, "references": [result]}
+    inner = {**number, "label": f"Part of {metric.label}"}
+    counted = {**inner, "operationType": operation, "sourceField": metric.field}
     yield part, {**counted, "filter": model.kuery(metric.share_of)}
     yield whole, counted
-    yield (
-        result,
-        {
-            **number,
-            "label": f"Part of {metric.label}",
-            "operationType": "math",
-            "params": {"tinymathAst": divide},
-            "references": [part, whole],
-        },
-    )
+    divide = {"type": "function", "name": "divide", "args": [part, whole]}
+    params = {"tinymathAst": {**divide, "location": {"min": 0, "max": len(formula)}, "text": formula}}
+    yield result, {**inner, "operationType": "math", "params": params, "references": [part, whole]}
 
 
 def _terms(terms: Terms) -> Json:

@@ -166,7 +166,7 @@ def judge_candidates(
 
     Several are judged together: one that failed is the batch, and the run is a success only if all exited with 0. Those
     that ECS stopped because another one ended do not count. ``default`` is the batch if the end does not distinguish
-    them. The reason of the ``monitor`` does not explain the end of the batch.
+    them.
     """
     listed = [task.container(name) for name in candidates]
     if len(listed) <= 1:
@@ -201,10 +201,9 @@ def ran_out_of_memory(container: EventContainer) -> bool:
 
 
 def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None) -> Outcome:
-    """Determine the outcome of a task whose batch is None if it is unknown; the ``monitor``'s reason explains nothing.
+    """Determine the outcome of a task; batch: None if unknown. Only the batch's own exit code counts.
 
-    A stop from outside takes precedence over the exit code: a batch that handles SIGTERM exits with 0 although its
-    work is not done. Only the batch's own exit code counts.
+    The reason of the ``monitor`` does not explain the end.
     """
     own_reason = f"{(batch.reason if batch else None) or ''} {task.stopped_reason or ''}".lower()
     reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])
