@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.record_model import Cost, Metrics, Report
+from profiler.record.record_model import Container, Cost, Metrics, Report
 from profiler.runs.comparison.compared_metrics import (
     COMPARED_METRICS,
     MedianChange,
@@ -228,27 +227,23 @@ def test_a_name_in_several_accounts_or_regions_is_refused_with_the_options() -> 
             "nightly is a family in several accounts (1, 2) and Regions (eu-west-1, us-east-1): choose one with "
             "--account and --task-region, or name runs by their ids."
         )
-    weekly = [replace(one, record=replace(one.record, account_id="2")) for one in WEEKLY]
-    (a, _), _ = read("nightly", "weekly", *runs, *weekly, accounts=("2",))
+    (a, _), _ = read("nightly", "weekly", *runs, *runs_of("weekly", account_id="2"), accounts=("2",))
     assert ids(a) == ["b1", "b0"]
 
 
 def test_tasks_with_reports_of_several_containers_need_a_choice() -> None:
-    def container(name: str, number: int) -> Report:
-        made = report(number, task_id=f"t{number}")
-        return replace(made, record=replace(made.record, container=replace(made.record.container, name=name)))
+    def container(name: str, number: int, **more: Any) -> Report:
+        return report(number, task_id=f"t{number}", container=Container(name=name), **more)
 
-    runs = [container(name, number) for name in ("load", "export") for number in range(2)]
+    runs = [
+        *(container("load", number) for number in (0, 1, 9)),
+        *(container("export", n, cost=Cost()) for n in (0, 1)),
+    ]
     with pytest.raises(UsageError, match=r"2 containers \(export, load\): choose one with --container"):
         read("nightly", "weekly", *runs, *WEEKLY)
     for text in ("nightly", "nightly@1"):
         with pytest.raises(TaskProfilerError, match=rf"is in {text}: its runs have container load, container export\."):
             read(text, "weekly", *runs, *WEEKLY, container="x")
-    runs += [container("load", 9)]
-    runs = [
-        replace(one, record=replace(one.record, cost=Cost(usd=1))) if one.record.container.name == "export" else one
-        for one in runs
-    ]
     (a, b), _ = read("nightly", "t9", *runs, container="load")
     assert ([record.container.name for record in a.records], ids(b)) == (["load"] * 3, ["t9"])
     assert [record.cost is not None for record in a.records] == [False, True, True]  # those of tasks with an export
