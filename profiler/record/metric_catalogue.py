@@ -1,4 +1,4 @@
-"""The metric catalogue: each value that a run is reported with is one row, in the order of all outputs."""
+"""The metric catalogue: a row for each value of a run in the REPORT line, in CloudWatch and in search documents."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
