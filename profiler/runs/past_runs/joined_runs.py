@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
+from itertools import chain
 from typing import TypeVar
 
 from profiler.core.errors import TaskProfilerError
@@ -49,20 +50,25 @@ class JoinedRuns(RunSource):
         return self._all(lambda source: source.running(selection))
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        return next((found for source in self._sources if (found := source.checkpoints(run))), ())
+        return self._first(lambda source: source.checkpoints(run)) or ()
 
     def steps(self, runs: Sequence[PastRun]) -> Iterator[StepSeries]:
         for found in zip(*(source.steps(runs) for source in self._sources), strict=True):
             yield max(found, key=lambda steps: len(steps.ends_ms))
 
     def stacks(self, report: Report) -> StacksLine | None:
-        return next(iter(self._all(lambda source: filter(None, (source.stacks(report),)))), None)
+        return self._first(lambda source: source.stacks(report))
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         return self._all(lambda source: source.schedule_notices(selection))
 
     def _all(self, read: Callable[[RunSource], Iterable[T]]) -> list[T]:
         return [item for source in tuple(self._sources) for item in self._unless_failed(source, read)]
+
+    def _first(self, read: Callable[[RunSource], T | None]) -> T | None:
+        """What the first source has that has anything; the others are not read."""
+        each = (self._unless_failed(source, lambda one: (read(one),)) for source in tuple(self._sources))
+        return next(filter(None, chain.from_iterable(each)), None)
 
     def _unless_failed(self, source: RunSource, read: Callable[[RunSource], Iterable[T]]) -> Iterator[T]:
         try:
