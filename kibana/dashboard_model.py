@@ -111,12 +111,6 @@ class Panel(Struct, frozen=True, kw_only=True):
         return all(metric.field.endswith("percent") or ".percent." in metric.field for metric in self.metrics)
 
     @property
-    def has_whole_numbers(self) -> bool:
-        """Whether a chart with an axis counts, so that a tick between two whole numbers has no meaning."""
-        is_count = all(metric.operation in {"count", "count_distinct"} for metric in self.metrics)
-        return self.kind in {"line", "bars", "ranking"} and is_count
-
-    @property
     def has_legend(self) -> bool:
         """Whether the chart has more than one series. The axis shows the name of a single series."""
         return len(self.metrics) > 1 or bool(self.cases) or (self.has_series_of_terms and self.has_time_axis)

@@ -292,7 +292,8 @@ def _axis_settings(panel: Panel) -> Json:
     """Settings that a chart itself cannot contain. Kibana before 8.8 ignores them. An axis of bars must contain 0."""
     if panel.is_logarithmic:
         return {"overrides": {"axisLeft": {"domain": {"min": model.SHORTEST_DURATION_MS}}}}
-    if panel.has_whole_numbers:  # the second name is for later versions
+    is_count = all(metric.operation in {"count", "count_distinct"} for metric in panel.metrics)
+    if is_count and panel.kind in _SERIES:  # no tick between two whole numbers; the second name is for later versions
         return {"overrides": {"axisLeft": {"integersOnly": True, "maximumFractionDigits": 0}}}
     return {}
 
