@@ -45,8 +45,9 @@ _PAGE_SIZE = 200
 _LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
 _EMPTY: Mapping[str, Any] = {}
-_TASK_FIELDS = {one.name.removeprefix("task."): one for one in IDENTITY_FIELDS if one.name.startswith("task.")}
 _TYPES: Mapping[str, type] = {"keyword": str, "date": str, "boolean": bool, "long": int}
+# The index accepts a value of another type and ignores it.
+_TASK_TYPES = {one.name.removeprefix("task."): _TYPES[one.index_type] for one in IDENTITY_FIELDS if "task." in one.name}
 
 
 def _term(field: str, value: object) -> JsonObject:
@@ -269,8 +270,9 @@ class IndexedRuns(RunSource):
     def _run(self, hit: Mapping[str, Any]) -> PastRun:
         """The run of a document, with the status of ECS's event."""
         source = hit.get("_source", _EMPTY)
-        task = {name: _value_at(source, field) for name, field in _TASK_FIELDS.items()}
-        reported = {name: task[name] for name in TaskEvent.__struct_fields__ if task[name] is not None}
+        values = source.get("task", _EMPTY).items()
+        task: dict[str, Any] = {name: value for name, value in values if isinstance(value, _TASK_TYPES.get(name, ()))}
+        reported = {name: task[name] for name in TaskEvent.__struct_fields__ if name in task}
         event = TaskEvent(**reported) if reported else None
         read = self._read(source)
         if read is None:
@@ -279,9 +281,9 @@ class IndexedRuns(RunSource):
         record = report.record
         corrected = replace(
             record,
-            status=task["status"] or record.status,
-            exit_code=record.exit_code if task["exit_code"] is None else task["exit_code"],
-            cost=cost_on(task["capacity_provider"], record.cost),
+            status=task.get("status") or record.status,
+            exit_code=task.get("exit_code", record.exit_code),
+            cost=cost_on(task.get("capacity_provider"), record.cost),
             likely_out_of_memory=True if event is not None and event.out_of_memory else record.likely_out_of_memory,
         )
         if report.type == CHECKPOINT and corrected.status != record.status:
@@ -352,7 +354,7 @@ def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Repor
     return Report(time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=known)
 
 
-def _value_at(source: Mapping[str, Any], field: DocumentField) -> Any:  # noqa: ANN401  of the field's type
+def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
     """The value of a field; None if it has another type, which the index ignores."""
     value: Any = source
     for name in field.name.split("."):
