@@ -137,12 +137,6 @@ def test_a_local_time_is_an_instant() -> None:
     assert {local: format_datetime(instant_of_local(datetime.fromisoformat(local))) for local in instants} == instants
 
 
-@given(st.text())
-def test_never_raises(text: str) -> None:
-    parse_ns(text)
-    parse_datetime(text)
-
-
 def test_ticks_lie_on_a_grid_and_lateness_does_not_accumulate() -> None:
     ticker = Ticker(seconds(100), seconds(1))
     assert ticker.seconds_to_next(seconds(100)) == 1

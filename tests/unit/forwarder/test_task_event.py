@@ -79,7 +79,6 @@ CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
     (None, "Host EC2 (instance i-1) terminated.", 137, None, "stopped infrastructure"),
     ("ServiceSchedulerInitiated", "Scaling activity by (deployment ecs-svc/1)", 143, None, "stopped scheduler"),
     ("ServiceSchedulerInitiated", GENERIC, 137, OOM, "stopped scheduler"),
-    ("ServiceSchedulerInitiatedNewly", "ServiceSchedulerInitiated", 1, None, "failure exit"),  # a code is exact
     (None, "Task failed ELB health checks in (target-group arn:aws:x)", 0, None, "stopped scheduler"),
     ("InfrastructureHealth", None, 0, None, "stopped infrastructure"),
     ("infrastructurehealth", GENERIC, None, None, "stopped infrastructure"),
