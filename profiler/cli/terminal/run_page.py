@@ -20,10 +20,10 @@ from profiler.cli.terminal.page_parts import (
     local,
     peak_text,
     run_curves,
+    time_lines,
     use_style,
 )
 from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
-from profiler.cli.terminal.time_bar import time_lines
 from profiler.cli.terminal.two_runs import RunComparison, compared_lines
 from profiler.core.timestamps import with_local_times
 from profiler.record.hardware import GpuTotals, gpu_idle_texts, gpu_totals, neuron_totals, short_processor_name
