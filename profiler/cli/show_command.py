@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import tzinfo
+from functools import partial
 from typing import Any
 
 from profiler.cli.options import SourceOptions, gathered
@@ -26,6 +27,7 @@ from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60
 _PIPE_WIDTH = 80
+_MAX_PAGES = 20
 _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
 # The report, the call stacks and the notices are in the same stream.
 _OWN_LINES = '"type":"task.report"', '"type":"task.stacks"', '"type":"task.notice"'
@@ -137,16 +139,9 @@ def log_lines(
         raise TaskProfilerError("The record contains no log stream: --logs needs a batch that logs with awslogs.")
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()
+    where = {"logGroupName": record.log_group, "logStreamName": record.log_stream}
     for title, until_ms in _places(record, moments):
-        response = get_log_events(
-            logGroupName=record.log_group,
-            logStreamName=record.log_stream,
-            endTime=until_ms + 1,
-            limit=count + len(_OWN_LINES),
-            startFromHead=False,
-        )
-        events = [event for event in response["events"] if not any(own in event["message"] for own in _OWN_LINES)]
-        events = events[-count:]
+        events = _last_events(partial(get_log_events, **where, endTime=until_ms + 1, startFromHead=False), count)
         yield EMPTY
         yield line(Span(f"{INDENT}{title}", "dim"), "" if events else "  no lines before it")
         for event in events:
@@ -156,6 +151,21 @@ def log_lines(
                 shown.add(key)
                 at = local_time(event["timestamp"] * NS_PER_MS, zone)
                 yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
+
+
+def _last_events(read_page: Callable[..., Mapping[str, Any]], count: int) -> Sequence[Mapping[str, Any]]:
+    """The last events of the batch. A page may be empty before the beginning of the stream, whose token is repeated."""
+    events: list[Mapping[str, Any]] = []
+    position: dict[str, str] = {}
+    for _ in range(_MAX_PAGES):
+        page = read_page(limit=count + len(_OWN_LINES), **position)
+        batch = [event for event in page["events"] if not any(own in event["message"] for own in _OWN_LINES)]
+        events = [*batch, *events]
+        token = page.get("nextBackwardToken")
+        if len(events) >= count or token in (None, position.get("nextToken")):
+            break
+        position = {"nextToken": token}
+    return events[-count:]
 
 
 def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int]]:

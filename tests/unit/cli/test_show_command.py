@@ -310,7 +310,7 @@ def test_parts_of_the_time_that_changed_are_shown_with_the_processors() -> None:
 
 
 class PlayedLogs:
-    """A log stream with a line a minute, and the report at the end."""
+    """A log stream with a line a minute, and the report at the end. The first page of an answer is empty."""
 
     def __init__(self) -> None:
         start_ms = STARTED_NS // 1_000_000
@@ -321,7 +321,8 @@ class PlayedLogs:
     def get_log_events(self, **parameters: Any) -> dict[str, Any]:
         assert parameters["startFromHead"] is False
         before = [event for event in self.events if event["timestamp"] < parameters["endTime"]]
-        return {"events": before[-parameters["limit"] :]}
+        first_is_empty = "nextToken" not in parameters
+        return {"events": [] if first_is_empty else before[-parameters["limit"] :], "nextBackwardToken": "b/1"}
 
 
 def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
