@@ -7,6 +7,7 @@ enable it. `run` outside of ECS does without the client's modules, and the monit
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from profiler.collectors.collector import Collector, Collectors
@@ -150,13 +151,8 @@ def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping
     """A function for a background thread that reads the task's tags over its own connection, within 5 s."""
 
     def read_tags() -> Mapping[str, str] | Unavailable:
-        from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
-
-        endpoint = HttpEndpoint(address, _TAGS_INTERVAL_SECONDS, clock)
-        try:
-            return TaskMetadataSource(endpoint, version).tags()
-        finally:
-            endpoint.close()
+        with closing(metadata_source(address, version, _TAGS_INTERVAL_SECONDS, clock)) as source:
+            return source.tags()
 
     return read_tags
 
