@@ -8,7 +8,7 @@ from typing import Any
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import terminal_columns, warned_notes, write_json_lines, write_out
-from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, write_lines
+from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, separated, write_lines
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
@@ -89,9 +89,7 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
         return
     from profiler.cli.terminal.stacks_page import stacks_lines  # only for --stacks
 
-    for number, (record, stacks) in enumerate(found):
-        lines = stacks_lines(record, stacks, view.width)
-        write_lines([EMPTY, *lines] if number else lines)
+    write_lines(separated(stacks_lines(record, stacks, view.width) for record, stacks in found))
 
 
 def _comparison(run: PastRun, against: str | None, source: RunSource, whole: RunSource | None) -> RunComparison | None:
