@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from profiler.collectors.collector import Collector, Collectors
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
-from profiler.core.clock import Clock
+from profiler.core.clock import Clock, SystemClock
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
@@ -81,7 +81,6 @@ def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str
 
 def accelerator_collectors(
     settings: AcceleratorSettings,
-    environment: Mapping[str, str],
     clock: Clock,
     log: Log,
     interval_seconds: float,
@@ -96,7 +95,7 @@ def accelerator_collectors(
     None: by the environment of the container's processes.
     """
     collectors: list[Collector] = []
-    library_path = environment.get("LD_LIBRARY_PATH")
+    library_path = os.environ.get("LD_LIBRARY_PATH")
     if settings.gpu == "on" or (settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)):
         from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
         from profiler.collectors.nvidia.nvml_source import NvmlSource
@@ -104,7 +103,7 @@ def accelerator_collectors(
         from profiler.collectors.nvidia.visible_gpus import GpuScope
 
         if is_local:  # other programs may use the visible GPUs, so only the environment shows which are the command's
-            scope = GpuScope(settings.gpu_uuids, own=environment.get("NVIDIA_VISIBLE_DEVICES", ""))
+            scope = GpuScope(settings.gpu_uuids, own=os.environ.get("NVIDIA_VISIBLE_DEVICES", ""))
         else:
             from profiler.collectors.processes.discovery import visible_devices
 
@@ -119,7 +118,7 @@ def accelerator_collectors(
             hour_usd=hour_usd,
         )
         collectors.append(gpu)
-    program = None if settings.neuron == "off" else find_neuron_monitor(environment.get("PATH"))
+    program = None if settings.neuron == "off" else find_neuron_monitor(os.environ.get("PATH"))
     # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
     has_neuron = program is not None and (not is_local or bool(neuron_devices()))
     if settings.neuron == "on" or (settings.neuron == "auto" and has_neuron):
@@ -161,7 +160,6 @@ def task_lookup(address: str, version: int) -> "Callable[[], Placement | None]":
     """A function for a background thread that reads the ECS task of this process, within a second."""
 
     def read_placement() -> "Placement | None":
-        from profiler.core.clock import SystemClock
         from profiler.local_run.local_record import Placement
 
         source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())
