@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import tzinfo
 from functools import partial
 from typing import Any
 
@@ -121,7 +120,7 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
     )
     with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
         client = open_clients(options.region or record.log_region or record.region, options.profile)("logs")
-        lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count, None)]
+        lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count)]
     write_lines(lines)
 
 
@@ -130,7 +129,6 @@ def log_lines(
     record: Record,
     moments: Sequence[Moment],
     count: int,
-    zone: tzinfo | None,
 ) -> Iterator[Line]:
     """The last ``count`` lines before each moment and the end, none twice. Raises TaskProfilerError."""
     if record.log_group is None or record.log_stream is None:
@@ -147,7 +145,7 @@ def log_lines(
             key = f"{event['timestamp']} {text}"
             if key not in shown:
                 shown.add(key)
-                at = local_time(event["timestamp"] * NS_PER_MS, zone)
+                at = local_time(event["timestamp"] * NS_PER_MS)
                 yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
 
 

@@ -169,7 +169,7 @@ def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
     more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
     if not warnings:
         return ()
-    return _wrapped("warning", with_local_times(warnings[0], view.zone) + more, view)
+    return _wrapped("warning", with_local_times(warnings[0]) + more, view)
 
 
 def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:

@@ -1,7 +1,7 @@
 """What the pages of a run share: labelled lines, the choice of lines that fit, texts, curves and the time bar."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, tzinfo
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -37,11 +37,10 @@ _ROUNDING = 1.005
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """The settings of a page: the width of the terminal, the time now, and the time zone."""
+    """The settings of a page: the width of the terminal, and the time now."""
 
     width: int
     now_ns: int
-    zone: tzinfo | None = None
 
 
 def label(name: str, style: str = "dim", width: int = LABEL_WIDTH) -> Span:
@@ -54,10 +53,10 @@ def labelled(name: str, text: str, view: View) -> tuple[Line, ...]:
     return wrapped(text, view.width, label(name))
 
 
-def local(text: str | None, view: View) -> datetime | None:
-    """A moment of a record in the time zone of the page."""
+def local(text: str | None) -> datetime | None:
+    """A moment of a record in the time zone of this machine."""
     moment_ns = parse_ns(text)
-    return None if moment_ns is None else local_time(moment_ns, view.zone)
+    return None if moment_ns is None else local_time(moment_ns)
 
 
 Section = tuple[int, Iterable[Line]]

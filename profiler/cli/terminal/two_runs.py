@@ -121,7 +121,7 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
         yield from wrapped(f"No {comparison.name} to compare with.", view.width, INDENT, style="dim")
         return
     other = comparison.other.report.record
-    when = local(other.started_at, view)
+    when = local(other.started_at)
     started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
     title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"
     yield from wrapped(title, view.width, INDENT, style="bold")

@@ -175,8 +175,7 @@ new                    cron(0 9 * * ? *) UTC             -                 none 
 """
 
 
-def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "UTC")
+def test_the_table() -> None:
     assert shown(None) == shown(140) == WIDE
     narrow = shown(80)
     assert max(map(len, narrow.splitlines())) <= 80
