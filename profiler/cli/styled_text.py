@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.printing import STDOUT, encoded, is_terminal, stdout_encoding, terminal_columns, write_out
+from profiler.cli.printing import STDOUT, encoded, stdout_encoding, terminal_columns, write_out
 from profiler.core.text import columns_of, printable
 
 INDENT = "  "
@@ -145,7 +145,7 @@ def is_coloured(descriptor: int = STDOUT) -> bool:
     """Whether standard output, or standard error, takes colours."""
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(descriptor) and os.environ.get("TERM") != "dumb")
+    return bool(os.environ.get("FORCE_COLOR")) or (os.isatty(descriptor) and os.environ.get("TERM") != "dumb")
 
 
 def table_width() -> int | None:

@@ -1,6 +1,5 @@
 """What the sidecar and the monitor of an instance have in common: the parts of their process."""
 
-import os
 from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
@@ -47,7 +46,6 @@ class MonitorProcess:
         chosen = settings.accelerators
         accelerators = accelerator_collectors(
             replace(chosen, neuron="off") if is_instance else chosen,
-            os.environ,
             clock,
             self.log,
             settings.interval_seconds,

@@ -119,7 +119,6 @@ def test_what_is_outside_the_calendar_is_not_subtracted() -> None:
 def test_a_person_gets_the_times_of_this_machine() -> None:
     text = "A run was due at 2026-11-20T01:00:06.000Z; the one of 9999-01-01T00:00:00Z was not."
     assert with_local_times(text) == ("A run was due at 2026-11-19 17:00; the one of 9999-01-01T00:00:00Z was not.")
-    assert "01:00" in with_local_times(text, UTC)
     assert local_zone() == "PST/PDT"
     assert (format_local(parse_ns("2026-11-20T14:00:00Z")), format_local(None)) == ("2026-11-20 06:00", None)
 

@@ -1,7 +1,6 @@
 """The outputs of ``show`` and ``recommend`` in the documentation are what the commands print."""
 
 import re
-from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -46,7 +45,7 @@ def printed() -> str:
     comparison = compare(run, PastRun(report=etl(days_ago=1)), "last success", is_complete=False)
     lines = page_lines(
         run,
-        View(width=80, now_ns=NOW_NS, zone=UTC),
+        View(width=80, now_ns=NOW_NS),
         run.report.record.series,
         comparison,
         find_advice(run, ListedRuns([PastRun(report=one) for one in night()]), PriceOverrides()),
