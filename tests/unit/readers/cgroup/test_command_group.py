@@ -12,6 +12,7 @@ from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cg
 from profiler.readers.cgroup.hierarchy import MemoryReading, read_own_cgroups
 from profiler.readers.linux import proc
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES, write_files
+from tests.open_files import open_files
 from tests.values import present
 
 _OWN_PID = os.getpid()
@@ -89,10 +90,9 @@ def test_a_group_that_cannot_be_entered_leaves_no_open_file(tmp_path: Path) -> N
     """The kernel creates the folder before it refuses the group's files, such as under some security modules."""
     filesystem = FakeCgroupFilesystem({name: text for name, text in V2_FILES.items() if name != "cgroup.procs"})
     root = _machine(tmp_path, _V2, "u/user/job.scope")
-    before = len(proc.all_pids("/proc/self/fd"))
     own = _made(root, filesystem)
     assert (own.is_used, filesystem.removed) == (False, filesystem.made)
-    assert len(proc.all_pids("/proc/self/fd")) == before
+    assert not open_files(tmp_path)
 
 
 @pytest.mark.parametrize("limit", [("memory.max", "536870912"), ("cpu.max", "50000 100000")])

@@ -14,6 +14,7 @@ from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
 from profiler.readers.linux.waited_target import Wait
 from tests import fakes
 from tests.fakes import seconds
+from tests.open_files import open_files
 
 SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
@@ -268,19 +269,14 @@ def test_expensive_readings_pause_but_a_required_one_is_made(machine: FakeMachin
     assert machine.read(process(), at=100).waits
 
 
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def test_files_are_closed(machine: FakeMachine) -> None:
-    before = open_files()
+def test_files_are_closed(machine: FakeMachine, tmp_path: Path) -> None:
     for pid in range(7, 400):
         machine.thread(pid)
     machine.read(*(process(pid) for pid in range(7, 400)))
-    assert before < open_files() <= before + 256
+    assert 0 < len(open_files(tmp_path)) <= 256
     machine.read(process(), at=2)
     machine.reader.close()
-    assert open_files() == before
+    assert not open_files(tmp_path)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
