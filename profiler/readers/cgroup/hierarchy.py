@@ -1,5 +1,6 @@
 """The control groups of processes (version 1 and 2): their folders, their limits and their counters."""
 
+import os
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
@@ -43,7 +44,8 @@ class Cgroups:
 
     def oom_kills(self) -> int | None:
         """How many processes of the nearest group that counts memory the kernel has killed."""
-        kills = (read_oom_kills(folder, self._memory_files) for folder in self.folders(MEMORY))
+        files = (proc.read(f"{folder}/{self._memory_files.kills}") for folder in self.folders(MEMORY))
+        kills = (proc.number_after(text or b"", OOM_KILLS) for text in files)
         return next((count for count in kills if count is not None), None)
 
     def location(self, hierarchy: str) -> CgroupLocation | None:
@@ -227,6 +229,35 @@ def parse_memory(usage: bytes, memory_stat: bytes, files: MemoryFiles) -> Memory
     )
 
 
-def read_oom_kills(folder: str, files: MemoryFiles) -> int | None:
-    """How many processes of a group the kernel has killed because memory ran out; None if it keeps no count."""
-    return proc.number_after(proc.read(f"{folder}/{files.kills}") or b"", OOM_KILLS)
+class OpenCgroup:
+    """The open files of a group that have its counters. A folder is None if it is not readable, or does not count."""
+
+    def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
+        self._names, self._cpu = names, cpu = (V1_MEMORY, V1_CPU) if is_v1 else (V2_MEMORY, V2_CPU)
+        memory_names = (names.usage, MEMORY_STAT, names.peak, names.kills, names.events)
+        self._files = {
+            **(proc.open_files(memory_folder, memory_names) if memory_folder else {}),
+            **(proc.open_files(cpu_folder, (cpu.name,)) if cpu_folder else {}),
+        }
+
+    def cpu_ns(self) -> int | None:
+        return self._cpu.parse_ns(proc.reread_file(self._files, self._cpu.name))
+
+    def usage(self) -> bytes:
+        """The memory in use, page cache included, as the kernel writes it."""
+        return proc.reread_file(self._files, self._names.usage)
+
+    def memory(self, usage: bytes) -> MemoryReading | None:
+        """The parts of the memory in use."""
+        return parse_memory(usage, proc.reread_file(self._files, MEMORY_STAT), self._names)
+
+    def mark_bytes(self) -> int | None:
+        return parse_number(proc.reread_file(self._files, self._names.peak))
+
+    def oom_kills(self) -> int | None:
+        return proc.number_after(proc.reread_file(self._files, self._names.kills), OOM_KILLS)
+
+    def close(self) -> None:
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files = {}
