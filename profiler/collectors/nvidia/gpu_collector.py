@@ -6,13 +6,12 @@ from contextlib import contextmanager
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import failure_warnings
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.clock import Clock
 from profiler.core.log import Log
-from profiler.core.threads import PeriodicReader, Waiter
+from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from profiler.collectors.neuron.neuron_usage import LiveNeuron
+from profiler.collectors.neuron.neuron_collector import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.text import without_surrogates

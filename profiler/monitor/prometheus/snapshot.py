@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct, field
 
 from profiler.aggregation.task_record import container_limits
-from profiler.collectors.neuron.neuron_usage import LiveNeuron
+from profiler.collectors.neuron.neuron_collector import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND

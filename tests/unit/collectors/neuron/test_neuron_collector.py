@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collectors, with_collected
-from profiler.collectors.neuron.neuron_collector import NeuronCollector
+from profiler.collectors.neuron.neuron_collector import LiveNeuron, NeuronCollector, NeuronUsage
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import Outage
-from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
 from profiler.core.threads import ThreadFailure
 from profiler.local_run.sampler import UnrelatedChildren
 from profiler.record.record_model import (

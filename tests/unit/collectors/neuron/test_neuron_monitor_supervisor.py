@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.collectors.neuron.neuron_collector import NeuronUsage
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, decode_report
 from profiler.collectors.neuron.neuron_monitor_supervisor import LineSplitter, Supervision
-from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.record.record_model import Neuron
