@@ -16,7 +16,7 @@ from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, runs_on_instance
 from profiler.readers.linux.host import InstanceReading, OwnUsage
 
 # A sample that is older belongs to a container without stats: agents refresh stats every 20 s at least.
@@ -165,7 +165,7 @@ class SnapshotBuilder(Struct, eq=False):
 
     def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading | None:
         task = self.sampler.task
-        if task is None or not task.runs_on_instance:
+        if task is None or not runs_on_instance(task.launch_type):
             return None
         if now_ns >= self._instance_due_ns:
             self._instance_due_ns = now_ns + _INSTANCE_PERIOD_NS

@@ -8,7 +8,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from typing import NoReturn
 
 from profiler.core.files import dup_above_standard_streams, open_or_none
-from profiler.readers.cgroup.hierarchy import UNIFIED, OpenCgroup
+from profiler.readers.cgroup.hierarchy import UNIFIED, GroupCounters
 from profiler.readers.linux import proc
 
 PROCS_FILE = "cgroup.procs"
@@ -29,7 +29,7 @@ class CgroupFilesystem:
         os.rmdir(folder)
 
 
-class AccountingCgroup(OpenCgroup):
+class AccountingCgroup(GroupCounters):
     """A group and its open files; raises OSError if processes cannot enter it. ``path`` is that of /proc/PID/cgroup."""
 
     def __init__(self, folder: str, hierarchy: str, path: str, *, counts_cpu: bool, counts_memory: bool) -> None:
@@ -47,7 +47,7 @@ class AccountingCgroup(OpenCgroup):
             raise
         # The files stay open: the memory may be read 50 times a second.
         super().__init__(folder if counts_memory else None, folder if counts_cpu else None, is_v1=hierarchy != UNIFIED)
-        self.counts_cpu, self.counts_memory = self._cpu.name in self._files, self._names.usage in self._files
+        self.counts_cpu, self.counts_memory = self._names.cpu in self._files, self._names.usage in self._files
         # In version 2 the high-water mark can be reset since Linux 6.12, for each open file separately.
         peak = self._names.peak
         writable = open_or_none(f"{folder}/{peak}", os.O_RDWR) if peak in self._files else None

@@ -12,8 +12,8 @@ from profiler.readers.cgroup.hierarchy import (
     MEMORY,
     OOM_KILLS,
     Cgroups,
+    GroupCounters,
     MemoryReading,
-    OpenCgroup,
     parse_membership,
     parse_number,
 )
@@ -35,12 +35,10 @@ class GroupReading(Struct, frozen=True, kw_only=True):
         return self.peak_bytes is not None and self.memory is not None and self.memory.cache_bytes is not None
 
 
-class ContainerCgroup(OpenCgroup):
+class ContainerCgroup(GroupCounters):
     """The group of a container, read as a whole."""
 
-    def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
-        super().__init__(memory_folder, cpu_folder, is_v1=is_v1)
-        self._is_watchable = self._names.events in self._files
+    _was_empty = False
 
     @property
     def is_open(self) -> bool:
@@ -49,7 +47,7 @@ class ContainerCgroup(OpenCgroup):
     @property
     def events_descriptor(self) -> int | None:
         """``cgroup.events``, to poll; None once the group was empty: a removed file counts as changed forever."""
-        return self._files.get(self._names.events) if self._is_watchable else None
+        return None if self._was_empty else self._files.get(self._names.events)
 
     def read(self) -> GroupReading | None:
         """The counters now; None for a removed group. Emptiness, by which the mark is final, is read before it."""
@@ -59,7 +57,7 @@ class ContainerCgroup(OpenCgroup):
         memory, cpu_ns = self.memory(self.usage()), self.cpu_ns()
         # 1 while a living process is in the group or in a group below it
         populated, peak_bytes = proc.number_after(events, b"populated "), parse_number(peak)
-        self._is_watchable = bool(populated)
+        self._was_empty = not populated
         if peak_bytes is None and memory is None and cpu_ns is None:
             return None
         return GroupReading(

@@ -13,7 +13,7 @@ from profiler.readers.cgroup.container_group import (
     find_container_cgroup,
 )
 from profiler.readers.cgroup.hierarchy import (
-    V2_MEMORY,
+    VERSION_2,
     MemoryReading,
     group_folders,
     parse_memory,
@@ -120,7 +120,7 @@ sizes = st.integers(0, 2**50)
 @given(sizes, sizes, sizes, sizes, sizes, sizes)
 def test_memory_is_never_negative(usage: int, active: int, inactive: int, mapped: int, cache: int, shared: int) -> None:
     stat = f"active_file {active}\ninactive_file {inactive}\nfile_mapped {mapped}\nfile {cache}\nshmem {shared}\n"
-    reading = present(parse_memory(f"{usage}\n".encode(), stat.encode(), V2_MEMORY))
+    reading = present(parse_memory(f"{usage}\n".encode(), stat.encode(), VERSION_2))
     assert 0 <= reading.used_bytes <= usage
     assert reading.unmapped_bytes == usage - reading.used_bytes
     assert 0 <= present(reading.cache_bytes) <= cache
