@@ -57,7 +57,7 @@ def test_the_slow_counters_are_read_at_the_start_every_ten_seconds_a_gpu_and_on_
     world = World(source)
     world.ticks(31)
     assert [second for second, counters in enumerate(source.counters_read) if counters] == at
-    world.collector.tick(counters=True)
+    world.collector.tick(is_complete=True)
     assert source.counters_read[-1]
 
 

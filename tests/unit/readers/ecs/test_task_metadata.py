@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from tests.values import mutated
 
 MIB = 1024 * 1024
 ARN = "arn:aws:ecs:us-east-1:111122223333:task/jobs/bae32def0ab64f06818e8862e58f8d6d"
-BATCH = {
+BATCH: dict[str, Any] = {
     "DockerId": "bae32def0ab64f06818e8862e58f8d6d-4159844948",
     "Name": "batch",
     "Image": "example/etl:7",
@@ -88,11 +89,7 @@ def test_reads_fargate_v4() -> None:
             started_ns=1772359200500000000,
             finished_ns=1772359260250000000,
             log_driver="awslogs",
-            log_options={
-                "awslogs-group": "/ecs/jobs",
-                "awslogs-region": "us-east-1",
-                "awslogs-stream": "ecs/batch/bae3",
-            },
+            log_options=BATCH["LogOptions"],
             network_mode="awsvpc",
         ),
     )
