@@ -129,7 +129,7 @@ def test_unknown_categories_of_memory_count_and_what_is_no_size_does_not() -> No
     "line",
     [
         *(b"", b"{", b"null", b"[1]", b"{}", b'{"usage": 1}', b"\xff", b"Usage of neuron-monitor:", b"[" * 100_000),
-        *(b'{"neuron_runtime_data":' + b"[" * 100_000, b'{"system_data": 1e999}'),
+        *(b'{"other":' + b"[" * 100_000, b'{"neuron_runtime_data":[{"error":"\xff"}]}', b'{"system_data": 1e999}'),
     ],
 )
 def test_a_line_that_is_not_a_report_gives_a_reason(line: bytes) -> None:

@@ -223,7 +223,8 @@ def test_a_running_thread_that_begins_elsewhere_is_torn() -> None:
 
 @given(st.binary(max_size=300))
 @example(b"[{}]")
-@example(b"[" * 100_000)
+@example(b'[{"other":' + b"[" * 100_000)
+@example(b'[{"thread_id":1,"active":true,"frames":[{"name":"\xff"}]}]')
 @example(b'[{"thread_id":1,"active":true,"frames":[{"name":"\\ud800","filename":"\\udfff","line":1}]}]')
 def test_any_output_is_understood_or_refused(output: bytes) -> None:
     stacks = decode_dump(output, PID)
