@@ -86,6 +86,6 @@ def container_group(path: str, docker_id: str) -> str | None:
     return f"{before}{docker_id}{after.partition('/')[0]}" if docker_id else None
 
 
-def machine_oom_kills(proc_folder: str = "/proc") -> int | None:
+def machine_oom_kills() -> int | None:
     """How many processes of the whole machine the kernel has killed since boot because memory ran out."""
-    return proc.number_after(proc.read(f"{proc_folder}/vmstat") or b"", OOM_KILLS)
+    return proc.number_after(proc.read("/proc/vmstat") or b"", OOM_KILLS)
