@@ -10,8 +10,7 @@ from profiler.core.log import Log
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.docker.docker_api import DockerApi, connect_docker
-from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents
+from profiler.readers.docker.docker_api import ContainerEvent, DockerApi, DockerEvents, connect_docker
 from profiler.readers.docker.ecs_container import EcsContainer
 from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
 from tests.e2e.engine import Engine

@@ -17,8 +17,7 @@ from profiler.core.threads import BackgroundCall, WakeEvent
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop
 from profiler.monitor.instance.reported_file import ReportedFile
-from profiler.readers.docker.docker_api import SOCKET, DockerApi, connect_docker
-from profiler.readers.docker.docker_events import DockerEvents
+from profiler.readers.docker.docker_api import SOCKET, DockerApi, DockerEvents, connect_docker
 from profiler.readers.docker.task_groups import InstanceCgroups
 from profiler.readers.ecs.container_stats import parse_device_mapper_majors
 from profiler.readers.linux import proc

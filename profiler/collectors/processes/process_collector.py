@@ -23,13 +23,12 @@ from profiler.aggregation.task_record import (
 from profiler.aggregation.time_breakdown import wait_warnings
 from profiler.aggregation.time_series import with_columns
 from profiler.aggregation.usage_by_command import ShowArguments
-from profiler.collectors.collector import failure_warnings
 from profiler.collectors.processes.batch_processes import BatchProcesses
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
 from profiler.core.clock import Clock, CpuBudget
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import max_known, min_known
-from profiler.core.threads import PeriodicReader
+from profiler.core.threads import PeriodicReader, failure_warnings
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
 from profiler.readers.container_sample import ContainerSample, ResourceLimits

@@ -15,8 +15,7 @@ from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
 from profiler.readers import SourceHealth, Unavailable
-from profiler.readers.docker.docker_api import DockerApi
-from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents
+from profiler.readers.docker.docker_api import ContainerEvent, DockerApi, DockerEvents
 from profiler.readers.docker.ecs_container import EcsContainer
 from profiler.readers.docker.task_groups import InstanceCgroups
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource

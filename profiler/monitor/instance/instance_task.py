@@ -15,7 +15,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.docker.docker_events import ContainerEvent
+from profiler.readers.docker.docker_api import ContainerEvent
 from profiler.readers.docker.ecs_container import EcsContainer, EcsLabels
 from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
 from profiler.readers.ecs.container_stats import StatsReading

@@ -11,10 +11,10 @@ six times as long, because it formats the labels of each series again, which are
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.text import without_surrogates
@@ -26,6 +26,9 @@ from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.metric_catalogue import LIVE_GPU_TOTALS
 from profiler.record.units import MIB
+
+if TYPE_CHECKING:
+    from profiler.collectors.neuron.neuron_collector import LiveNeuron
 
 PREFIX = "task_profiler_"
 # The labels of every series.
@@ -257,7 +260,7 @@ def _gpu_values(readings: LiveGpus) -> Iterator[Values]:
             yield _values(facts.uuid, reason, gpu_throttled_seconds_total=seconds)
 
 
-def _neuron_values(neuron: LiveNeuron) -> Iterator[Values]:
+def _neuron_values(neuron: "LiveNeuron") -> Iterator[Values]:
     for core, percent in _first_cores(neuron.utilization_percent):
         yield _values(core, neuron_core_utilization_ratio=percent / _PERCENT)
     for core, used_bytes in _first_cores(neuron.core_memory_bytes):

@@ -102,10 +102,6 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     def is_stop_requested(self) -> bool:
         return self.desired_status == STOPPED
 
-    @property
-    def runs_on_instance(self) -> bool:
-        return runs_on_instance(self.launch_type)
-
     @cached_property
     def current(self) -> Mapping[str, ContainerMetadata]:
         """The containers by name; of several with one name (after a restart) the one started last."""

@@ -166,7 +166,6 @@ class ThreadReader:
         self._growth: list[ThreadGrowth] = []  # of the present reading
         self._is_counting = False
         self._sees_calls = False
-        self._has_refused = False
 
     def read(
         self, processes: Collection[ProcessReading], now_ns: int, *, is_required: bool = False
@@ -221,7 +220,7 @@ class ThreadReader:
         return ThreadSample(
             growth=self._growth if self._is_counting else None,
             waits=waits,
-            has_refused=self._has_refused and len(shown) < len(self._processes),
+            has_refused=len(shown) < len(self._processes),
             sees_calls=self._sees_calls,
             is_partial=self._sees_calls and any(pid in self._changed or pid in self._stale for pid, _ in shown),
             has_running=self._sees_calls and any(process.is_running for _, process in shown),
@@ -362,7 +361,7 @@ class ThreadReader:
         if reading.state in _STOPPED_STATES:
             return _OTHER
         if process.is_refused or not self._calls:
-            process.is_refused = self._has_refused = True
+            process.is_refused = True
             return _wait_in_state(reading.state if reading.threads == 1 else _state(thread))
         try:
             call = parse_system_call(_read_once(f"{thread.path}/syscall"))
