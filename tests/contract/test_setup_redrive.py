@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.setup.dead_letters import redrive
+from profiler.aws_account.replay import redrive
 from profiler.cli.commands.aws import redrive as redrive_command
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
