@@ -14,7 +14,6 @@ from profiler.aws_account.started_tasks import read_tasks
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, family_of, task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import text
 from profiler.core.timestamps import format_datetime, format_ms
 from profiler.record.family_identity import UsualDuration, family_key
 from profiler.record.record_model import Container, Metrics, Record, Report
@@ -22,7 +21,6 @@ from profiler.record.run_outcome import Status
 from profiler.record.task_end import EventContainer, StoppedTask, judge_candidates
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.task_definitions.containers import (
-    LOG_GROUP_VARIABLE,
     log_target,
     monitor_of,
     read_containers,
@@ -97,8 +95,7 @@ def _read_definition(definition: Mapping[str, object]) -> _Definition:
     writers = containers
     if monitor is not None and known.batch:
         writers = tuple(container for container in containers if container.name in (monitor.name, known.batch))
-    own_group = None if monitor is None else text(monitor.environment.get(LOG_GROUP_VARIABLE))
-    groups = (*(log_target(container).group for container in writers), own_group)
+    groups = (*(log_target(container).group for container in writers), monitor and monitor.own_log_group)
     return replace(known, groups=tuple(dict.fromkeys(group for group in groups if group is not None)))
 
 

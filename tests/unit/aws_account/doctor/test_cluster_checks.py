@@ -29,6 +29,9 @@ NOW_NS = 20_000 * DAY_NS + DAY_NS // 2  # at noon
 ARN = "arn:aws:ecs:us-east-1:123456789012:task-definition/etl:2"
 
 
+NO_REPORTS = LastReports()
+
+
 def schedule(**fields: Any) -> Schedule:
     given = {"kind": "rule", "name": "etl", "expression": "cron(0 2 * * ? *)", "cluster_arn": "c"}
     return Schedule(**{**given, "definition_arn": ARN.rpartition(":")[0], **fields})
@@ -38,7 +41,7 @@ def findings(
     *schedules: Schedule,
     state: MonitorState = "current",
     registered_days_ago: float | None = 5,
-    reports: LastReports | None = None,
+    reports: LastReports | None = NO_REPORTS,
     **planned: Any,
 ) -> list[Finding]:
     registered_ns = None if registered_days_ago is None else round(NOW_NS - registered_days_ago * DAY_NS)
@@ -47,7 +50,7 @@ def findings(
         state=state, planned=PlannedFamily(family="etl", action="up to date", document=document, **planned)
     )
     health = FamilyHealth(family="etl", monitor=state, log_group="/ecs/etl", log_group_exists=True, forwarded_to=("f",))
-    checks = ClusterChecks("add-monitor --cluster jobs", schedules, reports or LastReports(), NOW_NS, is_indexed=True)
+    checks = ClusterChecks("add-monitor --cluster jobs", schedules, reports, NOW_NS, is_indexed=True)
     (judged,) = checks.judged([monitor], [health])
     return list(judged.findings)
 
@@ -76,7 +79,7 @@ def test_a_report_that_was_not_due_is_a_note(given: dict[str, Any]) -> None:
 
 def test_a_report_and_what_could_not_be_read_are_no_finding() -> None:
     assert findings(schedule(), reports=LastReports(newest_ns={"etl": 1})) == []
-    assert findings(schedule(), reports=LastReports(is_known=False)) == []
+    assert findings(schedule(), reports=None) == []
     (found,) = findings(schedule(), reports=LastReports(unread=frozenset({"/ecs/etl"})))
     assert (found.level, found.advice) == ("note", "Use --from https://HOST.")
     # A service has no report.
