@@ -19,6 +19,7 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.errors import TaskProfilerError
+from profiler.core.files import write_atomically
 from profiler.core.queue_messages import hidden_messages
 
 # Not "task.*": the line of call stacks may have 200 KB, and the service returns at most 1 MB at a time.
@@ -49,9 +50,7 @@ class ReplayProgressFile(Struct, frozen=True):
         return done_until_ms if start_ms <= self.start_ms <= done_until_ms else self.start_ms
 
     def save(self, done_until_ms: int) -> None:
-        new_file = self.path.with_suffix(".new")
-        new_file.write_bytes(msgspec.json.encode((self.start_ms, done_until_ms)))
-        new_file.replace(self.path)
+        write_atomically(self.path, msgspec.json.encode((self.start_ms, done_until_ms)), mode=0o644)
 
     def clear(self) -> None:
         """Remove the file: the next replay starts from its beginning."""

@@ -115,13 +115,13 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         return definition
 
 
-def default_image(revision_arn: str | None, version: str = __version__) -> str:
+def default_image(revision_arn: str | None) -> str:
     """``task-profiler:VERSION`` in the ECR registry of the revision's account and Region; without one, no registry."""
     match = _REVISION_ARN.fullmatch(revision_arn or "")
     if match is None:
-        return f"{MONITOR_REPOSITORY}:{version}"
+        return f"{MONITOR_REPOSITORY}:{__version__}"
     partition, region, account = match.groups()
-    return f"{account}.dkr.ecr.{region}.{service_domain(partition)}/{MONITOR_REPOSITORY}:{version}"
+    return f"{account}.dkr.ecr.{region}.{service_domain(partition)}/{MONITOR_REPOSITORY}:{__version__}"
 
 
 def refresh(

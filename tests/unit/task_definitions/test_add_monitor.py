@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.version import __version__
 from profiler.task_definitions.definition_difference import difference
 from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.monitor_changes import (
@@ -218,7 +219,7 @@ def test_the_default_image_is_in_the_registry_of_the_definitions_account(partiti
     """botocore's data have the domain of each partition, such as c2s.ic.gov."""
     region, domain = (partition["outputs"][name] for name in ("implicitGlobalRegion", "dnsSuffix"))
     arn = f"arn:{partition['id']}:ecs:{region}:111122223333:task-definition/nightly:26"
-    assert default_image(arn, "1.2.3") == f"111122223333.dkr.ecr.{region}.{domain}/task-profiler:1.2.3"
+    assert default_image(arn) == f"111122223333.dkr.ecr.{region}.{domain}/task-profiler:{__version__}"
 
 
 def test_the_default_image_is_noted_and_without_an_account_it_has_no_registry() -> None:
@@ -226,7 +227,7 @@ def test_the_default_image_is_noted_and_without_an_account_it_has_no_registry() 
     assert monitor_in(result)["image"] == default_image(None)
     assert default_image(None) in result.notes[0]
     assert "--image" in result.notes[0]
-    assert default_image(None, "1.2.3") == default_image("odd", "1.2.3") == "task-profiler:1.2.3"
+    assert default_image(None) == default_image("odd") == f"task-profiler:{__version__}"
 
 
 def test_another_image_changes_nothing_but_the_image() -> None:
