@@ -136,10 +136,17 @@ def statements_of(document: Mapping[str, object] | None) -> list[Mapping[str, ob
     return list(mappings(listed((document or {}).get("Statement"))))
 
 
-def concerns(statement: Mapping[str, object], *actions: str) -> bool:
-    """Whether a statement is about one of the actions, whose patterns ignore case."""
-    patterns = [str(pattern).lower() for pattern in listed(statement.get("Action"))]
-    return any(fnmatchcase(action.lower(), pattern) for action in actions for pattern in patterns)
+def concerns(statement: Mapping[str, object], action: str) -> bool:
+    """Whether a statement is about the action. Patterns ignore case; ``NotAction`` has all actions but its own."""
+    field = "NotAction" if "NotAction" in statement else "Action"
+    patterns = [str(pattern).lower() for pattern in listed(statement.get(field))]
+    return any(fnmatchcase(action.lower(), pattern) for pattern in patterns) == (field == "Action")
+
+
+def covers(statement: Mapping[str, object], resource: str) -> bool:
+    """Whether a statement is about the resource, which may end in ``*``."""
+    field = "NotResource" if "NotResource" in statement else "Resource"
+    return is_allowed(resource, map(str, listed(statement.get(field)))) == (field == "Resource")
 
 
 def listed(value: object) -> list[object]:
