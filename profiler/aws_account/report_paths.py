@@ -178,8 +178,8 @@ def _allows(documents: _Policies, action: str, resources: frozenset[str]) -> boo
 
 
 def _passes(pattern: object) -> bool:
-    """Whether a filter pattern passes reports on: all lines, or only the monitor's."""
-    return not pattern or "task." in str(pattern)
+    """Whether a filter pattern passes reports on: all lines, or only the monitor's, unless these are notices alone."""
+    return not pattern or "task." in str(pattern).replace("task.notice", "")
 
 
 def _name(arn: str) -> str:

@@ -1,7 +1,9 @@
 """The findings about a family of a cluster: reports that are due, pins, and groups that are too large."""
 
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +17,7 @@ from profiler.aws_account.doctor.cluster_checks import (
 )
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
+from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.rollout import PlannedFamily
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
@@ -101,6 +104,22 @@ def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() ->
     (found,) = findings(unmonitored=(target,), reports=reports)
     assert (found.level, found.text) == ("problem", "The rule nightly is pinned to etl:1, which has no monitor.")
     assert "add-monitor --cluster jobs --register --update-schedules" in (found.advice or "")
+
+
+def test_a_subscription_of_notices_alone_forwards_no_reports() -> None:
+    """A stack without a search cluster has it, with Notify=running."""
+    patterns = {"f1": '{ $.type = "task.notice" }', "f2": '{ $.type = "task.*" }', "f3": ""}
+    filters = [
+        {"destinationArn": f"arn:aws:lambda:us-east-1:123456789012:function:{name}", "filterPattern": pattern}
+        for name, pattern in patterns.items()
+    ]
+    pages = {"describe_log_groups": {"logGroups": [{"logGroupName": "/ecs/etl"}]}}
+    pages["describe_subscription_filters"] = {"subscriptionFilters": filters}
+    logs = MagicMock()
+    logs.get_paginator = lambda name: SimpleNamespace(paginate=lambda **_: [pages[name]])
+    logs.describe_account_policies = lambda **_: {}
+    paths = ReportPaths(lambda _service: logs)
+    assert (paths.log_group("/ecs/etl").forwarded_to, paths.problems) == (("f2", "f3"), set())
 
 
 # The newest report of each family: how much is read
