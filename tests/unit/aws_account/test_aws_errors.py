@@ -55,18 +55,10 @@ def refused(code: str, message: str) -> ClientError:
         (refused("AccessDenied", REFUSED.format("iam:GetRole")), None, "action): allow iam:GetRole."),
         (refused("403", "Forbidden"), "s3:ListBucket", "AWS refused (403: Forbidden): allow s3:ListBucket."),
         (refused("404", "Not Found"), None, "AWS cannot find it (Not Found): check the name, --region and --profile."),
-        (
-            refused("ValidationException", "Only on the Standard log class."),
-            None,
-            "): read it by Logs Insights, or use a",
-        ),
+        (refused("ValidationException", "Only on the Standard log class."), None, "): read it by Logs Insights, or"),
         (refused("InvalidOperationException", "It is of log-group-class X."), None, "X): read it by Logs Insights"),
         (refused("ValidationError", "Template\nerror: x."), None, "It cannot be read: Template error: x."),
-        (
-            refused("KMS.DisabledException", "0f3c is disabled."),
-            None,
-            "DisabledException: 0f3c is disabled): check the",
-        ),
+        (refused("KMS.DisabledException", "0f3c is disabled."), None, "DisabledException: 0f3c is disabled): check"),
     ],
 )
 def test_an_error_is_a_sentence_with_the_permission_and_the_sentence_of_aws(

@@ -380,10 +380,8 @@ def test_another_version_of_the_job_is_another_difference(kind: str, change: Any
 
 def test_another_programs_monitor_is_another_difference_unless_its_image_is_named() -> None:
     bare = KINDS["xray"]
-    foreign = {
-        **bare,
-        "containerDefinitions": [*bare["containerDefinitions"], {"name": "task-monitor", "image": "a:1"}],
-    }
+    containers = [*bare["containerDefinitions"], {"name": "task-monitor", "image": "a:1"}]
+    foreign = {**bare, "containerDefinitions": containers}
     assert difference(foreign, bare) == "other"
     assert difference(foreign, bare, "a:2") == "monitor"
 

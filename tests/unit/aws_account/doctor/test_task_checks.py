@@ -171,13 +171,7 @@ NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
         ("call stacks", "problem", ("may not read",), STACKS, UNTRACED),
         ("level", "note", ("level 1",), STACKS, UNTRACED),
         ("settings", "problem", ("TASK_PROFILER_GPU",), BAD, {}),
-        (
-            "kernel",
-            "ok",
-            ("counts", "PSI: yes. Yama's ptrace_scope: 1. Control groups: version 2."),
-            None,
-            YAMA,
-        ),
+        ("kernel", "ok", ("counts", "PSI: yes. Yama's ptrace_scope: 1. Control groups: version 2."), None, YAMA),
         ("kernel", "note", ("does not count", "PSI: no. Yama's ptrace_scope: none. Control groups: none."), None, BARE),
     ],
 )

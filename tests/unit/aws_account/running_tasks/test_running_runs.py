@@ -29,13 +29,7 @@ def test_a_run_goes_on_if_its_newest_line_is_a_young_checkpoint() -> None:
     assert (run.is_running, run.silent_ms) == (True, None)
     assert run.elapsed_ms(NOW_NS - 20 * MINUTE_NS) == newest.record.metrics.duration_ms  # a clock that is behind
     # Other lines are ignored.
-    others = (
-        "hello",
-        '{"type":"task.checkpoint"',
-        '{"type":"task.notice"}',
-        '{"message":"\\"task.report\\""}',
-        "[" * 9,
-    )
+    others = ('{"type":"task.checkpoint"', '{"type":"task.notice"}', '{"message":"\\"task.report\\""}', "[" * 9)
     assert runs_of(*others).refresh(NOW_NS) == ()
 
 
