@@ -93,6 +93,8 @@ def redrive_events(*, name: str, yes: bool, as_json: bool, region: str | None, p
         if not as_json:
             events = format_count(count, "event")
             say(f"Sent {events} to {function} again." if yes else f"would send {events} to {function}")
+        if count and not yes and title == "ForwardLogs" and "ReportStreamArn" in outputs:
+            warn("Records of a data stream are not among them: run task-profiler replay on their log groups.")
         for sentence in reasons:
             warn(f"{sentence} It is still in the queue.")
             code = 1
