@@ -198,3 +198,9 @@ def task_cpu_units(definition: Mapping[str, object]) -> float | None:
     """The task's CPU units, written as ``"1024"`` or ``"1 vCPU"``; None if it has none."""
     match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
     return None if match is None else float(match[1]) * (_CPU_UNITS if match[2] else 1)
+
+
+def definition_size(definition: Mapping[str, object]) -> TaskSize:
+    """The size of a definition or of a task, of which each part may be unknown."""
+    units = task_cpu_units(definition)
+    return TaskSize(vcpu=units / _CPU_UNITS if units else None, memory_mb=task_memory_mb(definition))

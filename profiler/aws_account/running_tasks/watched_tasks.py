@@ -27,9 +27,9 @@ from profiler.task_definitions.containers import (
     requested_batch,
     roles_of,
 )
+from profiler.task_definitions.size_changes import definition_size
 
 _STOPPED = "STOPPED"
-_CPU_UNITS = 1024
 
 
 class _Definition(Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ def _read_definition(definition: Mapping[str, object]) -> _Definition:
 
 def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Report:
     """The task as a checkpoint without measurements."""
-    arn, definition_arn = task["taskArn"], task["taskDefinitionArn"]
+    arn, definition_arn, size = task["taskArn"], task["taskDefinitionArn"], definition_size(task)
     status: Status = "running"
     exit_code = None
     if task.get("lastStatus") == _STOPPED:
@@ -126,17 +126,9 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         status=status,
         exit_code=exit_code,
         started_at=format_datetime(task["startedAt"].astimezone(UTC)) if task.get("startedAt") else None,
-        metrics=Metrics(vcpu_size=_size(task.get("cpu"), _CPU_UNITS), memory_size_mb=_size(task.get("memory"), 1)),
+        metrics=Metrics(vcpu_size=size.vcpu, memory_size_mb=size.memory_mb),
     )
     return Report(time=time, type="task.checkpoint", record=record)
-
-
-def _size(text_of_size: object, per_unit: int) -> float | None:
-    try:
-        size = int(str(text_of_size)) / per_unit
-    except ValueError:
-        return None
-    return size or None
 
 
 class WatchedRun(Struct, frozen=True, kw_only=True):
