@@ -15,10 +15,10 @@ from os.path import commonprefix
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_part, arn_region
+from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings, text
-from profiler.task_definitions.containers import DefinedContainer, needs_put
+from profiler.task_definitions.containers import DefinedContainer, log_target, needs_put
 
 POLICY_NAME = "task-profiler"
 _SID = "PutTheReportIntoTheBatchsStream"
@@ -34,17 +34,15 @@ def report_streams(
 ) -> frozenset[str]:
     """The ARNs of the log streams to which the monitor writes the report; none if its log driver does. Any revision."""
     container = next((container for container in containers if container.name == batch), None)
-    if container is None or container.log_driver != AWSLOGS or (monitor and not needs_put(monitor.environment)):
+    if container is None or (monitor and not needs_put(monitor.environment)):
         return frozenset()
-    options = container.log_options
-    group = text(options.get("awslogs-group"))
-    if group is None:
+    target, prefix = log_target(container), text(container.log_options.get("awslogs-stream-prefix"))
+    if target.group is None:
         return frozenset()
-    prefix = text(options.get("awslogs-stream-prefix"))
     stream = f"{prefix}/{batch}/*" if prefix else "*"
     partition, account = arn_part(revision_arn, 1) or "aws", arn_account(revision_arn) or ""
-    region = text(options.get("awslogs-region")) or arn_region(revision_arn) or ""
-    return frozenset({f"arn:{partition}:logs:{region}:{account}:log-group:{group}:log-stream:{stream}"})
+    region = target.region or arn_region(revision_arn) or ""
+    return frozenset({f"arn:{partition}:logs:{region}:{account}:log-group:{target.group}:log-stream:{stream}"})
 
 
 def policy(streams: Iterable[str]) -> Mapping[str, object]:

@@ -13,14 +13,13 @@ from profiler.aws_account.doctor.findings import Finding, Level, note, problem
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.report_paths import LogGroupState, Permission, ReportPaths, task_role
 from profiler.aws_account.started_tasks import AIRFLOW
-from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_region
-from profiler.core.json_fields import text
+from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.timestamps import NS_PER_DAY, format_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
 from profiler.schedules.schedule_model import Schedule
-from profiler.task_definitions.containers import DefinedContainer, needs_put, prints_report
+from profiler.task_definitions.containers import DefinedContainer, log_target, needs_put, prints_report
 
 _MONITOR, _LOG, _SUBSCRIPTION, _REPORT = "monitor", "log group", "subscription", "report"
 _REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper", "instance"})
@@ -70,12 +69,11 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
     role = task_role(planned.definition)
     permission = paths.permission(role, planned.streams if has_own_monitor else frozenset())
     writer = _writer(monitor)
-    group = planned.log_group
+    group, target = planned.log_group, log_target(writer)
     if not has_own_monitor or group is None or prints_report(writer.environment):
-        group = text(writer.log_options.get("awslogs-group")) if writer.log_driver == AWSLOGS else None
+        group = target.group
     is_created = monitor.state == "missing" and group == planned.log_group  # --register will create it
-    here = arn_region(planned.revision_arn)
-    is_here = writer.log_options.get("awslogs-region", here) == here
+    is_here = target.region in (None, arn_region(planned.revision_arn))
     is_made_by_ecs = writer.log_options.get("awslogs-create-group") == "true"
     is_read = group is not None and is_here and not is_created
     found = paths.log_group(group) if is_read else LogGroupState(exists=None)

@@ -18,7 +18,7 @@ from profiler.core.timestamps import format_datetime, format_ms
 from profiler.record.family_identity import UsualDuration, family_key
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
-from profiler.record.task_end import EventContainer, StoppedTask, judge_candidates
+from profiler.record.task_end import judge_candidates, parse_stopped_task
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.task_definitions.containers import (
     log_target,
@@ -104,13 +104,8 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
     arn, definition_arn, size = task["taskArn"], task["taskDefinitionArn"], definition_size(task)
     status: Status = "running"
     exit_code = None
-    if task.get("lastStatus") == _STOPPED:
-        ended = tuple(
-            EventContainer(name=one["name"], exit_code=one.get("exitCode"), reason=one.get("reason"))
-            for one in task.get("containers", ())
-        )
-        code, reason = task.get("stopCode"), task.get("stoppedReason")
-        end = StoppedTask(arn=arn, stop_code=code, stopped_reason=reason, containers=ended)
+    end = parse_stopped_task({"detail": task})  # ECS's event has the same fields
+    if end is not None:
         outcome, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
         status, exit_code = outcome.status, outcome.exit_code
     record = Record(
