@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from profiler.aws_account.registered_definitions import TaskDefinitions
-from profiler.aws_account.resize_plan import SizePlans, definition_size
+from profiler.aws_account.resize_plan import SizePlans
 from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import say, size_text, total_saving, value_text, warn, warned_notes, write_json_lines
@@ -30,6 +30,7 @@ from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.run_facts import RunFacts
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import change_text, read_bytes, read_definitions, write_definition
+from profiler.task_definitions.size_changes import definition_size
 from profiler.task_definitions.terraform_sizes import terraform_sizes
 
 # Enough for the runs before and after a change, and those since it was put back.

@@ -110,8 +110,8 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
 
 def _last_reports(
     monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth], options: SourceOptions, now_ns: int
-) -> LastReports:
-    """The last reports. Each log group is read until each of its families has one. An unreadable part is a warning."""
+) -> LastReports | None:
+    """The last reports; None, and a warning, if they are unreadable. A group is read until its families have one."""
     arn = next((one.planned.revision_arn for one in monitors if one.planned.revision_arn), "")
     pages = LimitedPages(open_pages(options))
     reporting = [one for one in healths if one.has_reports]
@@ -133,7 +133,7 @@ def _last_reports(
                 newest_ns |= {family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()}
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
-        return LastReports(is_known=False)
+        return None
     return LastReports(newest_ns=newest_ns, unread=frozenset(pages.unread))
 
 
