@@ -16,7 +16,7 @@ from profiler.core.json_fields import mapping, mappings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, ThrottledError
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import CHECKPOINT, Cost, Report
-from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
+from profiler.record.task_end import Outcome, StoppedTask, judge_candidates
 
 if TYPE_CHECKING:  # forward_logs imports this module for ReportLine, and identifies no containers
     from profiler.core.container_roles import ContainerRoles
@@ -92,17 +92,9 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
     )
 
 
-def batch_container(task: StoppedTask, name: str | None) -> EventContainer | None:
-    """Return the batch in the event; with its name alone if the event does not list it, as after a failed start."""
-    return None if name is None else task.container(name)
-
-
-def judge(task: StoppedTask, containers: TaskContainers) -> tuple[Outcome, EventContainer | None]:
-    """Determine the outcome of a task, and its batch container; None: unknown."""
-    outcome, batch = judge_candidates(
-        task, containers.candidates, default=containers.default, monitor=containers.monitor
-    )
-    return outcome, batch_container(task, batch)
+def judge(task: StoppedTask, containers: TaskContainers) -> tuple[Outcome, str | None]:
+    """Determine the outcome of a task, and the name of its batch container; None: unknown."""
+    return judge_candidates(task, containers.candidates, default=containers.default, monitor=containers.monitor)
 
 
 def docker_labels(definition: Mapping[str, object] | None, name: str | None) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.forwarder.batch_report import batch_container, identify_containers, judge
+from profiler.forwarder.batch_report import identify_containers, judge
 from profiler.record.run_outcome import EndStatus
 from profiler.record.task_end import EventContainer, determine_outcome, parse_stopped_task
 from profiler.sinks import LogTarget
@@ -124,7 +124,7 @@ def test_the_most_specific_reason(
     listed = [{"name": "batch", "exitCode": 1, "reason": batch}]
     listed += [{"name": name, "reason": reason} for name, reason in others.items()]
     parsed = task(stoppedReason=stated, containers=listed)
-    outcome = determine_outcome(parsed, batch_container(parsed, "batch"), monitor="task-monitor")
+    outcome = determine_outcome(parsed, parsed.container("batch"), monitor="task-monitor")
     assert outcome.reason == expected
 
 
@@ -202,7 +202,7 @@ def test_possible_batch_containers_are_judged_together(
     monitor = container("task-monitor", essential=False)
     described = definition(container("xray"), container("batch"), monitor)
     outcome, judged = judge(parsed, identify_containers(described, parsed))
-    assert (outcome.status, present(judged).name, outcome.exit_code) == (status, batch, exit_code)
+    assert (outcome.status, judged, outcome.exit_code) == (status, batch, exit_code)
 
 
 def test_without_a_definition_candidates_with_the_same_end_have_no_batch() -> None:
@@ -223,6 +223,6 @@ def test_any_subset_of_odd_fields_is_parsed_or_ignored(changes: dict[str, Any], 
     parsed = parse_stopped_task({**EVENT, "detail": detail})
     if parsed is not None:
         chosen = identify_containers(None, parsed)
-        outcome = determine_outcome(parsed, batch_container(parsed, chosen.batch))
+        outcome, _ = judge(parsed, chosen)
         assert outcome.status in {"success", "failure", "stopped", "unknown"}
         assert parsed.duration_ms is None or parsed.duration_ms >= 0
