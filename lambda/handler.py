@@ -29,9 +29,8 @@ from profiler.forwarder.invocation import (
     SettingsError,
     configure_library_logging,
 )
-from profiler.forwarder.notifications.idempotency import Idempotently, run_idempotently
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, MemoryRetry
-from profiler.forwarder.notifications.posting import NoticeChannel
+from profiler.forwarder.notifications.posting import Idempotently, NoticeChannel, run_idempotently
 from profiler.forwarder.notifications.task_notices import TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliveryResult,

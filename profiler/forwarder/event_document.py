@@ -37,8 +37,7 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
     moment = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at or task.pull_started_at
     report = Report(time="", type="task.report", record=event_record(ended))
     of_event = {} if moment is None else documents.run_fields(report, moment)
-    addresses = links_of_stopped_task(task, ended.log, settings.kibana_url).document_fields()
-    links = {"links": documents.drop_empty(addresses)}
+    links = {"links": links_of_stopped_task(task, ended.log, settings.kibana_url).document_fields()}
     everything = documents.merge_fields(measured, of_event, {"task": {"complete": False}}, links, event_fields)
     document = Document(index=place[0], id=place[1], fields=event_fields, upsert=everything)
     if numbers is None or not is_final or (line is not None and line.is_indexed):

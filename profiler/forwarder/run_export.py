@@ -13,8 +13,8 @@ from profiler.core.timestamps import format_datetime, parse_ns
 from profiler.forwarder.event_document import event_record
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
-from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import EndedTask, completed
+from profiler.forwarder.notifications.posting import Idempotently
 from profiler.forwarder.search_cluster.document_delivery import FailedItem, KeepFailures
 from profiler.otlp.otlp_export import OtlpExporter, export_in_time
 from profiler.otlp.otlp_settings import Targets

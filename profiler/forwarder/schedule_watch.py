@@ -22,8 +22,7 @@ from profiler.forwarder.invocation import (
     attempt,
     raise_errors,
 )
-from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.notifications.posting import NoticeChannel, notification_key, notify
+from profiler.forwarder.notifications.posting import Idempotently, NoticeChannel, notification_key, notify
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
 from profiler.record.units import format_duration
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules

@@ -17,7 +17,7 @@ from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.family_identity import family_key
-from profiler.record.metric_catalogue import RunView, reader, view_of
+from profiler.record.metric_catalogue import reader, view_of
 from profiler.record.record_model import Container, Number, Record, Report, known_status
 from profiler.record.run_outcome import describe_exit_code
 from profiler.runs.past_runs.moments import find_moments
@@ -355,25 +355,22 @@ def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message
 
 def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
     """Gauges at the end of the run; unknown values are left out."""
-    for name, unit, divisor, attribute, values in _measured(view_of(record)):
+    run, metrics = view_of(record), record.metrics
+    # By direction, "" for a value without one.
+    measured: list[tuple[str, str, float, Mapping[str, Number | None]]] = [
+        *((name, unit, divisor, {"": read(run)}) for name, unit, divisor, read in _GAUGES),
+        ("network.io", "By", 1, {"receive": metrics.network_rx_bytes, "transmit": metrics.network_tx_bytes}),
+        ("disk.io", "By", 1, {"read": metrics.block_read_bytes, "write": metrics.block_write_bytes}),
+    ]
+    for name, unit, divisor, values in measured:
         points = [
             {
                 **({"asInt": str(round(value / divisor))} if unit == "By" else {"asDouble": float(value / divisor)}),
                 "timeUnixNano": str(at_ns),
-                **({"attributes": attributes({attribute: kind})} if attribute else {}),
+                **({"attributes": attributes({f"{name}.direction": direction})} if direction else {}),
             }
-            for kind, value in values.items()
+            for direction, value in values.items()
             if value is not None
         ]
         if points:
             yield {"name": f"task_profiler.run.{name}", "unit": unit, "gauge": {"dataPoints": points}}
-
-
-def _measured(run: RunView) -> Iterator[tuple[str, str, float, str, Mapping[str, Number | None]]]:
-    """Yield name, unit, divisor, and the values by the value of an attribute, whose name precedes them; '' for one."""
-    for name, unit, divisor, read in _GAUGES:
-        yield name, unit, divisor, "", {"": read(run)}
-    network = {"receive": run.metrics.network_rx_bytes, "transmit": run.metrics.network_tx_bytes}
-    yield "network.io", "By", 1, "network.io.direction", network
-    disk = {"read": run.metrics.block_read_bytes, "write": run.metrics.block_write_bytes}
-    yield "disk.io", "By", 1, "disk.io.direction", disk

@@ -18,7 +18,7 @@ import handler
 from profiler.cli.commands.aws import notify as command
 from profiler.core.timestamps import format_datetime, format_ms
 from profiler.forwarder.invocation import NoticeError
-from profiler.forwarder.notifications.idempotency import run_idempotently
+from profiler.forwarder.notifications.posting import run_idempotently
 from profiler.record.notice_model import AnyNoticeLine, encode_notice
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
