@@ -27,7 +27,6 @@ Value = _Known | None
 _LOCAL = "LOCAL"
 _MAX_TEXT = 4096
 _MAX_LABELS = 64
-_TRACE_BYTES, _SPAN_BYTES = 16, 8
 # https://www.w3.org/TR/trace-context/: a later version may append fields; version ff is invalid.
 _TRACEPARENT = re.compile(
     r"(?!ff|00-.{52}-)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?", re.DOTALL
@@ -163,12 +162,12 @@ class SpanParent(Struct, frozen=True, kw_only=True):
 
 def trace_id(task_id: str) -> str:
     """The trace id of a run without a parent: the same for every export of the task."""
-    return _digest("trace", task_id, _TRACE_BYTES)
+    return _digest("trace", task_id, 16)
 
 
 def span_id(task_id: str, span: str) -> str:
     """The id of one of the run's spans: the same for every export of the task."""
-    return _digest(f"span/{span}", task_id, _SPAN_BYTES)
+    return _digest(f"span/{span}", task_id, 8)
 
 
 def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
@@ -181,8 +180,8 @@ def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
     return None
 
 
-def _digest(purpose: str, task_id: str, length: int) -> str:
-    return sha256(f"task-profiler/{purpose}/{task_id}".encode(errors="replace")).digest()[:length].hex()
+def _digest(purpose: str, task_id: str, length_bytes: int) -> str:
+    return sha256(f"task-profiler/{purpose}/{task_id}".encode(errors="replace")).digest()[:length_bytes].hex()
 
 
 class ExportedRun(Struct, frozen=True, kw_only=True):
