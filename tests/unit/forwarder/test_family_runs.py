@@ -46,6 +46,7 @@ FAMILIES: dict[str, tuple[Measures, Sequence[Measures], list[str]]] = {
     "the first larger run": (times(10), [USUAL] * 9, THREE),
     "a weekly larger run": (times(10), [*[USUAL] * 6, times(8), *[USUAL] * 6], []),
     "the second one in a row": (NOTHING, [NOTHING, *STEADY], THREE),
+    "the second larger one in a row": (times(10), [times(10), *STEADY], THREE),
     "the third one in a row": (NOTHING, [NOTHING, NOTHING, *STEADY], []),
     "an unknown measure of the run": ({"duration_ms": 3000, "cpu_seconds": None}, STEADY, []),
     "an unknown measure of the family": (NOTHING, [{"duration_ms": 1_200_000, "block_read_bytes": None}] * 20, []),
