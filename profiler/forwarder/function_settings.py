@@ -33,7 +33,17 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _SECRET_CACHE_SECONDS = 300
 _PARAMETER_PREFIX = "ssm:"
-_EXPORT_ENDPOINTS = ("OTLP_ENDPOINT", "OTLP_TRACES_ENDPOINT", "OTLP_LOGS_ENDPOINT", "OTLP_METRICS_ENDPOINT")
+_EXPORT_ENDPOINTS = (
+    "OTLP_ENDPOINT",
+    "OTLP_TRACES_ENDPOINT",
+    "OTLP_LOGS_ENDPOINT",
+    "OTLP_METRICS_ENDPOINT",
+)
+_EXPORT_SETTINGS = (
+    *_EXPORT_ENDPOINTS,
+    "OTLP_HEADERS",
+    "OTLP_PROTOCOL",
+)
 _Choice = TypeVar("_Choice", bound=str)
 _Secret = TypeVar("_Secret")
 _Result = TypeVar("_Result")
@@ -237,11 +247,11 @@ def read_export_targets(environment: Mapping[str, str], fetch: FetchSecret) -> "
 
     secret_id = _text(environment, "OTLP_SECRET_ID")
     signs_for_aws = _boolean(environment, "OTLP_AWS_AUTH")
-    if secret_id and not _text(environment, "OTLP_HEADERS"):
-        secret = read_secret(secret_id, _ExportSecret, "JSON with otlp_headers", fetch)
-        environment = {**environment, "OTLP_HEADERS": secret.otlp_headers}
+    values = {name: _text(environment, name) for name in _EXPORT_SETTINGS}
+    if secret_id and not values["OTLP_HEADERS"]:
+        values["OTLP_HEADERS"] = read_secret(secret_id, _ExportSecret, "JSON with otlp_headers", fetch).otlp_headers
     try:
-        targets = read_targets(environment, signs_for_aws=signs_for_aws)
+        targets = read_targets(values, signs_for_aws=signs_for_aws)
     except UsageError as error:
         raise SettingsError(str(error)) from None
     logs = targets.get("logs")

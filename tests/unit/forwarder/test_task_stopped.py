@@ -226,6 +226,13 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
     assert upsert["@timestamp"] == "2026-03-01T10:12:32.316Z"
 
 
+def test_without_report_and_checkpoint_the_notice_has_only_the_event() -> None:
+    world = World(described=WITHOUT_MONITOR)
+    assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert world.notice.duration_ms == 63216
+    assert (world.documents[0].index, world.runs) == ("task-reports-2026.03", {f"{task().id}/batch"})
+
+
 BOTH = {"containers": [{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]}
 NOT_STARTED = {"startedAt": None, "stopCode": "TaskFailedToStart", "containers": [{"name": "batch"}]}
 SILENT = {"name": "batch"}, {"name": "task-monitor", "essential": False}
