@@ -97,7 +97,7 @@ def test_every_setting_of_the_forwarder_is_documented_and_none_besides() -> None
     read = set()
     for file in ("function_settings.py", "notifications/channels.py", "../core/aws_signature.py"):
         source = (ROOT / "profiler" / "forwarder" / file).read_text()
-        named = r'(?:environment\.get\(|text\(|_(?:boolean|number|text)\(\s*environment, )"([A-Z_]+)"'
+        named = r'(?:environment\.get\(|text\(|_(?:boolean|choice|number|text)\(\s*environment, )"([A-Z_]+)"'
         calls = re.findall(named, source)
         read |= {*calls, *re.findall(r'^    "([A-Z_]+)",$', source, re.MULTILINE)}
     assert {"ELASTICSEARCH_URL", "SLACK_BOT_TOKEN", "REPORT_WAIT_SECONDS", "FORWARD_LOG_LINES"} <= read
