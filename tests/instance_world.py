@@ -338,7 +338,6 @@ class Instance:
             collectors=Collectors(*self.collectors),
             delivery=Delivery(self.streams, self.output, self.log, self.calls),
             read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
-            is_in_task=False,
             reported=self.reported,
         )
 

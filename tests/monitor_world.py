@@ -11,7 +11,7 @@ from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
-from profiler.monitor.loop import MonitoredTask, MonitorLoop
+from profiler.monitor.loop import MonitoredTask, monitor_task
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
@@ -201,7 +201,7 @@ class World:
 
     def run(self) -> "World":
         shared = self.shared()
-        MonitorLoop(self.task(shared), shared, self.exporter).run()
+        monitor_task(self.task(shared), shared, self.exporter)
         return self
 
     def report(self) -> dict[str, Any]:
