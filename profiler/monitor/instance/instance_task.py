@@ -208,9 +208,9 @@ class InstanceTask:
         monitor = monitor_of(self._describe())
         return monitor is not None and monitor.started_ns is not None
 
-    def gpus_of(self, docker_id: str) -> tuple[str, ...]:
+    def gpus_of(self, docker_id: str) -> str | None:
         one = self._containers.get(docker_id)
-        return () if one is None else one.inspected.gpus
+        return None if one is None else ",".join(one.inspected.gpus) or None
 
     def metadata_address(self) -> str | None:
         """The address at which the agent answers for the task."""
