@@ -155,10 +155,6 @@ class PrometheusExporter:
         now_ns = self._builder.shared.clock.monotonic_ns()
         return b"" if self._snapshot is None else metrics_text(self._snapshot.at(now_ns))
 
-    @property
-    def port(self) -> int | None:
-        return None if self._server is None else self._server.port
-
     def publish(self) -> None:
         """Take a snapshot now, for the scrapes from now on."""
         if self._server is not None:
