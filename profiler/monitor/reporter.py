@@ -15,7 +15,6 @@ from profiler.aggregation.task_record import (
     container_limits,
     with_cpu_covered,
     with_cpu_demand,
-    with_devices,
 )
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import with_collected
@@ -76,8 +75,9 @@ class Reporter(Struct, eq=False):
         if usage is not None:
             started_ns = batch.interval_started_ns or container.started_ns or now_ns
             sizes = container_limits(container, task, usage, self.sampler.host)
-            numbers = build_interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
-            record = replace(record, interval=with_devices(numbers, batch.interval_devices))
+            totals, devices = usage.end_interval(), batch.interval_devices
+            interval = build_interval(totals, devices, sizes, started_ns=started_ns, finished_ns=now_ns)
+            record = replace(record, interval=interval)
             batch.interval_devices = DeviceReadings()
             batch.interval_started_ns = now_ns
         record = with_collected(record, self.shared.collectors, container.followed_id)

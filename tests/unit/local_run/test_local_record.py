@@ -337,7 +337,7 @@ LOCAL = Record(
 def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     placement = Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch"))
     sizes = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
-    assert apply_placement_limits(sizes, placement, Host(vcpu=4)) == sizes
+    assert apply_placement_limits(sizes, placement) == sizes
     record = apply_placement(LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100))
     assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
     assert record.metrics == Metrics(duration_ms=100_000, cpu_seconds=5.0)
