@@ -321,8 +321,7 @@ class MonitoredTask:
 def monitor_task(task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None" = None) -> None:
     """Monitor the sidecar's task until every batch has its report, or a stop request was handled.
 
-    A defect ends the sampling early. None is raised: an orchestrator may take a monitor that fails for a batch that
-    fails.
+    No defect is raised: an orchestrator may take a monitor that fails for a batch that fails.
     """
     try:
         _sample_until_end(task, shared, exporter)

@@ -1,8 +1,4 @@
-"""Delivers the report to the batch's log stream or, if that fails, to the monitor's own output.
-
-A report is not lost if delivery fails: the same line is in the monitor's own log stream, with one error that contains
-the cause.
-"""
+"""Delivers the report to the batch's log stream or, if that fails, to the monitor's own output with the cause."""
 
 from collections.abc import Callable
 from functools import partial
@@ -40,8 +36,8 @@ class _Upload(Struct, frozen=True):
 class Delivery(Struct, eq=False):
     """Delivers the lines of the monitor. Uploads run in threads: the sampling goes on, as other batches may still run.
 
-    ECS forwards the monitor's standard output to the monitor's own log stream. ``_start_call`` starts a
-    call whose result counts for some seconds.
+    ECS forwards the monitor's standard output to the monitor's own log stream. ``_start_call`` starts a call whose
+    result counts for some seconds.
     """
 
     _streams: CloudWatchLogsSink

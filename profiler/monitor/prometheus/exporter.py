@@ -1,8 +1,7 @@
 """Live metrics of the monitor: a snapshot after each tick, and ``GET /metrics`` over HTTP in one daemon thread.
 
-The server handles one connection after the other. A client cannot make the monitor use more threads, nor more memory
-than the standard library's limits of a request line and of headers. One that sends nothing delays the next scrape by
-``MAX_SILENCE_SECONDS``.
+Connections are handled one after the other: a client cannot make the monitor use more threads, nor more memory than
+the standard library's limits. One that sends nothing delays the next scrape by ``MAX_SILENCE_SECONDS``.
 """
 
 import errno

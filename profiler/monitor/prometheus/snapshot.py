@@ -1,7 +1,4 @@
-"""Snapshots: the readings at one moment. The main loop takes them, and the server's threads read them.
-
-Snapshots are immutable, so that threads can share them without a lock.
-"""
+"""Snapshots: the readings at one moment, immutable, so that the main loop and the server share them without a lock."""
 
 from collections.abc import Callable, Iterator, Mapping
 
