@@ -95,7 +95,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     server: MetricsServer
     timeout = MAX_SILENCE_SECONDS  # for each read and write
-    server_version, sys_version = "task-profiler", ""  # without a version: clients do not need it
 
     def do_GET(self) -> None:
         """Answer ``/metrics``. Other methods get the status 501."""
@@ -108,6 +107,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """The ``Server`` header, without a version: clients do not need it."""
+        return "task-profiler"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
         """Log nothing: scrapes are frequent."""
