@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -185,9 +186,12 @@ class Groups(InstanceCgroups):
 
 @dataclass
 class Docker(DockerApi):
+    """Shows no container from ``is_empty_from`` on. ``failing`` returns why an inspection fails, None if not."""
+
     world: "Instance"
     inspected: list[str] = field(default_factory=list)
-    failures: int = 0
+    is_empty_from: float = inf
+    failing: Callable[[str], Unavailable | None] = lambda _docker_id: None
 
     def _shown(self) -> list[Box]:
         return [box for box in self.world.boxes if box.runs[0][0] <= self.world.now]
@@ -197,13 +201,13 @@ class Docker(DockerApi):
         return tuple(
             ListedContainer(docker_id=box.docker_id, is_running=box.is_running(at), task_arn=box.arn)
             for box in self._shown()
+            if at < self.is_empty_from
         )
 
     def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
         self.inspected.append(docker_id)
-        if self.failures > 0:
-            self.failures -= 1
-            return Unavailable("it did not answer", timed_out=True)
+        if (failure := self.failing(docker_id)) is not None:
+            return failure
         found = [box for box in self._shown() if box.docker_id == docker_id]
         return found[0].inspect(self.world.now) if found else GONE
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.processes.discovery import ProcessDiscovery
-from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -183,25 +182,20 @@ def test_a_group_that_is_not_found_is_looked_for_again(found_at: float, tmp_path
 
 def test_a_container_that_never_follows_is_not_awaited_when_docker_has_removed_the_others(tmp_path: Path) -> None:
     world = Instance(BATCH, Box(name="second", runs=((99.0, None),)), folder=tmp_path)
-    world.events.gap = (18.0, 20.0)
-    containers = world.docker.containers
-    with patch.object(world.docker, "containers", lambda: {} if world.now > 14 else containers()):
-        assert world.run().records().keys() == {"0123-batch"}
+    world.events.gap, world.docker.is_empty_from = (18.0, 20.0), 14
+    assert world.run().records().keys() == {"0123-batch"}
     assert not world.loop._tasks
 
 
 def test_a_task_that_never_started_has_no_report(tmp_path: Path) -> None:
     world = Instance(Box(runs=((2.0, None),)), folder=tmp_path)
-    inspect, containers = world.docker.inspect, world.docker.containers
-    world.events.gap = (11.0, 15.0)
+    world.events.gap, world.docker.is_empty_from = (11.0, 15.0), 14
+    inspect = world.docker.inspect
 
     def created(docker_id: str) -> Any:
         return replace(inspect(docker_id), is_running=False, started_ns=None)
 
-    with (
-        patch.object(world.docker, "inspect", created),
-        patch.object(world.docker, "containers", lambda: {} if world.now > 14 else containers()),
-    ):
+    with patch.object(world.docker, "inspect", created):
         assert world.run().records() == {}
     assert not world.loop._tasks
 
@@ -291,8 +285,8 @@ def test_what_ended_without_a_monitor_is_reported_unless_its_stream_has_the_repo
 ) -> None:
     world = Instance(Box(runs=((ended - 10, ended),), exit_code=4), folder=tmp_path, began=60, until=70)
     world.began = 60
-    with patch.object(world.streams, "holds_report", lambda *_: is_in_stream):
-        world.run()
+    world.streams.has_report = is_in_stream
+    world.run()
     assert len(world.streams.lines) == reports
     for record in world.records().values():
         metrics = record["metrics"]
@@ -313,14 +307,8 @@ def test_an_end_while_docker_restarts_is_found_in_the_list(tmp_path: Path) -> No
 
 def test_docker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
     world = Instance(BATCH, folder=tmp_path)
-
-    def fail(task: InstanceTask, *args: Any) -> None:
-        world.docker.failures = 1
-        on_event(task, *args)
-
-    on_event = InstanceTask.on_event
-    with patch.object(InstanceTask, "on_event", fail):
-        record = world.run().record()
+    world.docker.failing = lambda _: Unavailable("it did not answer", timed_out=True) if 12.4 < world.now < 13 else None
+    record = world.run().record()
     assert (record["status"], record["finishedAt"]) == ("success", "2025-11-20T00:53:32.400Z")
 
 
@@ -351,24 +339,20 @@ def test_a_put_that_fails_is_printed_and_counts_as_reported(tmp_path: Path) -> N
 
 def test_a_container_that_is_removed_unseen_has_an_unknown_end(tmp_path: Path) -> None:
     world = Instance(BATCH, folder=tmp_path)
-    world.events.gap = (11.0, 15.0)
-    containers = world.docker.containers
-    with patch.object(world.docker, "containers", lambda: {} if world.now > 14 else containers()):
-        record = world.run().record()
+    world.events.gap, world.docker.is_empty_from = (11.0, 15.0), 14
+    record = world.run().record()
     assert (record["status"], record["metrics"]["cpuSeconds"]) == ("unknown", 5)
 
 
 def test_a_defect_with_one_container_costs_no_other_task(tmp_path: Path) -> None:
     world = Instance(BATCH, Box(task="4567", runs=((1.0, 5.0),)), folder=tmp_path)
-    inspect = world.docker.inspect
 
-    def broken(docker_id: str) -> Any:
+    def broken(docker_id: str) -> None:
         if docker_id.startswith("4567"):
             raise AttributeError(docker_id)
-        return inspect(docker_id)
 
-    with patch.object(world.docker, "inspect", broken):
-        assert world.run().records().keys() == {"0123-batch"}
+    world.docker.failing = broken
+    assert world.run().records().keys() == {"0123-batch"}
     (error,) = world.log.events("error")
     assert error.startswith("The monitor cannot follow a container (AttributeError in ")
 
