@@ -118,6 +118,9 @@ class World:
         self.batch_ends = batch_ends
         self.exit_code = exit_code
         self.memory_mib: Callable[[float], int] = lambda _at: 100
+        # The fields of the batch and of the task that are not the usual ones.
+        self.of_batch: Callable[[float], dict[str, Any]] = lambda _at: {}
+        self.of_task: Callable[[float], dict[str, Any]] = lambda _at: {}
         self.others: tuple[ContainerMetadata, ...] = ()
         self.collectors: tuple[Collector, ...] = ()
         self.devices: tuple[FakeDevices, ...] = ()
@@ -135,7 +138,7 @@ class World:
         self.source = FakeTaskSource(self.clock, self.usual_task, self.usual_stats, OWN)
 
     def batch(self, at: float) -> ContainerMetadata:
-        running = ContainerMetadata(
+        batch = ContainerMetadata(
             name="batch",
             docker_id=self.docker_id,
             known_status="RUNNING",
@@ -148,14 +151,13 @@ class World:
                 "awslogs-stream": "ecs/batch/0123",
             },
         )
-        if self.batch_ends is None or at < self.batch_ends:
-            return running
-        return replace(
-            running, known_status="STOPPED", exit_code=self.exit_code, finished_ns=START_NS + seconds(self.batch_ends)
-        )
+        if self.batch_ends is not None and at >= self.batch_ends:
+            finished_ns = START_NS + seconds(self.batch_ends)
+            batch = replace(batch, known_status="STOPPED", exit_code=self.exit_code, finished_ns=finished_ns)
+        return replace(batch, **self.of_batch(at))
 
     def usual_task(self, at: float) -> TaskMetadata:
-        return TaskMetadata(
+        task = TaskMetadata(
             arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
             family="etl",
             vcpu_limit=1.0,
@@ -163,6 +165,7 @@ class World:
             pull_started_ns=START_NS - seconds(20),
             containers=(self.batch(at), OWN, *self.others),
         )
+        return replace(task, **self.of_task(at))
 
     def usual_stats(self, at: float) -> dict[str, ContainerSample]:
         samples = {"m": sample(START_NS + seconds(at), at * 0.001, 30 * MIB)}
