@@ -245,12 +245,3 @@ def test_any_readings_give_notices_that_can_be_described(readings: list[NoticeRe
         overdue = notices.overdue(reading.at_ns)
         for finding in (*notices.add(reading), *((overdue,) if overdue else ())):
             assert notices.describe(finding, lambda _: None).message.endswith(".")
-
-
-@given(st.lists(st.tuples(st.integers(0, 100_000), st.floats(0, 1200)), max_size=200))
-@settings(max_examples=30, deadline=None)
-def test_any_readings_can_be_added(readings: list[tuple[int, float]]) -> None:
-    growth = GrowthToLimit(seconds(50_000))
-    for at, used in sorted(readings):
-        result = growth.add(seconds(at), used, SIZE)
-        assert result is None or (result.per_minute > 0 and 0 <= result.minutes_left <= 15)

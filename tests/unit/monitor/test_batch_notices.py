@@ -15,7 +15,6 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.bounded_json_line import MAX_LINE_BYTES
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record
 from tests.fakes import START_NS, FakeStdout, sample, seconds
@@ -200,28 +199,6 @@ def test_the_monitors_own_lines_do_not_hide_that_a_batch_is_stuck() -> None:
     gaps = [(parse_ns(after) or 0) - (parse_ns(before) or 0) for before, after in pairwise(times)]
     assert max(gaps) <= seconds(240)  # those of the last minutes before the notice waited for it
     assert sum(gap > seconds(60) for gap in gaps) == 1
-
-
-@pytest.mark.parametrize("offset", [0, 30])
-def test_a_poll_at_the_times_of_the_monitors_lines_is_seen(offset: int) -> None:
-    world = on_fargate(
-        world_of(ends=1500.5, stuck_minutes=10, checkpoint_seconds=60), lambda at: 2000 * int((at + offset) // 60)
-    )
-    assert kinds(world) == []
-
-
-def test_a_line_with_long_parts_is_below_64_kib() -> None:
-    world = world_of()
-    world.of_task = lambda _at: {"family": "f" * 255}
-
-    class Tagging(FakeCollector):
-        def part(self, record: Record, batch: str) -> RecordPart:
-            return RecordPart(values={"tags": {f"tag-{index}": "v" * 256 for index in range(50)}})
-
-    world.collectors = (Tagging(world),)
-    world.run()
-    (line,) = [line for line in world.output.lines if b'"task.notice"' in line]
-    assert len(line) < MAX_LINE_BYTES
 
 
 class FailsOnce(FakeCollector):
