@@ -162,20 +162,6 @@ def test_a_short_budget_leaves_most_of_it_to_the_put(stop_seconds: float, left: 
     assert world.report()["status"] == "success"
 
 
-def test_a_batch_stopped_without_an_exit_code_has_ended_even_if_there_is_no_time_for_another_read() -> None:
-    world = World(batch_ends=15.0, exit_code=None, stop_at=15.1)
-
-    def task_at(at: float) -> TaskMetadata:
-        if at >= 15:
-            world.clock.advance(0.85)
-        return world.usual_task(at)
-
-    world.source.task_at = task_at
-    record = world.run().report()
-    assert (record["status"], record["finishedAt"]) == ("unknown", "2025-11-20T00:53:35.000Z")
-    assert record["metrics"]["durationMs"] == 15000
-
-
 def stopping_from(world: World, at_seconds: float, **fields: Any) -> None:
     """From then on the task is to stop, and has these fields."""
     world.of_task = lambda at: {"desired_status": "STOPPED", **fields} if at >= at_seconds else {}
