@@ -186,11 +186,7 @@ class LiveView:
     """Draws the run so far, at most four times a second. ``read_usual`` is called once, in a thread, and may hang."""
 
     def __init__(
-        self,
-        rows: BottomRows,
-        sizes: ResourceLimits,
-        started_ns: int,
-        read_usual: ReadUsual | None = None,
+        self, rows: BottomRows, sizes: ResourceLimits, started_ns: int, read_usual: ReadUsual | None = None
     ) -> None:
         self._rows = rows
         self._sizes = sizes

@@ -106,10 +106,7 @@ LIVE_METRICS: tuple[LiveMetric, ...] = (
         neuron_core_utilization_ratio="Share of the last period in which the core computed, 0 to 1.",
         neuron_core_memory_used_bytes="Device memory in use by the core.",
     ),
-    *_metrics(
-        "category",
-        neuron_memory_used_bytes="Device memory in use on all devices, by category.",
-    ),
+    *_metrics("category", neuron_memory_used_bytes="Device memory in use on all devices, by category."),
     *_metrics(
         neuron_device_memory_used_bytes="Device memory in use on all devices.",
         neuron_device_memory_size_bytes="Memory of all visible devices.",

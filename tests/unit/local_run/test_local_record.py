@@ -211,11 +211,7 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
 
 @pytest.mark.parametrize(
     ("facts", "likely"),
-    [
-        ({}, None),
-        ({"memory_kills": 0}, False),
-        ({"peak": MemoryPeak(size_bytes=10 * _MIB, source="kernel")}, False),
-    ],
+    [({}, None), ({"memory_kills": 0}, False), ({"peak": MemoryPeak(size_bytes=10 * _MIB, source="kernel")}, False)],
 )
 def test_only_the_kernel_excludes_a_memory_kill_of_a_killed_command(
     facts: dict[str, Any], *, likely: bool | None

@@ -19,13 +19,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.record_model import Record
 from profiler.settings import problems_message
 from profiler.sinks import DeliveryFailure
-from tests.fakes import (
-    START_NS,
-    FakeClock,
-    FakeStdout,
-    sample,
-    seconds,
-)
+from tests.fakes import START_NS, FakeClock, FakeStdout, sample, seconds
 from tests.monitor_world import MIB, OWN, FakeCollector, FakeDevices, World
 
 

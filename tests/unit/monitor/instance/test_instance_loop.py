@@ -299,10 +299,7 @@ def test_an_end_while_docker_restarts_is_found_in_the_list(tmp_path: Path) -> No
     world = Instance(BATCH, Box(task="4567", runs=((12.0, 20.0),)), folder=tmp_path)
     world.events.gap = (11.0, 15.0)
     records = world.run().records()
-    assert {name: one["metrics"]["cpuSeconds"] for name, one in records.items()} == {
-        "0123-batch": 5.2,
-        "4567-batch": 4,
-    }
+    assert {name: one["metrics"]["cpuSeconds"] for name, one in records.items()} == {"0123-batch": 5.2, "4567-batch": 4}
 
 
 def test_docker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:

@@ -16,10 +16,7 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.linux.host import InstanceReading
-from tests.fakes import (
-    FakeClock,
-    seconds,
-)
+from tests.fakes import FakeClock, seconds
 from tests.monitor_world import MIB, OWN
 from tests.prometheus_world import BATCH, TASK, SnapshotWorld
 from tests.scripted_gpus import ScriptedSource, reading
