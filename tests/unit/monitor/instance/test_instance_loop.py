@@ -312,7 +312,7 @@ def test_docker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
 def test_slow_puts_are_in_nobodys_way_and_a_stop_waits_for_them(tmp_path: Path) -> None:
     boxes = [Box(task=f"{number}", runs=((2.0, 12.4),)) for number in range(12)]
     world = Instance(*boxes, Box(task="runs", runs=((1.0, None),)), folder=tmp_path, until=14)
-    world.calls.last_seconds = 20
+    world.budget.last_seconds = 20
     records = world.run().records()
     assert len(records) == 12
     assert {one["metrics"]["cpuSeconds"] for one in records.values()} == {5.2}
@@ -328,7 +328,7 @@ def test_a_stop_right_after_an_end_still_reports_it(tmp_path: Path) -> None:
 
 def test_a_put_that_fails_is_printed_and_counts_as_reported(tmp_path: Path) -> None:
     world = Instance(BATCH, folder=tmp_path)
-    world.calls.last_seconds = 90
+    world.budget.last_seconds = 90
     world.run()
     assert len(world.output.lines) == 1
     assert world.reported.has("0123-batch")
