@@ -56,10 +56,6 @@ class MonitoredTask:
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
-    def start(self) -> None:
-        for warning in self._reporter.warnings:
-            self._log.warning(warning)
-
     def step(self) -> bool:
         """Take one sample, and report what it shows; returns True after the last report."""
         return self._is_over_after(self._step)
@@ -282,8 +278,6 @@ class MonitoredTask:
             return
         try:
             for batch in self._unreported():
-                if not batch.was_listed:
-                    continue
                 for so_far, finding in notices.find(batch, task):
                     self._send_notice(batch, task, self._reporter.notice(batch, task, so_far, finding))
                     notices.on_line()
@@ -334,7 +328,6 @@ def monitor_task(task: MonitoredTask, shared: SharedParts, exporter: "Prometheus
 
 
 def _sample_until_end(task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None") -> None:
-    task.start()
     for collector in shared.collectors.threads:
         collector.start()
     task.add_warning(None if exporter is None else exporter.start())

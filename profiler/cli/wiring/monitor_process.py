@@ -35,6 +35,8 @@ class MonitorProcess:
         self.log = JsonLog(self._outputs[1])
         self._interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
         self.problems = (problems_message(settings.problems),) if settings.problems else ()
+        for problem in self.problems:
+            self.log.warning(problem)
         self._host = with_processor(read_host())
 
     def collectors(
