@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_notices import NoticeFinding, RunNotices
@@ -16,14 +18,13 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import TaskSettings
 
 
-class BatchNotices:
+class BatchNotices(Struct, eq=False):
     """The notices of all batches of the task."""
 
-    def __init__(self, settings: TaskSettings, sampler: TaskSampler, clock: Clock) -> None:
-        self._settings = settings
-        self._sampler = sampler
-        self._clock = clock
-        self._own_line_ns: int | None = None
+    _settings: TaskSettings
+    _sampler: TaskSampler
+    _clock: Clock
+    _own_line_ns: int | None = None
 
     def find(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[tuple[RunNotices, NoticeFinding]]:
         """The conditions that a running batch meets for the first time, with its notices so far."""
