@@ -142,8 +142,7 @@ class InstanceLoop:
         if any(task.source.is_ending for task in self._tasks.values()):
             yield self._clock.monotonic_ns() + _AFTER_END_NS
 
-    def _step(self, *, is_tick: bool) -> None:
-        """Take the news; sample the tasks at a tick, else those that have news."""
+    def _take_news(self) -> None:
         self._inspect_until_ns = self._clock.monotonic_ns() + _INSPECTIONS_NS
         news = self._access.events.take()
         if None in news:
@@ -153,13 +152,28 @@ class InstanceLoop:
         if self._list_at_ns is not None and self._clock.monotonic_ns() >= self._list_at_ns:
             self._list()
         self._inspect_due()
-        self._may_ask = True
+
+    def _step(self, *, is_tick: bool) -> None:
+        """Take the news; sample the tasks at a tick, else those that have news."""
+        self._take_news()
+        now_ns, self._may_ask = self._clock.monotonic_ns(), True
         for arn, task in list(self._tasks.items()):
-            source = task.source
-            if source.has_news or source.is_unanswered or not source.is_steady:
+            source, is_steady = task.source, task.source.is_steady
+            if source.has_news or source.is_unanswered or not is_steady:
                 self._guard(arn, partial(self._settle, arn, source, is_tick=is_tick))
-            if arn in self._tasks:
-                self._step_task(arn, task, is_tick=is_tick)
+                if arn not in self._tasks:
+                    continue
+            is_due = self._shared.collectors.are_timed or now_ns >= task.step_at_ns
+            is_due = is_due or not is_steady or task.monitored.is_checkpoint_due(now_ns)
+            if source.has_news or (is_tick and is_due):
+                task.step_at_ns = 0 if source.has_news else now_ns + _STEP_NS
+                for warning in source.warnings[task.warned :]:
+                    task.monitored.add_warning(warning)
+                task.warned = len(source.warnings)
+                if task.monitored.step() or source.is_gone:
+                    self._drop(arn)
+            elif is_tick and task.monitored.keep_sample():
+                self._drop(arn)
         self._shared.delivery.print_failed()
 
     def _settle(self, arn: str, source: InstanceTask, *, is_tick: bool) -> None:
@@ -170,20 +184,6 @@ class InstanceLoop:
             source.lacks_containers = any(arn == task_arn for task_arn, _ in self._unseen.values())
             self._may_ask = source.settle(may_ask=self._may_ask)
         if source.has_news and source.is_without_batch:
-            self._drop(arn)
-
-    def _step_task(self, arn: str, task: _Task, *, is_tick: bool) -> None:
-        now_ns, source = self._clock.monotonic_ns(), task.source
-        is_due = self._shared.collectors.are_timed or now_ns >= task.step_at_ns
-        is_due = is_due or task.monitored.is_checkpoint_due(now_ns)
-        if source.has_news or (is_tick and (is_due or not source.is_steady)):
-            task.step_at_ns = 0 if source.has_news else now_ns + _STEP_NS
-            for warning in source.warnings[task.warned :]:
-                task.monitored.add_warning(warning)
-            task.warned = len(source.warnings)
-            if task.monitored.step() or source.is_gone:
-                self._drop(arn)
-        elif is_tick and task.monitored.keep_sample():
             self._drop(arn)
 
     def _on_event(self, event: ContainerEvent) -> None:
