@@ -169,22 +169,17 @@ def _with_max(distribution: Distribution | None, peak: float | None) -> Distribu
     return distribution if distribution is None or peak is None else replace(distribution, max=float(peak))
 
 
-def build_interval(totals: UsageWindow, sizes: ResourceLimits, *, started_ns: int, finished_ns: int) -> Interval:
-    """The metrics since the last checkpoint."""
+def build_interval(
+    totals: UsageWindow, devices: DeviceReadings, sizes: ResourceLimits, *, started_ns: int, finished_ns: int
+) -> Interval:
+    """The metrics since the last checkpoint, with the readings of all devices."""
     return Interval(
         started_at=format_ms(started_ns),
         finished_at=format_ms(finished_ns),
         **_usage_fields(totals, totals.cpu_seconds, sizes),
-    )
-
-
-def with_devices(numbers: Interval, readings: DeviceReadings) -> Interval:
-    """Add the devices' readings since the last checkpoint, over all devices."""
-    return replace(
-        numbers,
-        gpu_utilization_percent=readings.gpu_percent.summary(),
-        gpu_memory_used_mb=readings.gpu_memory_bytes.summary(per=MIB),
-        neuron_utilization_percent=readings.neuron_percent.summary(),
+        gpu_utilization_percent=devices.gpu_percent.summary(),
+        gpu_memory_used_mb=devices.gpu_memory_bytes.summary(per=MIB),
+        neuron_utilization_percent=devices.neuron_percent.summary(),
     )
 
 

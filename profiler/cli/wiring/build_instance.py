@@ -62,8 +62,6 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
             None if settings.processes == "off" else proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"")
         ),
     )
-    for problem in process.problems:
-        log.warning(problem)
     loop = InstanceLoop(
         access,
         shared,

@@ -21,7 +21,7 @@ from profiler.aggregation.task_record import (
     within_total,
 )
 from profiler.aggregation.time_breakdown import wait_warnings
-from profiler.aggregation.time_series import with_columns
+from profiler.aggregation.time_series import DeviceReadings, with_columns
 from profiler.aggregation.usage_by_command import ShowArguments
 from profiler.collectors.processes.batch_processes import BatchProcesses
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
@@ -117,7 +117,7 @@ def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | Non
     metrics = _copy_fields(record.metrics, usage_metrics(batch.usage, sizes), names)
     interval, sampling = record.interval, record.sampling
     if interval is not None and since is not None:
-        numbers = build_interval(since, sizes, started_ns=0, finished_ns=0)
+        numbers = build_interval(since, DeviceReadings(), sizes, started_ns=0, finished_ns=0)
         interval = _copy_fields(interval, numbers, ("cpu_seconds", *names) if agrees_on_cpu else names)
     if sampling is not None and names:
         sampling = replace(sampling, samples=batch.usage.samples)

@@ -45,8 +45,6 @@ _UNANSWERED = (
     "reaches 169.254.170.2."
 )
 _RESUMED = "The monitor of the instance started after the batch: of the time before, only totals and peaks are known."
-
-
 # The bytes that a process's network namespace has received and sent; None if they are not visible.
 ReadNetwork = Callable[[int], tuple[int, int] | None]
 
@@ -54,12 +52,12 @@ ReadNetwork = Callable[[int], tuple[int, int] | None]
 class _Followed(Struct, eq=False):
     """A container, which ``is_settled`` when it has ended and no attempt may follow.
 
-    ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time.
-    ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of
-    its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the task's group at ``at_end_ns`` (wall clock). Then
-    ``cpu_ns`` is the group's less that of the ``counted`` containers, None if that of one of them was unknown.
-    ``task_mark_bytes`` is that group's mark when the container's rose to ``mark_bytes``: it includes some memory of the
-    group's own, so it is above the container's.
+    ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time. ``cpu_ns`` is the CPU
+    time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of its end, which was seen
+    at ``died_ns`` (monotonic), ``at_end`` the task's group at ``at_end_ns`` (wall clock). Then ``cpu_ns`` is the
+    group's less that of the ``counted`` containers, None if that of one of them was unknown. ``task_mark_bytes`` is
+    that group's mark when the container's rose to ``mark_bytes``: it includes some memory of the group's own, so it is
+    above the container's.
     """
 
     inspected: EcsContainer
@@ -164,7 +162,7 @@ class InstanceTask:
         is_resumed: bool,
     ) -> None:
         self._labels, self._read_network = labels, read_network
-        self._groups, self._clock, self._own, self._open_agent = groups, clock, own, open_agent
+        self._groups, self._clock, self.own_container, self._open_agent = groups, clock, own, open_agent
         self._containers: dict[str, _Followed] = {}
         self._lost: set[str] = set()
         self._is_abandoned = False
@@ -176,9 +174,6 @@ class InstanceTask:
         self.lacks_containers = False
         self.has_news = True
         self.warnings: list[str] = [_RESUMED] if is_resumed else []
-
-    def own_container(self) -> ContainerMetadata:
-        return self._own()
 
     @property
     def docker_ids(self) -> tuple[str, ...]:
@@ -208,9 +203,9 @@ class InstanceTask:
         monitor = monitor_of(self._describe())
         return monitor is not None and monitor.started_ns is not None
 
-    def gpus_of(self, docker_id: str) -> tuple[str, ...]:
+    def gpus_of(self, docker_id: str) -> str | None:
         one = self._containers.get(docker_id)
-        return () if one is None else one.inspected.gpus
+        return None if one is None else ",".join(one.inspected.gpus) or None
 
     def metadata_address(self) -> str | None:
         """The address at which the agent answers for the task."""

@@ -1,12 +1,11 @@
 """The live metrics: name, labels and help text, and their values in a snapshot.
 
-The record has a separate catalogue (``profiler/record/metric_catalogue.py``): it describes a whole run by averages and
-maxima in MiB, percent and milliseconds. A snapshot has the latest readings and running counters of each device and each
-container, in the base units and with the names that Prometheus' conventions require (bytes, seconds, ratios;
-https://prometheus.io/docs/practices/naming/). The numbers of devices have the record's limits.
+The record has a separate catalogue (``profiler/record/metric_catalogue.py``): it describes a whole run, and not in the
+base units and names that Prometheus' conventions require (https://prometheus.io/docs/practices/naming/). The numbers of
+devices have the record's limits.
 
 :func:`metrics_text` writes the plain text format, which every version of Prometheus reads. prometheus_client would take
-six times as long, because it formats the labels of each series again, which are the same in every metric and scrape.
+six times as long, because it formats the labels of each series again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -110,10 +109,7 @@ LIVE_METRICS: tuple[LiveMetric, ...] = (
         neuron_core_utilization_ratio="Share of the last period in which the core computed, 0 to 1.",
         neuron_core_memory_used_bytes="Device memory in use by the core.",
     ),
-    *_metrics(
-        "category",
-        neuron_memory_used_bytes="Device memory in use on all devices, by category.",
-    ),
+    *_metrics("category", neuron_memory_used_bytes="Device memory in use on all devices, by category."),
     *_metrics(
         neuron_device_memory_used_bytes="Device memory in use on all devices.",
         neuron_device_memory_size_bytes="Memory of all visible devices.",

@@ -1,7 +1,4 @@
-"""Snapshots: the readings at one moment. The main loop takes them, and the server's threads read them.
-
-Snapshots are immutable, so that threads can share them without a lock.
-"""
+"""Snapshots: the readings at one moment, immutable, so that the main loop and the server share them without a lock."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -131,13 +128,11 @@ class SnapshotBuilder(Struct, eq=False):
                     sources[collector.name] = False  # the collector has stopped
                 continue
             answers = latest.readings if isinstance(latest, LiveGpus) else latest.reports
-            sources[collector.name] = self._answers_now(collector.name, answers, now_ns)
-            if not sources[collector.name]:
-                continue
+            is_up = sources[collector.name] = self._answers_now(collector.name, answers, now_ns)
             if isinstance(latest, LiveGpus):
-                gpus = latest
+                gpus = latest if is_up else None
             else:
-                neuron = latest
+                neuron = latest if is_up else None
         return gpus, neuron
 
     def _containers(self, sources: dict[str, bool], now_ns: int) -> Iterator[ContainerSnapshot]:
