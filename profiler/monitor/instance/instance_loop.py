@@ -84,7 +84,7 @@ class InstanceLoop:
         self._tasks: dict[str, _Task] = {}  # by ARN
         self._arns: dict[str, str] = {}  # of the containers that Docker shows; empty for those that are not followed
         self._unseen: dict[str, str] = {}  # the ARNs of those that were not inspected yet
-        self._starts_ns: dict[str, list[int]] = {}  # of these
+        self._early: dict[str, list[ContainerEvent]] = {}  # the events of these
         self._done: set[str] = set()  # the ARNs of tasks that need no report, or have it
         self._inspect_at_ns: dict[str, int] = {}
         self._list_at_ns: int | None = None
@@ -197,10 +197,12 @@ class InstanceLoop:
             return
         if self._arns.get(docker_id) == "":
             return
-        if docker_id not in self._arns or event.action == "start":
-            if docker_id not in self._arns:
-                self._unseen[docker_id] = event.task_arn
-                self._starts_ns.setdefault(docker_id, []).extend([event.time_ns] * (event.action == "start"))
+        if docker_id not in self._arns:
+            self._unseen[docker_id] = event.task_arn
+            self._early.setdefault(docker_id, []).append(event)
+            self._inspect(docker_id)
+            return
+        if event.action == "start":
             self._inspect(docker_id)
         task = self._task_of(docker_id)
         if task is not None:
@@ -262,13 +264,13 @@ class InstanceLoop:
         self._unseen.pop(docker_id, None)
         if docker_id not in self._arns:
             self._arns[docker_id] = inspected.labels.task_arn if self._is_watched(inspected) else ""
-        arn, starts_ns = self._arns[docker_id], self._starts_ns.pop(docker_id, ())
+        arn, early = self._arns[docker_id], self._early.pop(docker_id, ())
         if not arn or arn in self._done:
             return
         if arn not in self._tasks:
             self._tasks[arn] = self._new_task(inspected)
         source = self._tasks[arn].source
-        source.add(inspected, starts_ns)
+        source.add(inspected, early)
         if source.lacks_exit_code(docker_id):
             self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _AFTER_END_NS
 
@@ -309,7 +311,7 @@ class InstanceLoop:
     def _on_removed(self, docker_id: str) -> None:
         self._inspect_at_ns.pop(docker_id, None)
         self._unseen.pop(docker_id, None)
-        self._starts_ns.pop(docker_id, None)
+        self._early.pop(docker_id, None)
         task = self._task_of(docker_id)
         if task is not None:
             task.source.on_removed(docker_id)
