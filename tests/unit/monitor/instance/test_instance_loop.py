@@ -37,7 +37,13 @@ ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
     "failure": (changed(exit_code=3), {"status": "failure", "exitCode": 3, "likelyOutOfMemory": False}),
     "out of memory": (
         changed(exit_code=137, is_out_of_memory=True, peak_mib=1024.25),
-        {"status": "failure", "likelyOutOfMemory": True, "outOfMemoryEvidence": "kernel-counter"},
+        {
+            "status": "failure",
+            "likelyOutOfMemory": True,
+            "outOfMemoryEvidence": "kernel-counter",
+            "maxMemoryUsedMB": 1024,
+            "memoryUtilizationPercent": {"avg": 9.766, "p50": 9.766, "p95": 9.766, "p99": 9.766, "max": 100.0},
+        },
     ),
     "only a child was out of memory": (changed(exit_code=5, is_out_of_memory=True), {"likelyOutOfMemory": True}),
     "killed at its limit while Docker was away": (
