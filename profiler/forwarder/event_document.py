@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiler.core.ecs_terms import LogTarget
+from profiler.core.timestamps import parse_datetime
 from profiler.forwarder import documents
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.documents import Document, Fields
@@ -40,12 +41,14 @@ def event_documents(
     related = {} if retry is None else {"task": {"retry_of": retry.retry_of, "retried_as": retry.retried_as}}
     event_fields = documents.merge_fields(_event_fields(task, outcome), cost, documents.drop_empty(related))
     place = (numbers.index, numbers.id) if numbers is not None and is_final else _run_place(task, batch, settings)
-    if place is None:
+    written = None if report_line is None else parse_datetime(report_line.report.time)
+    ended = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at or task.pull_started_at
+    ended = ended or written
+    if place is None or ended is None:
         return ()
     measured = {} if numbers is None or is_final else _without_end(numbers.fields)
-    ended = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at or task.pull_started_at
     report = Report(time="", type="task.report", record=event_record(task, batch, log))
-    of_event = {} if ended is None else documents.run_fields(report, ended)
+    of_event = documents.run_fields(report, ended)
     links = {"links": documents.drop_empty(links_of_stopped_task(task, log, settings.kibana_url).document_fields())}
     everything = documents.merge_fields(measured, of_event, {"task": {"complete": False}}, links, event_fields)
     document = Document(index=place[0], id=place[1], fields=event_fields, upsert=everything)
