@@ -125,7 +125,12 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
 
 
 def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits) -> Metrics:
-    """Replace the memory peak of the samples, also as the distributions' maximum; far above them, it has no time."""
+    """Replace the memory peak of the samples, also as the distributions' maximum; far above them, it has no time.
+
+    The kernel lets a process that it kills exceed the limit by less than 1 MiB; the peak is then the limit.
+    """
+    if size_bytes is not None and sizes.memory_bytes and sizes.memory_bytes < size_bytes < sizes.memory_bytes + MIB:
+        size_bytes = sizes.memory_bytes
     percent = None if size_bytes is None or not sizes.memory_bytes else round(100 * size_bytes / sizes.memory_bytes, 3)
     peak_mb = mebibytes(size_bytes)
     sampled_mb = None if metrics.memory_used_mb is None else metrics.memory_used_mb.max

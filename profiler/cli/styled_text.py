@@ -216,9 +216,9 @@ def _needed(columns: Sequence[Column], widths: Sequence[int], gap: int, width: i
 
 
 class _Fold(textwrap.TextWrapper):
-    """Folds a cell at spaces, and within names: after a hyphen, an underscore or a slash before a letter."""
+    """Folds a cell at spaces, around characters of two columns, and after a hyphen, an underscore or a slash."""
 
-    wordsep_re = re.compile(r"(\s+|(?<=[-_/])(?=[^\W\d_]))")
+    wordsep_re = re.compile(rf"(\s+|(?<=[-_/])(?=[^\W\d_])|(?=.{_FILLER})|(?<={_FILLER}))")
 
 
 def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str) -> Iterator[Line]:

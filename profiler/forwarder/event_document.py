@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from profiler.core.timestamps import parse_datetime
 from profiler.forwarder import documents
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.documents import Document, Fields, format_known_moment
@@ -31,12 +32,14 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
     related = {} if retry is None else {"task": {"retry_of": retry.retry_of, "retried_as": retry.retried_as}}
     event_fields = documents.merge_fields(_event_fields(task, ended.outcome), cost, documents.drop_empty(related))
     place = (numbers.index, numbers.id) if numbers is not None and is_final else _run_place(task, batch, settings)
-    if place is None:
+    moment = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at or task.pull_started_at
+    if moment is None and line is not None:
+        moment = parse_datetime(line.report.time)
+    if place is None or moment is None:
         return ()
     measured = {} if numbers is None or is_final else _without_end(numbers.fields)
-    moment = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at or task.pull_started_at
     report = Report(time="", type="task.report", record=event_record(ended))
-    of_event = {} if moment is None else documents.run_fields(report, moment)
+    of_event = documents.run_fields(report, moment)
     links = {"links": links_of_stopped_task(task, ended.log, settings.kibana_url).document_fields()}
     everything = documents.merge_fields(measured, of_event, {"task": {"complete": False}}, links, event_fields)
     document = Document(index=place[0], id=place[1], fields=event_fields, upsert=everything)

@@ -28,6 +28,8 @@ class BatchNotices(Struct, eq=False):
 
     def find(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[tuple[RunNotices, NoticeFinding]]:
         """The conditions that a running batch meets for the first time, with its notices so far."""
+        if batch.container.is_ending:
+            return
         state = batch.notices
         if state is None:
             if batch.container.started_ns is None:

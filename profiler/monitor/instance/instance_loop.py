@@ -82,8 +82,8 @@ class InstanceLoop:
         self._own = ContainerMetadata(name=MONITOR_NAME, docker_id="")
         self._tasks: dict[str, _Task] = {}  # by ARN
         self._arns: dict[str, str] = {}  # of the containers that Docker shows; empty for those that are not followed
-        # The task's ARN and the starts, by events, of those that were not inspected yet.
-        self._unseen: dict[str, tuple[str, list[int]]] = {}
+        # The task's ARN and the events of those that were not inspected yet.
+        self._unseen: dict[str, tuple[str, list[ContainerEvent]]] = {}
         self._done: set[str] = set()  # the ARNs of tasks that need no report, or have it
         self._inspect_at_ns: dict[str, int] = {}
         self._list_at_ns: int | None = None
@@ -193,10 +193,11 @@ class InstanceLoop:
             return
         if self._arns.get(docker_id) == "":
             return
-        if docker_id not in self._arns or event.action == "start":
-            if docker_id not in self._arns:
-                _, starts_ns = self._unseen.setdefault(docker_id, (event.task_arn, []))
-                starts_ns += [event.time_ns] if event.action == "start" else []
+        if docker_id not in self._arns:
+            self._unseen.setdefault(docker_id, (event.task_arn, []))[1].append(event)
+            self._inspect(docker_id)
+            return
+        if event.action == "start":
             self._inspect(docker_id)
         task = self._task_of(docker_id)
         if task is not None:
@@ -253,7 +254,7 @@ class InstanceLoop:
                 self._inspect_at_ns[docker_id] = self._retry_at_ns(inspected)
             return
         self._health.on_success()
-        _, starts_ns = self._unseen.pop(docker_id, ("", ()))
+        _, early = self._unseen.pop(docker_id, ("", ()))
         if docker_id not in self._arns:
             self._arns[docker_id] = inspected.labels.task_arn if self._is_watched(inspected) else ""
         arn = self._arns[docker_id]
@@ -262,7 +263,7 @@ class InstanceLoop:
         if arn not in self._tasks:
             self._tasks[arn] = self._new_task(inspected)
         source = self._tasks[arn].source
-        source.add(inspected, starts_ns)
+        source.add(inspected, early)
         if source.lacks_exit_code(docker_id):
             self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _AFTER_END_NS
 

@@ -212,8 +212,9 @@ class InstanceTask:
         addresses = (one.inspected.metadata_address for one in self._containers.values())
         return next((address for address in addresses if address is not None), None)
 
-    def add(self, inspected: EcsContainer, starts_ns: Sequence[int] = ()) -> None:
-        """Add a container, or its present state: running, running again, or ended. ``starts_ns`` are from events."""
+    def add(self, inspected: EcsContainer, events: Sequence[ContainerEvent] = ()) -> None:
+        """Add a container, or its present state: running, running again, or ended. ``events`` were before that."""
+        starts_ns = (event.time_ns for event in events if event.action == "start")
         earlier_ns = tuple(start_ns for start_ns in starts_ns if start_ns < (inspected.started_ns or 0))
         one = self._containers.setdefault(inspected.docker_id, _Followed(inspected, earlier_starts_ns=earlier_ns))
         before = one.inspected
@@ -231,6 +232,9 @@ class InstanceTask:
         elif inspected.exit_code is not None and (one.died_ns is None or inspected.started_ns != before.started_ns):
             one.died = None  # of an earlier attempt, if this one was over before it was inspected
             self._on_end(one)
+        for event in events:
+            if event.action != "start" and event.time_ns > (inspected.started_ns or 0):
+                self.on_event(event)
 
     def is_running(self, docker_id: str) -> bool:
         """Whether the end of a container was not seen yet."""
@@ -369,8 +373,9 @@ class InstanceTask:
             return False
         answer = self._answer or TaskMetadata()
         container, monitor = answer.container(one.name), monitor_of(answer)
-        is_final = container is not None and (not container.has_restart_policy or answer.is_stop_requested)
         has_policy = container is not None and container.has_restart_policy
+        # The agent decides on another attempt before it lists the container as STOPPED.
+        is_final = container is not None and (not has_policy or container.is_stopped or answer.is_stop_requested)
         if not is_final and waited_ns < (_MAX_RESTART_NS if has_policy else _MAX_SETTLE_NS):
             return False
         is_known = monitor is None or monitor.name == one.name or answer.known_status == STOPPED
@@ -410,6 +415,7 @@ class InstanceTask:
             attempt_started_ns=inspected.started_ns,
             seen_restarts=len(one.earlier_starts_ns),
             finished_ns=one.finished_ns if one.is_settled else None,
+            is_ending=one.is_ending,
             vcpu_share=known.vcpu_share or (cpu_shares / 1024 if cpu_shares > CPU_UNITS_UNSET else None),
             memory_limit_bytes=inspected.memory_limit_bytes or known.memory_limit_bytes,
             log_driver=inspected.log_driver,

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
@@ -556,10 +556,17 @@ EVENTS = st.fixed_dictionaries({}, optional=FIELDS).map(
     lambda detail: {**EVENT, "detail": {**EVENT["detail"], **detail}}
 )
 FAILING = st.sampled_from(["", "cluster", "refused", "slack", "other", "cluster and slack"])
+TIMELESS = {**EVENT, "detail": {name: value for name, value in EVENT["detail"].items() if not name.endswith("At")}}
 
 
 @settings(deadline=None)
 @given(event=EVENTS, failing=FAILING, is_described=st.booleans(), has_report=st.booleans())
+@example(
+    event={**TIMELESS, "detail": {**TIMELESS["detail"], "containers": []}},
+    failing="",
+    is_described=True,
+    has_report=True,
+)
 def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     event: dict[str, Any], failing: str, *, is_described: bool, has_report: bool
 ) -> None:

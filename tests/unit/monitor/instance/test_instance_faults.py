@@ -168,6 +168,31 @@ def test_an_attempt_before_the_first_inspection_is_known_from_its_events(tmp_pat
     assert record["container"]["restarts"] == 2
 
 
+@pytest.mark.parametrize(
+    ("box", "expected"),
+    [
+        (Box(runs=((2.0, 12.4),), killed_at=12.0, exit_code=143), {"status": "stopped"}),
+        (Box(runs=((2.0, 12.4),), is_out_of_memory=True, exit_code=5), {"likelyOutOfMemory": True}),
+        (Box(runs=((2.0, 5.0), (5.3, 12.4)), killed_at=4.5, exit_code=143), {"status": "failure"}),
+    ],
+)
+def test_events_before_the_first_inspection_count_for_the_attempt_that_they_belong_to(
+    box: Box, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    world = Instance(box, folder=tmp_path, until=60)
+    world.policies = {"0123-batch"}
+    world.tasks = {"0123": {"desired_status": "RUNNING"}}
+    inspect = world.docker.inspect
+
+    def hanging(docker_id: str) -> Any:
+        found = HUNG if world.now < 13 else inspect(docker_id)
+        return found if isinstance(found, Unavailable) else replace(found, oom_killed=False)
+
+    with patch.object(world.docker, "inspect", hanging):
+        record = world.run().record()
+    assert {name: record[name] for name in expected} == expected
+
+
 def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(tmp_path: Path) -> None:
     boxes = [Box(task=f"{number}", runs=((5.0, 60.0),)) for number in range(30)]
     world = Instance(*boxes, Box(task="runs", runs=((1.0, 40.0),)), folder=tmp_path, until=120)

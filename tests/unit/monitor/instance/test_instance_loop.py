@@ -15,6 +15,7 @@ from profiler.collectors.processes.process_collector import ProcessCollector
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.record_model import Record
+from profiler.sinks import LogTarget
 from tests.fakes import seconds
 from tests.instance_world import GONE, Box, Group, Instance
 
@@ -35,7 +36,13 @@ ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
     "failure": (changed(exit_code=3), {"status": "failure", "exitCode": 3, "likelyOutOfMemory": False}),
     "out of memory": (
         changed(exit_code=137, is_out_of_memory=True, peak_mib=1024.25),
-        {"status": "failure", "likelyOutOfMemory": True, "outOfMemoryEvidence": "kernel-counter"},
+        {
+            "status": "failure",
+            "likelyOutOfMemory": True,
+            "outOfMemoryEvidence": "kernel-counter",
+            "maxMemoryUsedMB": 1024,
+            "memoryUtilizationPercent": {"avg": 9.766, "p50": 9.766, "p95": 9.766, "p99": 9.766, "max": 100.0},
+        },
     ),
     "only a child was out of memory": (changed(exit_code=5, is_out_of_memory=True), {"likelyOutOfMemory": True}),
     "killed at its limit while Docker was away": (
@@ -126,6 +133,30 @@ def test_a_restart_policy_gives_one_report_of_all_attempts(second: tuple[float, 
     assert metrics["durationMs"] == pytest.approx(1000 * (end - 1), abs=1)
     assert (record["container"]["restarts"], record["startedAt"][11:19]) == (1, "00:53:21")
     assert "ECS restarted the container once" in record["monitor"]["warnings"][0]
+
+
+@pytest.mark.parametrize(("code", "status"), [(3, "failure"), (143, "failure"), (0, "success")])
+def test_an_end_that_the_agent_does_not_restart_is_reported_at_once(code: int, status: str, tmp_path: Path) -> None:
+    """Also where other containers keep the task running, and although the agent decides half a second late."""
+    box = changed(exit_code=code)
+    world = Instance(box, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, container="batch")
+    world.policies = {"0123-batch"}
+    answer, put, put_at = world.answer, world.streams.put, []
+
+    def timed_put(line: bytes, target: LogTarget, max_seconds: float, *, before: bytes | None) -> Any:
+        put_at.append(world.now)
+        return put(line, target, max_seconds, before=before)
+
+    def decided(task_id: str) -> Any:
+        task = answer(task_id)
+        assert not isinstance(task, Unavailable)
+        batch, keeper = task.containers
+        batch = replace(batch, known_status="STOPPED" if world.now >= 12.9 else "RUNNING")
+        return replace(task, containers=(batch, keeper))
+
+    with patch.object(world, "answer", decided), patch.object(world.streams, "put", timed_put):
+        assert world.run().record()["status"] == status
+    assert [12.9 <= at < 13.3 for at in put_at] == [True]
 
 
 def test_a_spike_at_the_end_of_an_attempt_is_not_forgotten_in_the_next_one(tmp_path: Path) -> None:
@@ -455,12 +486,20 @@ def test_checkpoints_keep_their_period(tmp_path: Path) -> None:
 
 
 def test_a_notice_goes_to_the_log_stream_of_its_task(tmp_path: Path) -> None:
-    world = Instance(BATCH, folder=tmp_path, expected_seconds=5.0).run()
+    world = Instance(Box(runs=((2.0, 22.4),)), folder=tmp_path, expected_seconds=5.0).run()
     assert [(target.stream, json.loads(line)["type"]) for target, line in world.streams.lines] == [
         ("ecs/batch/0123", "task.notice"),
         ("ecs/batch/0123", "task.report"),
     ]
     assert not world.output.lines
+
+
+def test_a_batch_that_has_ended_is_not_overdue_while_its_restart_is_awaited(tmp_path: Path) -> None:
+    world = Instance(BATCH, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, until=60, container="batch")
+    world.settings = replace(world.settings, expected_seconds=12.0)
+    world.policies = {"0123-batch"}
+    world.run()
+    assert [json.loads(line)["type"] for _, line in world.streams.lines] == ["task.report"]
 
 
 def test_an_instance_without_tasks_reads_nothing(tmp_path: Path) -> None:

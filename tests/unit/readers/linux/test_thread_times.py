@@ -112,6 +112,16 @@ def test_a_thread_on_a_cpu_waits_for_nothing(machine: FakeMachine) -> None:
     assert not machine.read(process(cpu=2, threads=2), at=3).has_running
 
 
+def test_a_zombie_neither_waits_nor_runs(machine: FakeMachine) -> None:
+    """Nor does the first thread of a process whose other threads go on."""
+    machine.thread(7)
+    machine.thread(8, call=IN_A_PAGE_FAULT, state="Z")
+    machine.thread(9, call=IN_A_PAGE_FAULT, state="Z")
+    machine.thread(9, 10, call=LOCKED)
+    sample = machine.read(process(), process(8, state="Z"), process(9, state="Z", threads=2))
+    assert (sample.waits, sample.has_running) == ({Wait("sleep"): 1, Wait("lock"): 1}, False)
+
+
 def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) -> None:
     machine.thread(7, run=1)
     machine.thread(8, run=1, call=LOCKED)  # it only waits
