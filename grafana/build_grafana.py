@@ -148,11 +148,5 @@ def _target(query: Query, ref_id: str, panel: Panel) -> Json:
     }
 
 
-def main() -> int:
-    """Write the file."""
-    FILE.write_text(render_dashboard(), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    FILE.write_text(render_dashboard(), encoding="utf-8")

@@ -22,12 +22,6 @@ PANELS: Final = tuple(panel for dashboard in DASHBOARDS for panel in dashboard.c
 SEARCHES: Final = (FAILURES, NEWEST_RUNS)
 
 
-def build_dashboards() -> dict[str, str]:
-    """Generate the text of each dashboard file, by file name."""
-    formats = {"opensearch-dashboards.ndjson": classic_format, "kibana.ndjson": lens_format}
-    return {name: "".join(f"{to_json(one)}\n" for one in _objects(form)) for name, form in formats.items()}
-
-
 def _objects(form: ModuleType) -> Iterator[Json]:
     """The lines of a file, each with the versions of its format. An object follows the objects that it refers to."""
     versions, is_lens = form.VERSIONS, form is lens_format
@@ -45,17 +39,12 @@ def _objects(form: ModuleType) -> Iterator[Json]:
 
 def build_files() -> dict[str, str]:
     """Generate the text of every file, by its path in this folder."""
+    formats = {"opensearch-dashboards.ndjson": classic_format, "kibana.ndjson": lens_format}
+    dashboards = {name: "".join(f"{to_json(one)}\n" for one in _objects(form)) for name, form in formats.items()}
     templates = {f"index-templates/{name}.json": text for name, text in build_index_templates().items()}
-    return {**build_dashboards(), **templates}
-
-
-def main() -> None:
-    """Write all files."""
-    for name, text in build_files().items():
-        path = FOLDER / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    return {**dashboards, **templates}
 
 
 if __name__ == "__main__":
-    main()
+    for file_name, text in build_files().items():
+        (FOLDER / file_name).write_text(text, encoding="utf-8")

@@ -226,7 +226,7 @@ def _metric(group: tuple[PanelMetric, ...]) -> tuple[str, Json]:
 
 
 def _terms(terms: Terms) -> Json:
-    order = model.hidden_order(terms)
+    order = terms.order_by
     return {
         "field": terms.field,
         "customLabel": terms.label,

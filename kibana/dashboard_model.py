@@ -52,16 +52,14 @@ class PanelMetric(Struct, frozen=True):
 class Terms(Struct, frozen=True, kw_only=True):
     """A terms aggregation: one bucket for each value of a field.
 
-    Buckets are in order of their key, of their number of documents (``is_by_count``), or of ``order_by``, which the
-    panel does not draw: highest first. All terms of a panel that have an ``order_by`` have the same.
-    ``has_other_bucket`` combines the documents beyond ``size`` in one bucket.
+    Buckets are in order of their key, or of ``order_by``, which the panel does not draw: highest first. All terms of a
+    panel that have an ``order_by`` have the same. ``has_other_bucket`` combines the documents beyond ``size``.
     """
 
     field: str
     label: str
     size: int = 20
     order_by: PanelMetric | None = None
-    is_by_count: bool = False
     has_other_bucket: bool = False
     has_missing_bucket: bool = False  # for documents without the field
 
@@ -111,12 +109,6 @@ class Panel(Struct, frozen=True, kw_only=True):
     def is_percentage(self) -> bool:
         """Whether all values are percentages, so that the axis ends at 100."""
         return all(metric.field.endswith("percent") or ".percent." in metric.field for metric in self.metrics)
-
-    @property
-    def has_whole_numbers(self) -> bool:
-        """Whether a chart with an axis counts, so that a tick between two whole numbers has no meaning."""
-        is_count = all(metric.operation in {"count", "count_distinct"} for metric in self.metrics)
-        return self.kind in {"line", "bars", "ranking"} and is_count
 
     @property
     def has_legend(self) -> bool:
@@ -176,12 +168,8 @@ class Dashboard(Struct, frozen=True, kw_only=True):
 
 ORDER: Final = "order"
 """The name of an aggregation that no chart draws: it orders the terms."""
-_NUMBER_OF_DOCUMENTS: Final = PanelMetric(operation="count", field=TIME_FIELD, label="Documents")
-
-
-def hidden_order(terms: Terms) -> PanelMetric | None:
-    """The metric that orders the terms without being drawn."""
-    return _NUMBER_OF_DOCUMENTS if terms.is_by_count else terms.order_by
+BY_COUNT: Final = PanelMetric(operation="count", field=TIME_FIELD, label="Documents")
+"""The order of terms by their number of documents."""
 
 
 def grouped_metrics(panel: Panel) -> dict[str, tuple[PanelMetric, ...]]:

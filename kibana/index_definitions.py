@@ -51,6 +51,8 @@ _OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
 }
 
 _TIME: Final = DocumentField(name="@timestamp", index_type="date")
+_REPORT_FIELDS: Final = tuple(field for field in FIELDS if not field.name.startswith(INTERVAL_PREFIX))
+_CHECKPOINT_FIELDS: Final = (*_REPORT_FIELDS, *(field for field in FIELDS if field.name.startswith(INTERVAL_PREFIX)))
 # The keywords of a log line's document; the message itself is full text.
 _LOG_FIELDS: Final = (
     _TIME,
@@ -73,8 +75,8 @@ _NOTICE_FIELDS: Final = (
 def build_index_templates() -> dict[str, str]:
     """Generate the text of each index template, by the template's name."""
     templates = (
-        ("task-reports", _report_fields(), "Final reports of Task Profiler, one document a run."),
-        ("task-checkpoints", _checkpoint_fields(), "Checkpoints of Task Profiler: the time series of a run."),
+        ("task-reports", _REPORT_FIELDS, "Final reports of Task Profiler, one document a run."),
+        ("task-checkpoints", _CHECKPOINT_FIELDS, "Checkpoints of Task Profiler: the time series of a run."),
         ("task-logs", _LOG_FIELDS, "Log lines of batches, in addition to their reports."),
         ("task-notices", _NOTICE_FIELDS, "Notifications of running tasks and of schedules."),
     )
@@ -86,7 +88,7 @@ def build_index_templates() -> dict[str, str]:
 
 def data_view_fields(index: Index) -> list[Json]:
     """The fields of these documents, as a data view lists them."""
-    fields = {"reports": _report_fields(), "checkpoints": _checkpoint_fields(), "notices": _NOTICE_FIELDS}[index]
+    fields = {"reports": _REPORT_FIELDS, "checkpoints": _CHECKPOINT_FIELDS, "notices": _NOTICE_FIELDS}[index]
     listed = [
         *(_listed(name, "string", name, is_searchable=True) for name in ("_id", "_index")),
         _listed("_score", "number"),
@@ -118,14 +120,6 @@ def _listed(
         "aggregatable": is_searchable,
         "readFromDocValues": is_stored,
     }
-
-
-def _report_fields() -> list[DocumentField]:
-    return [field for field in FIELDS if not field.name.startswith(INTERVAL_PREFIX)]
-
-
-def _checkpoint_fields() -> list[DocumentField]:
-    return [*_report_fields(), *(field for field in FIELDS if field.name.startswith(INTERVAL_PREFIX))]
 
 
 def _template(name: str, fields: Iterable[DocumentField], description: str) -> Json:

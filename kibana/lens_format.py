@@ -66,7 +66,7 @@ def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
             for position, case in enumerate(panel.cases):
                 column = {**_metric(metric, panel), "label": case.label, "filter": model.kuery(case.condition)}
                 yield f"metric-{number}-case-{position}", column
-    order = next((found for terms in panel.terms if (found := model.hidden_order(terms)) is not None), None)
+    order = next((terms.order_by for terms in panel.terms if terms.order_by is not None), None)
     if order is not None:  # Lens orders terms only by a column
         yield model.ORDER, _metric(order, panel)
 
@@ -77,41 +77,20 @@ def _ratio(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
     operation = _OPERATIONS.get(metric.operation, metric.operation)
     formula = f"{operation}({metric.field}, kql='{metric.share_of}') / {operation}({metric.field})"
     number = {"dataType": "number", "isBucketed": False, "scale": "ratio", "customLabel": True}
-    divide = {
-        "type": "function",
-        "name": "divide",
-        "args": [part, whole],
-        "location": {"min": 0, "max": len(formula)},
-        "text": formula,
-    }
     shown = {"id": "percent", "params": {"decimals": 1}}
-    yield (
-        name,
-        {
-            **number,
-            "label": metric.label,
-            "operationType": "formula",
-            "params": {"formula": formula, "isFormulaBroken": False, "format": shown},
-            "references": [result],
-        },
-    )
-    counted = {**number, "label": f"Part of {metric.label}", "operationType": operation, "sourceField": metric.field}
+    params: Json = {"formula": formula, "isFormulaBroken": False, "format": shown}
+    yield name, {**number, "label": metric.label, "operationType": "formula", "params": params, "references": [result]}
+    inner = {**number, "label": f"Part of {metric.label}"}
+    counted = {**inner, "operationType": operation, "sourceField": metric.field}
     yield part, {**counted, "filter": model.kuery(metric.share_of)}
     yield whole, counted
-    yield (
-        result,
-        {
-            **number,
-            "label": f"Part of {metric.label}",
-            "operationType": "math",
-            "params": {"tinymathAst": divide},
-            "references": [part, whole],
-        },
-    )
+    divide = {"type": "function", "name": "divide", "args": [part, whole]}
+    params = {"tinymathAst": {**divide, "location": {"min": 0, "max": len(formula)}, "text": formula}}
+    yield result, {**inner, "operationType": "math", "params": params, "references": [part, whole]}
 
 
 def _terms(terms: Terms) -> Json:
-    is_by_key = model.hidden_order(terms) is None
+    is_by_key = terms.order_by is None
     # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of the same
     # text, such as "1.2 h".
     is_checkpoint = terms.field == model.TIME_FIELD
@@ -313,7 +292,8 @@ def _axis_settings(panel: Panel) -> Json:
     """Settings that a chart itself cannot contain. Kibana before 8.8 ignores them. An axis of bars must contain 0."""
     if panel.is_logarithmic:
         return {"overrides": {"axisLeft": {"domain": {"min": model.SHORTEST_DURATION_MS}}}}
-    if panel.has_whole_numbers:  # the second name is for later versions
+    is_count = all(metric.operation in {"count", "count_distinct"} for metric in panel.metrics)
+    if is_count and panel.kind in _SERIES:  # no tick between two whole numbers; the second name is for later versions
         return {"overrides": {"axisLeft": {"integersOnly": True, "maximumFractionDigits": 0}}}
     return {}
 

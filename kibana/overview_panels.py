@@ -13,7 +13,6 @@ from kibana.run_panels import NEWEST_RUNS
 _MEAN_OF_MEANS = (
     "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell hides short tasks."
 )
-_ROWS = f"The {parts.HEATMAP_ROWS} families with the most runs."
 _HEATMAP_HEIGHT = 20
 _NOTICES_HEIGHT = 11
 _MEDIAN = PanelMetric(operation="percentile", field=parts.DURATION, percent=50, label="Median", colour=colours.USED)
@@ -46,7 +45,9 @@ _NUMBERS: Final = (
 
 
 def _heatmap(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
-    return parts.heatmap(key, title, f"{description} {_ROWS}", metric, height=_HEATMAP_HEIGHT)
+    return parts.heatmap(
+        key, title, f"{description} The 25 families with the most runs.", metric, height=_HEATMAP_HEIGHT
+    )
 
 
 _HEATMAPS: Final = (
@@ -139,8 +140,8 @@ _NOTICE_PANELS: Final = (
         parts.LATEST_TASK,
         parts.latest(model.TIME_FIELD, "Time"),
         terms=(
-            Terms(field="task.family", label="Family", size=20, is_by_count=True, has_missing_bucket=True),
-            Terms(field="notice.kind", label="Kind", size=10, is_by_count=True),
+            Terms(field="task.family", label="Family", size=20, order_by=model.BY_COUNT, has_missing_bucket=True),
+            Terms(field="notice.kind", label="Kind", size=10, order_by=model.BY_COUNT),
         ),
         index="notices",
         height=_NOTICES_HEIGHT,
@@ -177,11 +178,11 @@ OVERVIEW: Final = Dashboard(
             parts.latest("task.stopped_reason", "Reason"),
             parts.latest("task.exit_code", "Exit code"),
             parts.LATEST_TASK,
-            parts.LATEST_CHARTS,
+            parts.latest("links.run", "Charts"),
             parts.latest(model.TIME_FIELD, "Latest end"),
             terms=(
-                Terms(field="task.family", label="Family", size=50, is_by_count=True),
-                Terms(field="task.status", label="Outcome", size=5, is_by_count=True),
+                Terms(field="task.family", label="Family", size=50, order_by=model.BY_COUNT),
+                Terms(field="task.status", label="Outcome", size=5, order_by=model.BY_COUNT),
             ),
             condition=parts.NOT_SUCCESSFUL,
             height=15,
@@ -242,8 +243,8 @@ _IS_TOO_SMALL: Final = f"{_SAVING} < 0"
 _COST_UNKNOWN: Final = f'not {parts.COST_KNOWN} and not task.launch_type: "FARGATE"'
 _WASTED: Final = replace(parts.WASTE, label="Saving (USD)", colour=colours.USED)
 # One order for all rows: the family with the most waste first.
-_LARGEST_WASTE: Final = replace(parts.FAMILIES, order_by=parts.WASTE, is_by_count=False)
-_FAMILY_ROWS: Final = tuple(replace(terms, order_by=parts.WASTE, is_by_count=False) for terms in parts.FAMILY_ROWS)
+_LARGEST_WASTE: Final = replace(parts.FAMILIES, order_by=parts.WASTE)
+_FAMILY_ROWS: Final = tuple(replace(terms, order_by=parts.WASTE) for terms in parts.FAMILY_ROWS)
 
 
 def _newest_advice(*before: PanelMetric) -> tuple[PanelMetric, ...]:
@@ -339,7 +340,9 @@ RIGHT_SIZING: Final = Dashboard(
             *_newest_advice(parts.TASKS, parts.highest("usage.gpu.count", "GPUs"))[:-1],
             terms=(
                 parts.FAMILIES,
-                Terms(field="task.launch_type", label="Runs on", size=5, is_by_count=True, has_missing_bucket=True),
+                Terms(
+                    field="task.launch_type", label="Runs on", size=5, order_by=model.BY_COUNT, has_missing_bucket=True
+                ),
             ),
             condition=_COST_UNKNOWN,
             height=12,

@@ -8,15 +8,15 @@ from kibana import colours
 from kibana import dashboard_model as model
 from kibana.dashboard_model import Case, Control, Kind, Panel, PanelMetric, Terms
 
-HEATMAP_ROWS: Final = 25
-
 TASKS: Final = PanelMetric(operation="count_distinct", field="task.id", label="Tasks")
 COST_KNOWN: Final = "cost.usd: *"  # the sum of unknown amounts would be $0.00
 COST: Final = PanelMetric(operation="sum", field="cost.usd", label="USD")
 WASTE: Final = PanelMetric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
-FAMILIES: Final = Terms(field="task.family", label="Family", size=25, is_by_count=True)
-LARGEST_FAMILIES: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True, has_other_bucket=True)
+FAMILIES: Final = Terms(field="task.family", label="Family", size=25, order_by=model.BY_COUNT)
+LARGEST_FAMILIES: Final = Terms(
+    field="task.family", label="Family", size=10, order_by=model.BY_COUNT, has_other_bucket=True
+)
 NEWEST: Final = PanelMetric(operation="max", field=model.TIME_FIELD, label="Newest")
 TASK_ROWS: Final = Terms(field="task.id", label="Task", size=20, order_by=NEWEST)
 CONTAINER_ROWS: Final = Terms(field="container.name", label="Container", size=10, has_missing_bucket=True)
@@ -24,8 +24,8 @@ CONTAINER_ROWS: Final = Terms(field="container.name", label="Container", size=10
 # Families of the same name in several accounts or Regions are different families.
 FAMILY_ROWS: Final = (
     FAMILIES,
-    Terms(field="cloud.account.id", label="Account", size=10, is_by_count=True, has_missing_bucket=True),
-    Terms(field="cloud.region", label="Region", size=10, is_by_count=True, has_missing_bucket=True),
+    Terms(field="cloud.account.id", label="Account", size=10, order_by=model.BY_COUNT, has_missing_bucket=True),
+    Terms(field="cloud.region", label="Region", size=10, order_by=model.BY_COUNT, has_missing_bucket=True),
 )
 
 FAMILY_CONTROL: Final = Control(field="task.family", label="Family")
@@ -102,7 +102,6 @@ WASTE_TOTAL: Final = number(
     condition="cost.waste_usd: *",
 )
 LATEST_TASK: Final = latest("task.id", "Latest task")
-LATEST_CHARTS: Final = latest("links.run", "Charts")
 TIME_PARTS: Final = tuple(
     average(f"usage.time.{part}.percent", label, colour)
     for part, label, colour in (

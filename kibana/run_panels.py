@@ -14,7 +14,7 @@ _RUN_OF_CHART: Final = (
     Terms(field="aws.cloudwatch.log_stream", label="Run", size=1, order_by=parts.NEWEST, has_missing_bucket=True),
     Terms(field=model.TIME_FIELD, label="Time", size=5000),  # with one checkpoint a minute: more than three days
 )
-_FAMILIES_OF_CHART: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True)
+_FAMILIES_OF_CHART: Final = Terms(field="task.family", label="Family", size=10, order_by=model.BY_COUNT)
 
 
 _run_table = partial(parts.table, terms=(parts.TASK_ROWS, parts.CONTAINER_ROWS), height=_TABLE_HEIGHT)
@@ -65,8 +65,7 @@ RUN: Final = Dashboard(
     description=(
         "One task: its result, what it used of its size, and its usage over time. Select it by task.id. The link in a "
         "notification and every task id on the other dashboards do so. Without a task, the tables begin with the "
-        "newest runs, and "
-        "the charts show the newest run."
+        "newest runs, and the charts show the newest run."
     ),
     controls=(parts.FAMILY_CONTROL, parts.TASK_CONTROL),
     panels=(

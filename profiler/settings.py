@@ -71,16 +71,6 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-def _number(minimum: float, maximum: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
-    def parse(value: str) -> float:
-        number = kind(value)
-        if not minimum <= number <= maximum:  # nor NaN
-            raise ValueError
-        return number
-
-    return parse
-
-
 def _names(value: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
 
@@ -98,11 +88,24 @@ def _price(value: str) -> float:
     return parse_price(value)
 
 
-class _Setting:
+class _Setting(Struct, frozen=True):
     """What the help says of a setting, with its default in braces; the function that parses it, and what it expects."""
 
-    def __init__(self, text: str, parse: Callable[[str], Any] = str, expected: str = "") -> None:
-        self.help, self.parse, self.expected = text, parse, expected
+    help: str
+    parse: Callable[[str], Any] = str
+    expected: str = ""
+
+
+def _number(
+    text: str, minimum: float, maximum: float, what: str = "a number of seconds", kind: Callable[[str], float] = float
+) -> _Setting:
+    def parse(value: str) -> float:
+        number = kind(value)
+        if not minimum <= number <= maximum:  # nor NaN
+            raise ValueError
+        return number
+
+    return _Setting(text, parse, f"{what} from {minimum:g} to {maximum}")
 
 
 def _word(text: str, literal: object) -> _Setting:
@@ -114,31 +117,15 @@ def _word(text: str, literal: object) -> _Setting:
 # By field, in the order of the help. The name of the variable is that of the field, and the default is the field's.
 _SETTINGS: Mapping[str, _Setting] = {
     "container": _Setting("the batch container (the only other one)"),
-    "interval_seconds": _Setting(
-        "sampling period ({:g})", _number(0.02, _MAX_SECONDS), f"a number of seconds from 0.02 to {_MAX_SECONDS}"
-    ),
-    "checkpoint_seconds": _Setting(
-        "period of checkpoints, 0 = none ({:g})",
-        _number(0, _MAX_SECONDS),
-        f"0 (off) or a number of seconds up to {_MAX_SECONDS}",
-    ),
-    "stop_seconds": _Setting(
-        "time limit after SIGTERM ({:g})", _number(1, _MAX_SECONDS), "a number of seconds of at least 1"
-    ),
+    "interval_seconds": _number("sampling period ({:g})", 0.02, _MAX_SECONDS),
+    "checkpoint_seconds": _number("period of checkpoints, 0 = none ({:g})", 0, _MAX_SECONDS),
+    "stop_seconds": _number("time limit after SIGTERM ({:g})", 1, _MAX_SECONDS),
     "log_group": _Setting("destination of the report (the batch's"),
     "log_stream": _Setting("awslogs options)"),
     "report_stream": _word("monitor: the monitor's own stream ({})", ReportStream),
-    "series_points": _Setting(
-        "size of the time series, 0 = none ({})",
-        _number(0, MAX_SERIES_POINTS, int),
-        f"0 (none) or a whole number up to {MAX_SERIES_POINTS}",
-    ),
-    "stuck_minutes": _Setting(
-        "idle minutes until stuck, 0 = never ({:g})", _number(0, 1440), "0 (off) or a number of minutes up to 1440"
-    ),
-    "expected_seconds": _Setting(
-        "seconds until overdue (none)", _number(0.01, 31_536_000), "a number of seconds from 0.01 to 31536000"
-    ),
+    "series_points": _number("size of the time series, 0 = none ({})", 0, MAX_SERIES_POINTS, "a whole number", int),
+    "stuck_minutes": _number("idle minutes until stuck, 0 = never ({:g})", 0, 1440, "a number of minutes"),
+    "expected_seconds": _number("seconds until overdue (none)", 0.01, 31_536_000),
     "tags": _Setting(
         "true: record the task's tags (false)",
         lambda value: {"true": True, "false": False, "off": False}[value.lower()],
@@ -158,9 +145,7 @@ _SETTINGS: Mapping[str, _Setting] = {
         "true, live or false",
     ),
     "emf_metrics": _Setting("names of these metrics", _names),
-    "prometheus_port": _Setting(
-        "live metrics for Prometheus (off)", _number(1, 65_535, int), "a port number from 1 to 65535"
-    ),
+    "prometheus_port": _number("live metrics for Prometheus (off)", 1, 65_535, "a port number", int),
     "price_vcpu_hour": _Setting("Fargate prices in USD (built-in table)", _price, "a price in USD"),
     "price_gb_hour": _Setting("", _price, "a price in USD"),
     "price_storage_gb_hour": _Setting("", _price, "a price in USD"),

@@ -19,6 +19,10 @@ from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch
 from tests.terminals import Pipe
 
+# Tests print local times. A test of another zone has the fixture los_angeles.
+os.environ["TZ"] = "UTC"
+time.tzset()
+
 # A busy machine is slow: a property is about values, never about time.
 # The tests try the same examples on every machine, so that a result depends on the code alone. `make fuzz` searches
 # for other examples with new seeds.

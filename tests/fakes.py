@@ -132,6 +132,10 @@ class FakeLogsSink(CloudWatchLogsSink):
     error: Exception | None = None
     lines: list[tuple[LogTarget, bytes]] = field(default_factory=list)
     last_cause: str = "it throttles"
+    has_report: bool = False
+
+    def holds_report(self, target: LogTarget, batch: str, seconds: float) -> bool:
+        return self.has_report
 
     def put(
         self, line: bytes, target: LogTarget, seconds: float, *, before: bytes | None = None

@@ -3,36 +3,30 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from profiler.collectors.collector import Collector, Collectors
-from profiler.core.clock import Ticker
 from profiler.core.threads import ThreadFailure
 from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop
 from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
-from profiler.monitor.report_delivery import Delivery
-from profiler.monitor.shared_parts import SharedParts
-from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.docker.docker_api import DockerApi
-from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents
+from profiler.readers.docker.docker_api import ContainerEvent, DockerApi, DockerEvents
 from profiler.readers.docker.ecs_container import EcsContainer, EcsLabels, ListedContainer
 from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import RUNNING, STOPPED, ContainerMetadata, TaskMetadata
-from profiler.readers.linux.host import Host, OwnUsage
 from profiler.settings import TaskSettings
-from tests.fakes import START_NS, FakeCalls, FakeClock, FakeLog, FakeLogsSink, FakeStdout, FakeStop, seconds
+from tests.fakes import START_NS, FakeClock, seconds
+from tests.monitor_world import MIB, FakeMonitor
 
-MIB = 1024 * 1024
 GONE = Unavailable("it does not exist", is_gone=True)
 
 
@@ -185,9 +179,12 @@ class Groups(InstanceCgroups):
 
 @dataclass
 class Docker(DockerApi):
+    """Shows no container from ``is_empty_from`` on. ``failing`` returns why an inspection fails, None if not."""
+
     world: "Instance"
     inspected: list[str] = field(default_factory=list)
-    failures: int = 0
+    is_empty_from: float = inf
+    failing: Callable[[str], Unavailable | None] = lambda _docker_id: None
 
     def _shown(self) -> list[Box]:
         return [box for box in self.world.boxes if box.runs[0][0] <= self.world.now]
@@ -197,13 +194,13 @@ class Docker(DockerApi):
         return tuple(
             ListedContainer(docker_id=box.docker_id, is_running=box.is_running(at), task_arn=box.arn)
             for box in self._shown()
+            if at < self.is_empty_from
         )
 
     def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
         self.inspected.append(docker_id)
-        if self.failures > 0:
-            self.failures -= 1
-            return Unavailable("it did not answer", timed_out=True)
+        if (failure := self.failing(docker_id)) is not None:
+            return failure
         found = [box for box in self._shown() if box.docker_id == docker_id]
         return found[0].inspect(self.world.now) if found else GONE
 
@@ -270,24 +267,20 @@ class Agent(TaskMetadataSource):
         return self.world.answer(self.task_id)
 
 
-class Instance:
+class Instance(FakeMonitor):
     """Runs the loop until ``until``. ``tasks`` are changes of the agent's answers by task; None: it does not answer."""
 
     def __init__(self, *boxes: Box, folder: Path, began: float = 0.0, until: float = 30.0, **settings: Any) -> None:
+        super().__init__(FakeClock(), until)
         self.boxes, self.began = boxes, began
         self.tasks: dict[str, dict[str, Any] | None] = {}
         self.policies: set[str] = set()
         self.asked: list[str] = []
-        self.clock = FakeClock()
         self.clock.advance(began)
-        self.stop = FakeStop(self.clock, until)
-        self.log, self.streams, self.output = FakeLog(), FakeLogsSink(), FakeStdout()
-        self.calls = FakeCalls(self.clock)
         self.docker, self.groups, self.events = Docker(self), Groups(self), Events(self)
-        self.reported = ReportedFile(folder / "reported", self.log)
+        self.reported: ReportedFile = ReportedFile(folder / "reported", self.log)
         self.reported.load()
         self.settings = TaskSettings(checkpoint_seconds=0, **settings)
-        self.collectors: tuple[Collector, ...] = ()
         self.families: tuple[str, ...] = ("*",)
         self.own_address = "http://agent/own"
         self.made: list[InstanceTask] = []
@@ -328,20 +321,6 @@ class Instance:
         )
         return replace(known, **changes)
 
-    def shared(self) -> SharedParts:
-        return SharedParts(
-            clock=self.clock,
-            ticker=Ticker(self.clock.monotonic_ns(), seconds(1)),
-            stop=self.stop,
-            stop_seconds=25.0,
-            log=self.log,
-            collectors=Collectors(*self.collectors),
-            delivery=Delivery(self.streams, self.output, self.log, self.calls),
-            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
-            is_in_task=False,
-            reported=self.reported,
-        )
-
     def wait(self, wait_seconds: float) -> None:
         """Until the time is over or, as in the real program, the next event."""
         self.on_wait()
@@ -351,14 +330,10 @@ class Instance:
 
     def run(self) -> "Instance":
         shared = self.shared()
-        host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
 
         def make_task(source: InstanceTask) -> MonitoredTask:
             self.made.append(source)
-            sampler = TaskSampler(
-                source, self.clock, self.log, seconds(1), shared.collectors, series_points=60, host=host
-            )
-            return MonitoredTask(self.settings, sampler, shared, tuple(source.warnings))
+            return self.task_of(source, shared, tuple(source.warnings))
 
         access = InstanceAccess(
             docker=self.docker,

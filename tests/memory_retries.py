@@ -31,8 +31,7 @@ MAX_MB = 61_440
 
 def ended(*, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any) -> EndedTask:
     stopped = task(**{"containers": [BATCH], "cpu": "256", "memory": "512", **detail})
-    outcome, found = judge(stopped, identify_containers(described, stopped))
-    name = None if found is None else found.name
+    outcome, name = judge(stopped, identify_containers(described, stopped))
     return EndedTask(task=stopped, outcome=outcome, container=name, report_line=line)
 
 
@@ -203,6 +202,5 @@ class World:
 
 def killed(**detail: Any) -> dict[str, Any]:
     """The document of a killed run that left no report."""
-    run = ended(**detail)
-    (document,) = event_documents(run.task, run.task.container("batch"), run.outcome, None, ForwarderSettings())
+    (document,) = event_documents(ended(**detail), ForwarderSettings())
     return {"_source": document.initial_fields}

@@ -11,10 +11,11 @@ from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
-from profiler.monitor.loop import MonitoredTask, MonitorLoop
+from profiler.monitor.instance.reported_file import ReportedFile
+from profiler.monitor.loop import MonitoredTask, monitor_task
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.shared_parts import SharedParts
-from profiler.monitor.task_sampler import TaskSampler
+from profiler.monitor.task_sampler import TaskSampler, TaskSource
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, OwnUsage
@@ -100,7 +101,44 @@ class SampleHook:
         return RecordPart()
 
 
-class World:
+class FakeMonitor:
+    """The process of a monitor on a fake clock, with ``collectors`` and a log stream."""
+
+    settings: TaskSettings
+    reported: ReportedFile | None = None
+    collectors: tuple[Collector, ...] = ()
+    interval_ns, stop_seconds = seconds(1), 25.0
+
+    def __init__(self, clock: FakeClock, stop_at: float | None) -> None:
+        self.clock = clock
+        self.stop = FakeStop(clock, stop_at)
+        self.log, self.streams, self.output = FakeLog(), FakeLogsSink(), FakeStdout()
+        self.budget = FakeCalls(clock)
+
+    def shared(self, *more: Collector) -> SharedParts:
+        own_usage = OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1)
+        return SharedParts(
+            clock=self.clock,
+            ticker=Ticker(self.clock.monotonic_ns(), self.interval_ns),
+            stop=self.stop,
+            stop_seconds=self.stop_seconds,
+            log=self.log,
+            collectors=Collectors(*self.collectors, *more),
+            delivery=Delivery(self.streams, self.output, self.log, self.budget),
+            read_own_usage=lambda: own_usage,
+            reported=self.reported,
+        )
+
+    def task_of(self, source: TaskSource, shared: SharedParts, warnings: tuple[str, ...]) -> MonitoredTask:
+        host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
+        points, collectors = self.settings.series_points, shared.collectors
+        self.sampler = TaskSampler(
+            source, self.clock, self.log, self.interval_ns, collectors, series_points=points, host=host
+        )
+        return MonitoredTask(self.settings, self.sampler, shared, warnings)
+
+
+class World(FakeMonitor):
     """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``."""
 
     def __init__(
@@ -114,28 +152,25 @@ class World:
         stop_seconds: float = 25.0,
         **settings: Any,
     ) -> None:
+        super().__init__(clock or FakeClock(), stop_at)
         self.docker_id = "b"
         self.batch_ends = batch_ends
         self.exit_code = exit_code
         self.memory_mib: Callable[[float], int] = lambda _at: 100
+        # The fields of the batch and of the task that are not the usual ones.
+        self.of_batch: Callable[[float], dict[str, Any]] = lambda _at: {}
+        self.of_task: Callable[[float], dict[str, Any]] = lambda _at: {}
         self.others: tuple[ContainerMetadata, ...] = ()
-        self.collectors: tuple[Collector, ...] = ()
         self.devices: tuple[FakeDevices, ...] = ()
         self.exporter: Mock | None = None
         self.on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None
-        self.clock = clock or FakeClock()
-        self.stop = FakeStop(self.clock, stop_at)
-        self.log = FakeLog()
-        self.streams = FakeLogsSink()
-        self.output = FakeStdout()
-        self.budget = FakeCalls(self.clock)
         self.interval_ns, self.stop_seconds = seconds(interval_seconds), stop_seconds
         self.warnings: tuple[str, ...] = ()
         self.settings = TaskSettings(**settings)
         self.source = FakeTaskSource(self.clock, self.usual_task, self.usual_stats, OWN)
 
     def batch(self, at: float) -> ContainerMetadata:
-        running = ContainerMetadata(
+        batch = ContainerMetadata(
             name="batch",
             docker_id=self.docker_id,
             known_status="RUNNING",
@@ -148,14 +183,13 @@ class World:
                 "awslogs-stream": "ecs/batch/0123",
             },
         )
-        if self.batch_ends is None or at < self.batch_ends:
-            return running
-        return replace(
-            running, known_status="STOPPED", exit_code=self.exit_code, finished_ns=START_NS + seconds(self.batch_ends)
-        )
+        if self.batch_ends is not None and at >= self.batch_ends:
+            finished_ns = START_NS + seconds(self.batch_ends)
+            batch = replace(batch, known_status="STOPPED", exit_code=self.exit_code, finished_ns=finished_ns)
+        return replace(batch, **self.of_batch(at))
 
     def usual_task(self, at: float) -> TaskMetadata:
-        return TaskMetadata(
+        task = TaskMetadata(
             arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
             family="etl",
             vcpu_limit=1.0,
@@ -163,6 +197,7 @@ class World:
             pull_started_ns=START_NS - seconds(20),
             containers=(self.batch(at), OWN, *self.others),
         )
+        return replace(task, **self.of_task(at))
 
     def usual_stats(self, at: float) -> dict[str, ContainerSample]:
         samples = {"m": sample(START_NS + seconds(at), at * 0.001, 30 * MIB)}
@@ -173,35 +208,15 @@ class World:
     def batch_sample(self, at: float) -> ContainerSample:
         return sample(START_NS + seconds(at), at * 0.5, self.memory_mib(at) * MIB)
 
-    def shared(self) -> SharedParts:
-        own_usage = OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1)
-        return SharedParts(
-            clock=self.clock,
-            ticker=Ticker(self.clock.monotonic_ns(), self.interval_ns),
-            stop=self.stop,
-            stop_seconds=self.stop_seconds,
-            log=self.log,
-            collectors=Collectors(*self.collectors, *self.devices, SampleHook(self.on_sample)),
-            delivery=Delivery(self.streams, self.output, self.log, self.budget),
-            read_own_usage=lambda: own_usage,
-        )
+    def shared(self, *more: Collector) -> SharedParts:
+        return super().shared(*more, *self.devices, SampleHook(self.on_sample))
 
     def task(self, shared: SharedParts) -> MonitoredTask:
-        host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
-        self.sampler = sampler = TaskSampler(
-            self.source,
-            self.clock,
-            self.log,
-            self.interval_ns,
-            shared.collectors,
-            series_points=self.settings.series_points,
-            host=host,
-        )
-        return MonitoredTask(self.settings, sampler, shared, self.warnings)
+        return self.task_of(self.source, shared, self.warnings)
 
     def run(self) -> "World":
         shared = self.shared()
-        MonitorLoop(self.task(shared), shared, self.exporter).run()
+        monitor_task(self.task(shared), shared, self.exporter)
         return self
 
     def report(self) -> dict[str, Any]:

@@ -63,11 +63,7 @@ def _aggregations(panel: Panel, interval: str) -> Json:
 
 
 def _terms(terms: Terms) -> Json:
-    order = {"_key": "asc"}
-    if terms.is_by_count:
-        order = {"_count": "desc"}
-    elif terms.order_by is not None:
-        order = {ORDER: "desc"}
+    order = {"_key": "asc"} if terms.order_by is None else {ORDER: "desc"}
     aggregation: Json = {"field": terms.field, "size": terms.size, "order": order}
     if terms.has_missing_bucket:
         aggregation["missing"] = _MISSING

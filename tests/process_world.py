@@ -62,9 +62,9 @@ def fake_source(read: Callable[[], Any]) -> Any:
 
 
 class World:
-    """A batch with one process that uses half a vCPU and 100 MiB."""
+    """A batch with one process that uses half a vCPU and 100 MiB, unless other ``readings`` are given."""
 
-    def __init__(self, threads: Any = None) -> None:
+    def __init__(self, threads: Any = None, **readings: Any) -> None:
         self.clock = FakeClock()
         self.exit_waiter = FakeExitWaiter()
         self.snapshot: Callable[[float], ProcessSnapshot] = lambda at: alone(process(cpu=at / 2))
@@ -76,6 +76,7 @@ class World:
         self.process_reads = 0
         self.attempts: list[int] = []
         self._cpu_ns = 0
+        vars(self).update(readings)
         machine = ProcessAccess(
             open_processes=lambda _: fake_source(self._read_processes),
             open_cgroup=self._group_of,

@@ -44,13 +44,23 @@ def report(
     return Report(time=f"2026-11-{day:02d}T06:{minute:02d}:00.000Z", type=kind, record=record)
 
 
-def checkpoint(task_id: str, minute: int, *, vcpu: float | None = 0.5, memory_mb: float | None = 100.0) -> Report:
+def checkpoint(
+    task_id: str,
+    minute: int,
+    *,
+    begun: int | None = None,
+    vcpu: float | None = 0.5,
+    memory_mb: float | None = 100.0,
+    metrics: Metrics | None = None,
+) -> Report:
+    """The checkpoint of a minute, whose interval begins with the minute ``begun``."""
     interval = Interval(
+        started_at=None if begun is None else f"2026-11-01T06:{begun:02d}:00.000Z",
         finished_at=f"2026-11-01T06:{minute:02d}:00.000Z",
         vcpu_used=None if vcpu is None else Distribution(avg=vcpu),
         memory_used_mb=None if memory_mb is None else Distribution(avg=1.0, max=memory_mb),
     )
-    return report(task_id, status="running", kind="task.checkpoint", minute=minute, interval=interval)
+    return report(task_id, status="running", kind="task.checkpoint", minute=minute, metrics=metrics, interval=interval)
 
 
 class Step(NamedTuple):

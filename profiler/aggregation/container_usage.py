@@ -68,7 +68,7 @@ class ContainerUsage:
         self._clock_shift_ns = 0
         self._moved_ns = 0  # ``read`` in addition to the monotonic clock, since the wall clock was set
         self.run = UsageWindow()
-        self._interval: UsageWindow | None = None
+        self._windows: tuple[UsageWindow, ...] = (self.run,)  # and the current interval
         self._cpu_ns = MonotonicCounter()
         self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *BLOCK_COUNTERS)}
         self.steps_ms = TimeWeightedStatistics()
@@ -216,7 +216,7 @@ class ContainerUsage:
         if is_short or (self._machine.vcpu is not None and vcpu > _MARGIN * self._machine.vcpu):
             self._carried_ns, self._carried_cpu_ns = step_ns, growth_ns
             return
-        for window in self._windows():
+        for window in self._windows:
             window.vcpu.add(vcpu, step_ns)
             window.cpu_ns += growth_ns
             window.covered_ns += step_ns
@@ -243,7 +243,7 @@ class ContainerUsage:
         held_ns = self._held(step_ns)
         # A value with an unknown step counts for one tick, so that it is not lost.
         weight_ns = held_ns or self._nominal_step_ns
-        for window in self._windows():
+        for window in self._windows:
             window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
         if sample.memory_cache_bytes is not None:
             self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
@@ -285,12 +285,9 @@ class ContainerUsage:
         """Keep the totals of the run only: no time series."""
         self._series_points, self.series = 0, None
 
-    def _windows(self) -> tuple[UsageWindow, ...]:
-        return (self.run,) if self._interval is None else (self.run, self._interval)
-
     def end_interval(self) -> UsageWindow:
         """End the current interval; returns the usage since the last call, at first since the start."""
-        interval, self._interval = self._interval or self.run, UsageWindow()
+        interval, self._windows = self._windows[-1], (self.run, UsageWindow())
         return interval
 
     @property

@@ -167,13 +167,13 @@ class RunNotices:
             findings.append(_growing("disk", growth, at_ns, 1))
         return findings
 
-    def overdue(self, now_ns: int) -> NoticeFinding | None:
+    def overdue(self, now_ns: int) -> list[NoticeFinding]:
         """The finding, returned once, that the run takes longer than expected. No reading is necessary."""
         expected_seconds, elapsed_ns = self._expected_seconds, now_ns - self._started_ns
         if expected_seconds is None or elapsed_ns <= expected_seconds * NS_PER_SECOND:
-            return None
+            return []
         self._expected_seconds = None
-        return NoticeFinding(
+        finding = NoticeFinding(
             kind="overdue",
             since_ns=self._started_ns + round(expected_seconds * NS_PER_SECOND),
             at_ns=now_ns,
@@ -182,6 +182,7 @@ class RunNotices:
             evidence={"elapsed_seconds": round(elapsed_ns / NS_PER_SECOND, 1), "expected_seconds": expected_seconds},
             waited_since_ns=self._started_ns,
         )
+        return [finding]
 
     def wants_silence(self, now_ns: int) -> bool:
         """Whether the batch is nearly stuck, so that the monitor's lines should wait for a few minutes."""

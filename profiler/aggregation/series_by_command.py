@@ -93,13 +93,14 @@ class SeriesByCommand(Generic[_Key]):
         whole = self._whole.copy(min_step_ms=series.step_ms)
         if not whole.length or series.started_at != format_ms(self._started_ns):
             return series
-        parts = {key: self._copy(self._commands[key].series, whole) for key in shown}
+        step_ms = whole.step_ns / NS_PER_MS
+        parts = {key: self._commands[key].series.copy(min_step_ms=step_ms) for key in shown}
         entries = [(text, parts[key], self._commands[key].known_from_ns) for key, text in shown.items()]
         hidden = [command.series for key, command in self._commands.items() if key not in shown]
         if hidden or self._has_rest:
-            others = self._copy(self._rest, whole)
+            others = self._rest.copy(min_step_ms=step_ms)
             for part in hidden:
-                others.absorb(self._copy(part, whole))
+                others.absorb(part.copy(min_step_ms=step_ms))
             # At least the memory that the shown commands leave of the whole: the largest of several commands is less
             # than all of them held together.
             shown_bytes = [part.memory.padded(whole.length) for part in parts.values()]
@@ -107,7 +108,6 @@ class SeriesByCommand(Generic[_Key]):
                 if size_bytes is not None:
                     others.memory.add(index, max(size_bytes - sum(sizes[index] or 0 for sizes in shown_bytes), 0))
             entries.append((OTHER, others, self._started_ns))
-        step_ms = as_number(whole.step_ns / NS_PER_MS) or series.step_ms
         columns = columns_of(series, step_ms)
         length = max([whole.length, *(len(values) for values in columns.values())])
         processes = []
@@ -122,10 +122,7 @@ class SeriesByCommand(Generic[_Key]):
                 )
             )
         padded = {name: padded_column(values, length) for name, values in columns.items()}
-        return replace(series, step_ms=step_ms, processes=tuple(processes), **padded)
-
-    def _copy(self, part: RunSeries, whole: RunSeries) -> RunSeries:
-        return part.copy(min_step_ms=whole.step_ns / NS_PER_MS)
+        return replace(series, step_ms=as_number(step_ms) or series.step_ms, processes=tuple(processes), **padded)
 
     def _begin_commands(self, present: Mapping[_Key, int], since_ns: int | None) -> None:
         new = [key for key in present if key not in self._commands and key not in self._dropped]

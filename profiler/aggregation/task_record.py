@@ -125,7 +125,12 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
 
 
 def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits) -> Metrics:
-    """Replace the memory peak of the samples, also as the distributions' maximum; far above them, it has no time."""
+    """Replace the memory peak of the samples, also as the distributions' maximum; far above them, it has no time.
+
+    The kernel lets a process that it kills exceed the limit by less than 1 MiB; the peak is then the limit.
+    """
+    if size_bytes is not None and sizes.memory_bytes and sizes.memory_bytes < size_bytes < sizes.memory_bytes + MIB:
+        size_bytes = sizes.memory_bytes
     percent = None if size_bytes is None or not sizes.memory_bytes else round(100 * size_bytes / sizes.memory_bytes, 3)
     peak_mb = mebibytes(size_bytes)
     sampled_mb = None if metrics.memory_used_mb is None else metrics.memory_used_mb.max
@@ -169,22 +174,17 @@ def _with_max(distribution: Distribution | None, peak: float | None) -> Distribu
     return distribution if distribution is None or peak is None else replace(distribution, max=float(peak))
 
 
-def build_interval(totals: UsageWindow, sizes: ResourceLimits, *, started_ns: int, finished_ns: int) -> Interval:
-    """The metrics since the last checkpoint."""
+def build_interval(
+    totals: UsageWindow, devices: DeviceReadings, sizes: ResourceLimits, *, started_ns: int, finished_ns: int
+) -> Interval:
+    """The metrics since the last checkpoint, with the readings of all devices."""
     return Interval(
         started_at=format_ms(started_ns),
         finished_at=format_ms(finished_ns),
         **_usage_fields(totals, totals.cpu_seconds, sizes),
-    )
-
-
-def with_devices(numbers: Interval, readings: DeviceReadings) -> Interval:
-    """Add the devices' readings since the last checkpoint, over all devices."""
-    return replace(
-        numbers,
-        gpu_utilization_percent=readings.gpu_percent.summary(),
-        gpu_memory_used_mb=readings.gpu_memory_bytes.summary(per=MIB),
-        neuron_utilization_percent=readings.neuron_percent.summary(),
+        gpu_utilization_percent=devices.gpu_percent.summary(),
+        gpu_memory_used_mb=devices.gpu_memory_bytes.summary(per=MIB),
+        neuron_utilization_percent=devices.neuron_percent.summary(),
     )
 
 

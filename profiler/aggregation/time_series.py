@@ -1,8 +1,7 @@
 """The time series of one run: equal steps, constant memory, however long the run is.
 
-The buffer begins with steps of the sampling interval, or of a fraction of it if the run is sampled finer at first. When
-the run outgrows it, neighbouring steps are merged and the step doubles. CPU time is kept as integer nanoseconds per
-step, so that merging loses nothing.
+When the run outgrows the buffer, neighbouring steps are merged and the step doubles. CPU time is kept as integer
+nanoseconds per step, so that merging loses nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator

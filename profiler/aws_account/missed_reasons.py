@@ -6,7 +6,7 @@ Both are asked for a due time that seems missed, and the requests are bounded. N
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -32,14 +32,8 @@ _CHANGES_OF_RULES = ("PutRule", "EnableRule", "PutTargets")
 _MAX_REASON_LENGTH = 500
 
 _Event = Mapping[str, Any]
-
-
-class _DeadLetter(Struct, frozen=True, kw_only=True):
-    """An invocation that failed. ``scheduled_ns`` is the due time, or a time in its window."""
-
-    source_arn: str
-    scheduled_ns: int
-    reason: str
+# An invocation that failed: the ARN of the schedule or rule, the due time or a time in its window, and the reason.
+_DeadLetter: TypeAlias = tuple[str, int, str]
 
 
 class MissedReasons(Struct):
@@ -59,9 +53,9 @@ class MissedReasons(Struct):
         of_calls = (_failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns) if event)
         names = [schedule.name], [schedule.group, schedule.name]  # a rule's ARN does not contain the default bus
         of_letters = (
-            letter.reason
-            for letter in self._dead_letters(schedule.dead_letter_arn)
-            if due_ns <= letter.scheduled_ns < end_ns and letter.source_arn.rpartition(":")[2].split("/")[1:] in names
+            reason
+            for source_arn, scheduled_ns, reason in self._dead_letters(schedule.dead_letter_arn)
+            if due_ns <= scheduled_ns < end_ns and source_arn.rpartition(":")[2].split("/")[1:] in names
         )
         return next(filter(None, chain(of_calls, of_letters)), None)
 
@@ -177,7 +171,7 @@ def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
     if source_arn is None or scheduled_ns is None:
         return None
     reason = _sentence(attributes.get("ERROR_CODE", "Unknown error"), attributes.get("ERROR_MESSAGE", ""))
-    return _DeadLetter(source_arn=source_arn, scheduled_ns=scheduled_ns, reason=reason)
+    return source_arn, scheduled_ns, reason
 
 
 def _sentence(what: str, why: str) -> str:

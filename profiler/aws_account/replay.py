@@ -1,7 +1,11 @@
-"""Sends the reports of a log group through the forwarder function again, in windows of time."""
+"""Sends the reports of a log group, or the events in a dead-letter queue, through the forwarder's functions again.
+
+The functions are idempotent, so a repeated event does no harm.
+"""
 
 import base64
 import gzip
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
@@ -11,9 +15,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from profiler.aws_account.aws_errors import OpenClient
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.errors import TaskProfilerError
+from profiler.core.files import write_atomically
+from profiler.core.queue_messages import hidden_messages
 
 # Not "task.*": the line of call stacks may have 200 KB, and the service returns at most 1 MB at a time.
 _FILTER_PATTERN = '{ $.type = "task.report" || $.type = "task.checkpoint" || $.type = "task.notice" }'
@@ -43,9 +50,7 @@ class ReplayProgressFile(Struct, frozen=True):
         return done_until_ms if start_ms <= self.start_ms <= done_until_ms else self.start_ms
 
     def save(self, done_until_ms: int) -> None:
-        new_file = self.path.with_suffix(".new")
-        new_file.write_bytes(msgspec.json.encode((self.start_ms, done_until_ms)))
-        new_file.replace(self.path)
+        write_atomically(self.path, msgspec.json.encode((self.start_ms, done_until_ms)), mode=0o644)
 
     def clear(self) -> None:
         """Remove the file: the next replay starts from its beginning."""
@@ -157,3 +162,50 @@ def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
         return ReplayCounts(indexed=counts["indexed"], skipped=counts["skipped"], failed=counts["failed"])
     except (msgspec.DecodeError, KeyError) as error:
         raise TaskProfilerError("The function does not respond like the forwarder: check --function.") from error
+
+
+def redrive(open_client: OpenClient, queue_url: str, function_name: str, *, now_ms: float) -> tuple[int, list[str]]:
+    """Send all events again that were in the queue at ``now_ms``: newer ones may have failed again meanwhile.
+
+    An event is deleted from the queue after Lambda has accepted it. Of the records of a data stream, Lambda puts only
+    the position into the queue: ``replay`` sends them. Returns the number of events that were sent, and a sentence for
+    each message without one. Raises ClientError.
+    """
+    sent = 0
+    refused: dict[str, str] = {}
+    with hidden_messages(open_client("sqs"), queue_url) as queue:
+        while messages := queue.receive(AttributeNames=["SentTimestamp"]):
+            for message in messages:
+                number = message["MessageId"]
+                if float(message["Attributes"]["SentTimestamp"]) > now_ms or number in refused:
+                    continue
+                try:
+                    event = _event_in(message["Body"])
+                except (ValueError, TypeError, RecursionError):
+                    refused[number] = f"The message {number} is not an event of Lambda."
+                    continue
+                if event is None:
+                    where = f"The message {number} is about records of a data stream"
+                    refused[number] = f"{where}: run task-profiler replay on their log groups."
+                    continue
+                payload = json.dumps(event)
+                open_client("lambda").invoke(FunctionName=function_name, InvocationType="Event", Payload=payload)
+                queue.delete(message)
+                sent += 1
+    return sent, [*refused.values()]
+
+
+def count_messages(sqs: AwsClient, queue_url: str) -> int:
+    """About how many messages are in the queue. Raises the errors of boto3."""
+    attribute = "ApproximateNumberOfMessages"
+    return int(sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=[attribute])["Attributes"][attribute])
+
+
+def _event_in(body: str) -> object:
+    """The event of a message, which Lambda wraps; None: records of a data stream. Raises ValueError or TypeError."""
+    document: Any = json.loads(body)
+    if not isinstance(document, Mapping):
+        raise TypeError(body)
+    if "KinesisBatchInfo" in document:
+        return None
+    return document["requestPayload"] if {"requestPayload", "requestContext"} <= document.keys() else document

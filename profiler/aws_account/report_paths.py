@@ -23,8 +23,7 @@ from profiler.task_definitions.permissions import (
     RolePolicy,
     characters,
     concerns,
-    is_allowed,
-    listed,
+    covers,
     planned_policy,
     statements_of,
 )
@@ -174,14 +173,13 @@ def _allows(documents: _Policies, action: str, resources: frozenset[str]) -> boo
     """Whether statements without a condition allow the action on all resources, and none without one denies it."""
     statements = [one for document in documents for one in statements_of(document)]
     about = [one for one in statements if "Condition" not in one and concerns(one, action)]
-    allowed = [str(arn) for one in about if one.get("Effect") == "Allow" for arn in listed(one.get("Resource"))]
-    denied = [str(arn) for one in about if one.get("Effect") == "Deny" for arn in listed(one.get("Resource"))]
-    return all(is_allowed(resource, allowed) and not is_allowed(resource, denied) for resource in resources)
+    effects = [{one.get("Effect") for one in about if covers(one, resource)} for resource in resources]
+    return all("Allow" in found and "Deny" not in found for found in effects)
 
 
 def _passes(pattern: object) -> bool:
-    """Whether a filter pattern passes reports on: all lines, or only the monitor's."""
-    return not pattern or "task." in str(pattern)
+    """Whether a filter pattern passes reports on: all lines, or only the monitor's, unless these are notices alone."""
+    return not pattern or "task." in str(pattern).replace("task.notice", "")
 
 
 def _name(arn: str) -> str:

@@ -17,20 +17,18 @@ from profiler.record.units import format_task_size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import Resize, ResizePolicy, SizeBefore, SizedRevision, decide, size_before
 from profiler.sizing.run_facts import RunFacts, size_of
-from profiler.task_definitions.containers import task_memory_mb
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument, read_document
 from profiler.task_definitions.size_changes import (
     RESIZED_FROM,
     REVERTED_FROM,
     TAG_PREFIX,
     SeenMemory,
-    task_cpu_units,
+    definition_size,
     with_size,
     with_size_of,
     with_size_tag,
 )
 
-_CPU_UNITS = 1024
 # The number of earlier revisions among which the last change of the size is looked for.
 _REVISIONS_BACK = 50
 
@@ -158,12 +156,6 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             return changed
         key = REVERTED_FROM if is_revert else RESIZED_FROM
         return replace(changed, definition=with_size_tag(changed.definition, key, tag))
-
-
-def definition_size(definition: Mapping[str, object]) -> TaskSize:
-    """The size of a definition, of which each part may be unknown."""
-    units = task_cpu_units(definition)
-    return TaskSize(vcpu=None if units is None else units / _CPU_UNITS, memory_mb=task_memory_mb(definition))
 
 
 def _left_alone(document: TaskDefinitionDocument, decision: Resize) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.core.ecs_terms import arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
 
@@ -50,7 +51,7 @@ class StackState(Struct, frozen=True, kw_only=True):
 
     @property
     def region(self) -> str | None:
-        return self.stack_id.split(":")[3] if self.stack_id else None
+        return arn_region(self.stack_id)
 
     @property
     def place(self) -> str:

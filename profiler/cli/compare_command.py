@@ -23,7 +23,7 @@ from profiler.record.record_model import known_peak_source
 from profiler.record.units import format_count, format_percent, format_value
 from profiler.record.worth_a_word import counted_cpu_wait, cpu_wait_percent, is_cpu_partial, is_cpu_wait_partial
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange, compare_metrics
-from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
+from profiler.runs.comparison.run_sets import RunSet, read_run_sets
 from profiler.runs.past_runs.run_source import start_ns
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import cost_on_fargate
@@ -57,10 +57,10 @@ def compare_sets(
     if not (a and b):
         raise UsageError("The name of a set is empty: name a family or run IDs.")
     overrides = PriceOverrides() if on_fargate is None else price_overrides(on_fargate)
-    selection = SetSelection(runs=run_filter(options), last=last, container=container)
+    selection = run_filter(options)
     source = open_source(options)
     with warned_notes(source):
-        sets, remarks = read_run_sets(source, (a, b), selection)
+        sets, remarks = read_run_sets(source, (a, b), selection, last, container)
     for remark in remarks:
         warn(remark)
     a_records, b_records = (

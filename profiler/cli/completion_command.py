@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -12,7 +12,6 @@ PROGRAM = "task-profiler"
 # With this variable, the program answers the shell instead of running a command. It is click's own.
 VARIABLE = "_TASK_PROFILER_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish")
-_SOURCES = ("history", "https://", "insights:", "logs:")
 _ID_LENGTH = 8  # the length that history shows
 # Shells do not divide such a word, and no character in it needs quotes.
 _WORD = re.compile(r"[A-Za-z0-9_.+-]+")
@@ -33,14 +32,7 @@ def complete_file_names() -> None:
             add_completion_class(type(base.__name__, (_KeepsFiles, base), {}), shell)
 
 
-def source_prefixes(incomplete: str) -> Iterator["CompletionItem[Any]"]:
-    """The beginnings of sources of runs; without one, the shell completes files."""
-    yield from (CompletionItem(prefix) for prefix in _SOURCES if prefix.startswith(incomplete))
-
-
-def names_of_past_runs(
-    sources: Sequence[str] | None, incomplete: str, *, families: bool, ids: bool
-) -> Iterator["CompletionItem[Any]"]:
+def names_of_past_runs(sources: Sequence[str] | None, incomplete: str, *, families: bool, ids: bool) -> list[str]:
     """The families and the ids of runs in the local history, unless the options select another source."""
     from profiler.core.clock import SystemClock  # only for completion in a shell, like the next imports
     from profiler.core.errors import TaskProfilerError
@@ -49,15 +41,15 @@ def names_of_past_runs(
 
     kind, _, file = (sources or ("history",))[0].partition(":")
     if kind != "history" or len(sources or ()) > 1:
-        return
+        return []
     try:
         store = HistoryStore(history_path(os.environ, file), SystemClock())
         found_families, found_ids = store.names(incomplete, 50)
     except TaskProfilerError:
-        return
+        return []
     shown = _ID_LENGTH if len(incomplete) < _ID_LENGTH else None
     names = [*(found_families if families else ()), *(one[:shown] for one in found_ids if ids)]
-    yield from (CompletionItem(name) for name in dict.fromkeys(names) if _WORD.fullmatch(name))
+    return [name for name in dict.fromkeys(names) if _WORD.fullmatch(name)]
 
 
 @click.command("completion", epilog="Example: task-profiler completion bash > ~/.task-profiler.bash")

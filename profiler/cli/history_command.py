@@ -31,8 +31,7 @@ _COLUMNS = (
 @gathered(SourceOptions, "options")
 def list_history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -> None:
     """List past runs, newest first."""
-    ids = options.families if delete else ()
-    if delete and not ids:
+    if delete and not options.families:
         raise UsageError("--delete needs ids of runs: task-profiler history --delete RUN.")
     selection = run_filter(replace(options, families=()) if delete else options, reads_checkpoints=True)
     source = open_source(options)
@@ -41,7 +40,7 @@ def list_history(*, options: SourceOptions, last: int, as_json: bool, delete: bo
 
         if not isinstance(source, LocalRuns) or not selection.is_empty:
             raise UsageError("--delete is for ids in the local history: add --from history, and no other option.")
-        say(f"Deleted {format_count(source.history.delete(ids), 'run')}.")
+        say(f"Deleted {format_count(source.history.delete(options.families), 'run')}.")
         return
     with warned_notes(source):
         runs = source.runs(selection)

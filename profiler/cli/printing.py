@@ -125,14 +125,6 @@ def write_json_lines(documents: Iterable[object]) -> None:
     write_out(b"".join(msgspec.json.encode(document) + b"\n" for document in documents))
 
 
-def is_terminal(descriptor: int = STDOUT) -> bool:
-    """Whether standard output, or standard error, is a terminal."""
-    try:
-        return os.isatty(descriptor)
-    except OSError:
-        return False
-
-
 def terminal_columns(descriptor: int = STDOUT) -> int | None:
     """The columns of the terminal. None in a pipe, where every line is whole, and for a terminal without a size."""
     try:

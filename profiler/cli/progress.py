@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import terminal_size
 
-from profiler.cli.printing import STDERR, is_terminal
+from profiler.cli.printing import STDERR
 from profiler.local_run.terminal_rows import BottomRows, Part, bar
 
 _MIN_SECONDS_BETWEEN_DRAWS = 0.1
@@ -23,7 +23,7 @@ def stderr_rows(write: Callable[[str], None]) -> BottomRows:
 @contextmanager
 def progress_row() -> Iterator[ShowProgress]:
     """Yield the function that shows the progress; it does nothing if standard error is not a terminal."""
-    if not is_terminal(STDERR) or os.environ.get("TERM") == "dumb":
+    if not os.isatty(STDERR) or os.environ.get("TERM") == "dumb":
         yield lambda text, share: None  # noqa: ARG005  as ShowProgress
         return
     rows = stderr_rows(_write_stderr)

@@ -42,13 +42,12 @@ def replay_groups(
         account = str(open_client("sts").get_caller_identity()["Account"])  # needs no permission
     # Other accounts and Regions may have groups and functions of the same names.
     place = f"{open_client('logs').meta.region_name} {account}"
-    counts, progress_files = ReplayCounts(), list[ReplayProgressFile]()
+    counts, files = ReplayCounts(), dict[str, ReplayProgressFile]()
+    if yes:
+        files = {one: ReplayProgressFile(_state_file(one, function_name, place), window_ms[0]) for one in groups}
     for group in groups:
-        file = ReplayProgressFile(_state_file(group, function_name, place), window_ms[0]) if yes else None
-        if file is not None:
-            progress_files.append(file)
-        counts = counts.plus(_replay_group(open_client, group, account, function_name, file, window_ms))
-    for file in progress_files:
+        counts = counts.plus(_replay_group(open_client, group, account, function_name, files.get(group), window_ms))
+    for file in files.values():
         file.clear()
     if as_json:
         sent = counts if yes else None

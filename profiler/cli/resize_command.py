@@ -8,10 +8,10 @@ import click
 from msgspec.structs import replace
 
 from profiler.aws_account.registered_definitions import TaskDefinitions
-from profiler.aws_account.resize_plan import SizePlans, definition_size
+from profiler.aws_account.resize_plan import SizePlans
 from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import say, size_text, total_saving, value_text, warn, write_json_lines
+from profiler.cli.printing import say, size_text, total_saving, value_text, warn, warned_notes, write_json_lines
 from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
 from profiler.cli.taskdef_command import check_update_schedules, counted_parts, registered, with_progress
 from profiler.cli.wiring.aws_options import open_clients
@@ -30,6 +30,7 @@ from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.run_facts import RunFacts
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import change_text, read_bytes, read_definitions, write_definition
+from profiler.task_definitions.size_changes import definition_size
 from profiler.task_definitions.terraform_sizes import terraform_sizes
 
 # Enough for the runs before and after a change, and those since it was put back.
@@ -106,10 +107,8 @@ def _read_runs(options: SourceOptions, families: Sequence[str], last: int) -> Ma
     """The last runs of the families; without families, of all."""
     source = open_source(options)
     selection = RunFilter(families=tuple(map(pattern_of, families)))
-    runs = read_runs(source, selection, max(_RUNS_OF_A_FAMILY, last))
-    for note in source.notes:
-        warn(note)
-    return runs
+    with warned_notes(source):
+        return read_runs(source, selection, max(_RUNS_OF_A_FAMILY, last))
 
 
 def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *, as_json: bool) -> int:

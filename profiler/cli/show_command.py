@@ -2,12 +2,12 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import tzinfo
+from functools import partial
 from typing import Any
 
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import terminal_columns, warned_notes, write_json_lines, write_out
-from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, write_lines
+from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, separated, write_lines
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
@@ -26,6 +26,7 @@ from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60
 _PIPE_WIDTH = 80
+_MAX_PAGES = 20
 _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
 # The report, the call stacks and the notices are in the same stream.
 _OWN_LINES = '"type":"task.report"', '"type":"task.stacks"', '"type":"task.notice"'
@@ -87,9 +88,7 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
         return
     from profiler.cli.terminal.stacks_page import stacks_lines  # only for --stacks
 
-    for number, (record, stacks) in enumerate(found):
-        lines = stacks_lines(record, stacks, view.width)
-        write_lines([EMPTY, *lines] if number else lines)
+    write_lines(separated(stacks_lines(record, stacks, view.width) for record, stacks in found))
 
 
 def _comparison(run: PastRun, against: str | None, source: RunSource, whole: RunSource | None) -> RunComparison | None:
@@ -121,7 +120,7 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
     )
     with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
         client = open_clients(options.region or record.log_region or record.region, options.profile)("logs")
-        lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count, None)]
+        lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count)]
     write_lines(lines)
 
 
@@ -130,23 +129,15 @@ def log_lines(
     record: Record,
     moments: Sequence[Moment],
     count: int,
-    zone: tzinfo | None,
 ) -> Iterator[Line]:
     """The last ``count`` lines before each moment and the end, none twice. Raises TaskProfilerError."""
     if record.log_group is None or record.log_stream is None:
         raise TaskProfilerError("The record contains no log stream: --logs needs a batch that logs with awslogs.")
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()
+    where = {"logGroupName": record.log_group, "logStreamName": record.log_stream}
     for title, until_ms in _places(record, moments):
-        response = get_log_events(
-            logGroupName=record.log_group,
-            logStreamName=record.log_stream,
-            endTime=until_ms + 1,
-            limit=count + len(_OWN_LINES),
-            startFromHead=False,
-        )
-        events = [event for event in response["events"] if not any(own in event["message"] for own in _OWN_LINES)]
-        events = events[-count:]
+        events = _last_events(partial(get_log_events, **where, endTime=until_ms + 1, startFromHead=False), count)
         yield EMPTY
         yield line(Span(f"{INDENT}{title}", "dim"), "" if events else "  no lines before it")
         for event in events:
@@ -154,8 +145,23 @@ def log_lines(
             key = f"{event['timestamp']} {text}"
             if key not in shown:
                 shown.add(key)
-                at = local_time(event["timestamp"] * NS_PER_MS, zone)
+                at = local_time(event["timestamp"] * NS_PER_MS)
                 yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
+
+
+def _last_events(read_page: Callable[..., Mapping[str, Any]], count: int) -> Sequence[Mapping[str, Any]]:
+    """The last events of the batch. A page may be empty before the beginning of the stream, whose token is repeated."""
+    events: list[Mapping[str, Any]] = []
+    position: dict[str, str] = {}
+    for _ in range(_MAX_PAGES):
+        page = read_page(limit=count + len(_OWN_LINES), **position)
+        batch = [event for event in page["events"] if not any(own in event["message"] for own in _OWN_LINES)]
+        events = [*batch, *events]
+        token = page.get("nextBackwardToken")
+        if len(events) >= count or token in (None, position.get("nextToken")):
+            break
+        position = {"nextToken": token}
+    return events[-count:]
 
 
 def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.printing import STDOUT, encoded, is_terminal, stdout_encoding, terminal_columns, write_out
+from profiler.cli.printing import STDOUT, encoded, stdout_encoding, terminal_columns, write_out
 from profiler.core.text import columns_of, printable
 
 INDENT = "  "
@@ -145,7 +145,7 @@ def is_coloured(descriptor: int = STDOUT) -> bool:
     """Whether standard output, or standard error, takes colours."""
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(descriptor) and os.environ.get("TERM") != "dumb")
+    return bool(os.environ.get("FORCE_COLOR")) or (os.isatty(descriptor) and os.environ.get("TERM") != "dumb")
 
 
 def table_width() -> int | None:
@@ -216,9 +216,9 @@ def _needed(columns: Sequence[Column], widths: Sequence[int], gap: int, width: i
 
 
 class _Fold(textwrap.TextWrapper):
-    """Folds a cell at spaces, and within names: after a hyphen, an underscore or a slash before a letter."""
+    """Folds a cell at spaces, around characters of two columns, and after a hyphen, an underscore or a slash."""
 
-    wordsep_re = re.compile(r"(\s+|(?<=[-_/])(?=[^\W\d_]))")
+    wordsep_re = re.compile(rf"(\s+|(?<=[-_/])(?=[^\W\d_])|(?=.{_FILLER})|(?<={_FILLER}))")
 
 
 def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str) -> Iterator[Line]:

@@ -324,12 +324,10 @@ def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | 
     for file, changed in changes.items():
         for note in changed.notes:
             warn(note if len(files) == 1 else f"{file}: {note}")
-        if out is not None:
-            write_definition(Path(out), changed.after, remedy="name another file with -o")
-        elif in_place and changed.is_changed:
-            write_definition(Path(file), changed.after, remedy="name another file with -o")
-        elif not in_place:
+        if out is None and not in_place:
             write_out(changed.after)
+        elif out is not None or changed.is_changed:
+            write_definition(Path(file if out is None else out), changed.after, remedy="name another file with -o")
     return 0
 
 

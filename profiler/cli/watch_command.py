@@ -12,7 +12,7 @@ from functools import partial
 from profiler.aws_account.running_tasks.running_runs import FollowedLogs, RunningRun, RunningRuns, RunsInProgress
 from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, WatchedRun, WatchedTasks
 from profiler.cli.options import SourceOptions, gathered
-from profiler.cli.printing import STDOUT, UNKNOWN, is_terminal, stdout_encoding, warn, write_json_lines, write_out
+from profiler.cli.printing import STDOUT, UNKNOWN, stdout_encoding, warn, write_json_lines, write_out
 from profiler.cli.styled_text import (
     MIN_COLUMNS,
     OUTCOME_STYLES,
@@ -68,7 +68,7 @@ def watch_runs(name: str | None, options: SourceOptions, cluster: str | None, on
     clock = SystemClock()
     watched = open_watched_tasks(name, options, groups, cluster, clock)
     place = "This machine" if is_local else cluster or " and ".join(groups)
-    if as_json or once or not is_terminal() or os.environ.get("TERM") == "dumb":
+    if as_json or once or not os.isatty(STDOUT) or os.environ.get("TERM") == "dumb":
         _print_once(watched, place, name, as_json=as_json)
         return
     for ending in (signal.SIGTERM, signal.SIGHUP):

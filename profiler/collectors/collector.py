@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from profiler.aggregation.task_record import RecordPart, with_parts
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.core.threads import BackgroundCall, ThreadFailure
+from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.record_model import Record
 
 if TYPE_CHECKING:
-    from profiler.collectors.neuron.neuron_usage import LiveNeuron
+    from profiler.collectors.neuron.neuron_collector import LiveNeuron
     from profiler.collectors.nvidia.gpu_usage import LiveGpus
     from profiler.readers.ecs.task_metadata import ContainerMetadata
     from profiler.readers.linux.waited_target import Wait
@@ -162,11 +162,6 @@ class Collectors:
 def with_collected(record: Record, collectors: Iterable[Collector], batch: str = COMMAND) -> Record:
     """Return the record with the values, sources and warnings of all collectors."""
     return with_parts(record, [collector.part(record, batch) for collector in collectors])
-
-
-def failure_warnings(failure: ThreadFailure | None, values: str) -> tuple[str, ...]:
-    """A sentence if an error has ended the thread that collects the ``values``."""
-    return () if failure is None else (failure.sentence(values),)
 
 
 TagRequest: TypeAlias = BackgroundCall[Mapping[str, str] | Unavailable]

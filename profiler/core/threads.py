@@ -129,6 +129,11 @@ class ThreadFailure(Struct, frozen=True):
         )
 
 
+def failure_warnings(failure: ThreadFailure | None, values: str) -> tuple[str, ...]:
+    """A sentence if an error has ended the thread that collects the ``values``."""
+    return () if failure is None else (failure.sentence(values),)
+
+
 class StoppableThread:
     """A daemon thread, started once. ``run`` returns soon after ``is_stopping`` is True; ``wake`` ends a wait in it."""
 

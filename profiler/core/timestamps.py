@@ -3,7 +3,7 @@
 import re
 import time
 from bisect import bisect_left
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 
 NS_PER_MS = 1_000_000
 NS_PER_SECOND = 1_000_000_000
@@ -57,9 +57,9 @@ def instant_of_local(local: datetime) -> datetime:
     return second.replace(microsecond=0) + timedelta(seconds=seconds)
 
 
-def local_time(moment_ns: int, zone: tzinfo | None = None) -> datetime:
-    """The time of this machine, else of ``zone``, in whole seconds."""
-    return datetime.fromtimestamp(moment_ns // NS_PER_SECOND, UTC).astimezone(zone)
+def local_time(moment_ns: int) -> datetime:
+    """The time of this machine, in whole seconds."""
+    return datetime.fromtimestamp(moment_ns // NS_PER_SECOND, UTC).astimezone()
 
 
 def format_local(moment_ns: int | None) -> str | None:
@@ -67,12 +67,11 @@ def format_local(moment_ns: int | None) -> str | None:
     return None if moment_ns is None else f"{local_time(moment_ns):%Y-%m-%d %H:%M}"
 
 
-def with_local_times(text: str, zone: tzinfo | None = None) -> str:
-    """A sentence with the time of this machine, else of ``zone``, for each time of a record."""
+def with_local_times(text: str) -> str:
+    """A sentence with the time of this machine for each time of a record."""
 
     def local(found: re.Match[str]) -> str:
-        moment_ns = parse_ns(found[0])
-        return found[0] if moment_ns is None else f"{local_time(moment_ns, zone):%Y-%m-%d %H:%M}"
+        return format_local(parse_ns(found[0])) or found[0]
 
     return re.sub(_RFC3339, local, text, flags=re.ASCII)
 

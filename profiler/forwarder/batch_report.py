@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,10 +16,7 @@ from profiler.core.json_fields import mapping, mappings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, ThrottledError
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import CHECKPOINT, Cost, Report
-from profiler.record.task_end import EventContainer, Outcome, StoppedTask, judge_candidates
-
-if TYPE_CHECKING:  # forward_logs imports this module for ReportLine, and identifies no containers
-    from profiler.core.container_roles import ContainerRoles
+from profiler.record.task_end import Outcome, StoppedTask, judge_candidates
 
 # Reserved at the end of an invocation for the document and the notice; at most half of the time that is left.
 WAIT_RESERVED_SECONDS = 10.0
@@ -68,19 +65,23 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
 
 def identify_containers(definition: Mapping[str, object] | None, task: StoppedTask) -> TaskContainers:
     """Identify the containers from the definition that ECS describes; without one, from the event's containers."""
-    from profiler.core.container_roles import TaskContainer, container_roles  # see above
+    # forward_logs imports this module for ReportLine, and identifies no containers.
+    from profiler.core.container_roles import TaskContainer, container_roles
     from profiler.task_definitions.containers import log_target, needs_put, read_containers, requested_batch, roles_of
 
     containers = read_containers(definition or {})
     if not containers:
         listed = [TaskContainer(name=container.name, image=container.image) for container in task.containers]
-        return _from_roles(container_roles(listed))
+        found = container_roles(listed)
+        return TaskContainers(batch=found.batch, monitor=found.monitor, candidates=found.candidates)
     requested = requested_batch(containers)
     roles = roles_of(containers, requested=requested)
     measured = [replace(container, essential=None) for container in containers]
     targets = {container.name: log_target(container, task.arn) for container in containers}
-    return replace(
-        _from_roles(roles),
+    return TaskContainers(
+        batch=roles.batch,
+        monitor=roles.monitor,
+        candidates=roles.candidates,
         reported=container_roles(measured, requested=requested).candidates,
         default=next(iter(roles.candidates), None),
         prints_report=any(one.name == roles.monitor and not needs_put(one.environment) for one in containers),
@@ -92,17 +93,9 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
     )
 
 
-def batch_container(task: StoppedTask, name: str | None) -> EventContainer | None:
-    """Return the batch in the event; with its name alone if the event does not list it, as after a failed start."""
-    return None if name is None else task.container(name)
-
-
-def judge(task: StoppedTask, containers: TaskContainers) -> tuple[Outcome, EventContainer | None]:
-    """Determine the outcome of a task, and its batch container; None: unknown."""
-    outcome, batch = judge_candidates(
-        task, containers.candidates, default=containers.default, monitor=containers.monitor
-    )
-    return outcome, batch_container(task, batch)
+def judge(task: StoppedTask, containers: TaskContainers) -> tuple[Outcome, str | None]:
+    """Determine the outcome of a task, and the name of its batch container; None: unknown."""
+    return judge_candidates(task, containers.candidates, default=containers.default, monitor=containers.monitor)
 
 
 def docker_labels(definition: Mapping[str, object] | None, name: str | None) -> Mapping[str, str]:
@@ -111,10 +104,6 @@ def docker_labels(definition: Mapping[str, object] | None, name: str | None) -> 
         if container.get("name") == name:
             return {label: str(value) for label, value in mapping(container.get("dockerLabels")).items()}
     return {}
-
-
-def _from_roles(roles: "ContainerRoles") -> TaskContainers:
-    return TaskContainers(batch=roles.batch, monitor=roles.monitor, candidates=roles.candidates)
 
 
 class ReportLine(Struct, frozen=True):

@@ -86,7 +86,7 @@ def report_document(report: Report, text: str, settings: ForwarderSettings) -> D
     fields = {**run_fields(report, written), "record": replace_lone_surrogates(text)}
     if not is_checkpoint:
         fields["task"]["complete"] = True
-    if links := drop_empty(links_of_line(report, settings.kibana_url).document_fields()):
+    if links := links_of_line(report, settings.kibana_url).document_fields():
         fields["links"] = links
     return Document(
         index=settings.index(kind, began),
@@ -220,9 +220,7 @@ def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) ->
             "message": notice.message,
             "since": format_known_moment(parse_datetime(notice.since)),
         },
-        "cloud": _cloud(record.account_id, record.region),
-        "orchestrator": _orchestrator(record.cluster),
-        "service": {"name": record.family},
+        **_place(record.account_id, record.region, record.cluster, record.family),
         "container": {"name": record.container.name},
         "aws": {"cloudwatch": {"log_group": record.log_group, "log_stream": record.log_stream}},
         "task": {"id": record.task_id, "arn": record.task_arn, "family": record.family, "revision": record.revision},
@@ -241,9 +239,7 @@ def schedule_notice_document(line: ScheduleNoticeLine, text: str, settings: Forw
             "due_at": format_known_moment(parse_datetime(notice.due_at)),
             "reason": notice.reason,
         },
-        "cloud": _cloud(line.account_id, line.region),
-        "orchestrator": _orchestrator(line.cluster),
-        "service": {"name": line.family},
+        **_place(line.account_id, line.region, line.cluster, line.family),
         "task": {"id": notice.task_id, "family": line.family},
         "links": links_of_schedule_notice(line, settings.kibana_url).document_fields(),
         "schedule": asdict(line.schedule),
@@ -278,9 +274,9 @@ def _notice_document(
     return Document(index=settings.index("notices", written), id=document_id, fields=whole, notice=notice)
 
 
-def _cloud(account_id: str | None, region: str | None) -> Fields:
-    return {"provider": "aws", "account": {"id": account_id}, "region": region}
-
-
-def _orchestrator(cluster: str | None) -> Fields:
-    return {"type": "ecs", "cluster": {"name": cluster_name(cluster)}}
+def _place(account_id: str | None, region: str | None, cluster: str | None, family: str | None) -> Fields:
+    return {
+        "cloud": {"provider": "aws", "account": {"id": account_id}, "region": region},
+        "orchestrator": {"type": "ecs", "cluster": {"name": cluster_name(cluster)}},
+        "service": {"name": family},
+    }

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.core.ecs_terms import LogTarget
+from profiler.core.timestamps import parse_datetime
 from profiler.forwarder import documents
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
-from profiler.forwarder.documents import Document, Fields
+from profiler.forwarder.documents import Document, Fields, format_known_moment
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
-from profiler.forwarder.notifications.notification import MemoryRetry
+from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.run_links import links_of_stopped_task
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task_lines import InvalidReport, read_line
@@ -19,37 +19,31 @@ from profiler.record.task_end import EventContainer, Outcome, StoppedTask
 _MAX_REQUEST_SECONDS = 5.0
 
 
-def event_documents(
-    task: StoppedTask,
-    batch: EventContainer | None,
-    outcome: Outcome,
-    report_line: ReportLine | None,
-    settings: ForwarderSettings,
-    *,
-    log: LogTarget | None = None,
-    retry: MemoryRetry | None = None,
-) -> tuple[Document, ...]:
+def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Document, ...]:
     """The documents to write, a final report of the logs first; none without a batch or any time of the task."""
+    task, batch, line, retry = ended.task, ended.batch, ended.report_line, ended.retry
     if batch is None:
         return ()
-    numbers = None if report_line is None else documents.report_document(report_line.report, report_line.text, settings)
+    numbers = None if line is None else documents.report_document(line.report, line.text, settings)
     if isinstance(numbers, InvalidReport):
         numbers = None
     is_final = numbers is not None and numbers.is_report
     cost = {} if numbers is None else documents.cost_fields(numbers, task.capacity_provider)
     related = {} if retry is None else {"task": {"retry_of": retry.retry_of, "retried_as": retry.retried_as}}
-    event_fields = documents.merge_fields(_event_fields(task, outcome), cost, documents.drop_empty(related))
+    event_fields = documents.merge_fields(_event_fields(task, ended.outcome), cost, documents.drop_empty(related))
     place = (numbers.index, numbers.id) if numbers is not None and is_final else _run_place(task, batch, settings)
-    if place is None:
+    moment = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at or task.pull_started_at
+    if moment is None and line is not None:
+        moment = parse_datetime(line.report.time)
+    if place is None or moment is None:
         return ()
     measured = {} if numbers is None or is_final else _without_end(numbers.fields)
-    ended = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at or task.pull_started_at
-    report = Report(time="", type="task.report", record=event_record(task, batch, log))
-    of_event = {} if ended is None else documents.run_fields(report, ended)
-    links = {"links": documents.drop_empty(links_of_stopped_task(task, log, settings.kibana_url).document_fields())}
+    report = Report(time="", type="task.report", record=event_record(ended))
+    of_event = documents.run_fields(report, moment)
+    links = {"links": links_of_stopped_task(task, ended.log, settings.kibana_url).document_fields()}
     everything = documents.merge_fields(measured, of_event, {"task": {"complete": False}}, links, event_fields)
     document = Document(index=place[0], id=place[1], fields=event_fields, upsert=everything)
-    if numbers is None or not is_final or (report_line is not None and report_line.is_indexed):
+    if numbers is None or not is_final or (line is not None and line.is_indexed):
         return (document,)
     return numbers, document
 
@@ -89,9 +83,9 @@ def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
     )
 
 
-def event_record(task: StoppedTask, batch: EventContainer | None, log: LogTarget | None) -> Record:
+def event_record(ended: EndedTask) -> Record:
     """The event's data as a record, without the end that it tells."""
-    batch = batch or EventContainer(name="")
+    task, log, batch = ended.task, ended.log, ended.batch or EventContainer(name="")
     return Record(
         task_id=task.id,
         task_arn=task.arn,
@@ -112,8 +106,8 @@ def event_record(task: StoppedTask, batch: EventContainer | None, log: LogTarget
         ),
         log_group=None if log is None else log.group,
         log_stream=None if log is None else log.stream,
-        started_at=documents.format_known_moment(task.started_at),
-        finished_at=documents.format_known_moment(task.execution_stopped_at or task.stopped_at),
+        started_at=format_known_moment(task.started_at),
+        finished_at=format_known_moment(task.execution_stopped_at or task.stopped_at),
         metrics=Metrics(duration_ms=task.duration_ms, memory_size_mb=batch.memory_mb),
     )
 

@@ -44,6 +44,7 @@ _EXPORT_SETTINGS = (
     "OTLP_HEADERS",
     "OTLP_PROTOCOL",
 )
+_Choice = TypeVar("_Choice", bound=str)
 _Secret = TypeVar("_Secret")
 _Result = TypeVar("_Result")
 # Returns the text of the secret with a name. Raises SettingsError.
@@ -156,6 +157,13 @@ def _subjects(words: Sequence[str]) -> frozenset[Subject]:
     return ALL_SUBJECTS if "all" in named or not named else frozenset(one for one in ALL_SUBJECTS if one in named)
 
 
+def _choice(environment: Mapping[str, str], name: str, default: _Choice, other: _Choice) -> _Choice:
+    value = _text(environment, name).lower() or default
+    if value not in (default, other):
+        raise SettingsError(f"{name} must be {default} or {other}.")
+    return other if value == other else default
+
+
 def _boolean(environment: Mapping[str, str], name: str) -> bool:
     value = _text(environment, name).lower()
     if value not in (*_TRUE, *_FALSE):
@@ -193,17 +201,12 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     def text(name: str) -> str | None:
         return _text(environment, name) or None
 
-    engine = (text("SEARCH_ENGINE") or "elasticsearch").lower()
-    if engine not in ("elasticsearch", "opensearch"):
-        raise SettingsError("SEARCH_ENGINE must be elasticsearch or opensearch.")
+    engine: Engine = _choice(environment, "SEARCH_ENGINE", "elasticsearch", "opensearch")
     prefix = text("INDEX_PREFIX") or "task"
     if not _PREFIX.fullmatch(prefix):
         raise SettingsError(
             "INDEX_PREFIX cannot be the start of an index name: use lower-case letters, digits, '_', '-' and '.'."
         )
-    period = (text("INDEX_PERIOD") or "month").lower()
-    if period not in ("month", "day"):
-        raise SettingsError("INDEX_PERIOD must be month or day.")
     credentials = Credentials(
         api_key=text("ELASTICSEARCH_API_KEY"),
         username=text("ELASTICSEARCH_USER"),
@@ -216,13 +219,13 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         raise SettingsError("Requests are signed for OpenSearch only: set SEARCH_ENGINE=opensearch.")
     return ForwarderSettings(
         url=text("ELASTICSEARCH_URL"),
-        engine="opensearch" if engine == "opensearch" else "elasticsearch",
+        engine=engine,
         credentials=credentials,
         secret_id=text("ELASTICSEARCH_SECRET_ID"),
         region=text("AWS_REGION") or text("AWS_DEFAULT_REGION"),
         ca_file=text("ELASTICSEARCH_CA_FILE"),
         index_prefix=prefix,
-        index_period="day" if period == "day" else "month",
+        index_period=_choice(environment, "INDEX_PERIOD", "month", "day"),
         forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
         failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
         kibana_url=(text("KIBANA_URL") or "").rstrip("/") or None,
@@ -244,8 +247,8 @@ def read_export_targets(environment: Mapping[str, str], fetch: FetchSecret) -> "
 
     secret_id = _text(environment, "OTLP_SECRET_ID")
     signs_for_aws = _boolean(environment, "OTLP_AWS_AUTH")
-    values = {name: environment.get(name, "") for name in _EXPORT_SETTINGS}
-    if secret_id and not values["OTLP_HEADERS"].strip():
+    values = {name: _text(environment, name) for name in _EXPORT_SETTINGS}
+    if secret_id and not values["OTLP_HEADERS"]:
         values["OTLP_HEADERS"] = read_secret(secret_id, _ExportSecret, "JSON with otlp_headers", fetch).otlp_headers
     try:
         targets = read_targets(values, signs_for_aws=signs_for_aws)

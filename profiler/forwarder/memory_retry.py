@@ -55,12 +55,11 @@ def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
     """Whether a schedule started the selected run, and ECS's reason or the kernel's counter proves the kill."""
     is_selected = any(fnmatchcase(ended.family, family) for family in families)
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
-    if not (is_selected and is_scheduled) or ended.outcome.status != "failure" or ended.container is None:
+    if not (is_selected and is_scheduled) or ended.outcome.status != "failure" or ended.batch is None:
         return False
     if ended.record is not None and ended.is_complete and ended.record.out_of_memory_evidence == "kernel-counter":
         return True
-    batch = ended.task.container(ended.container)
-    is_of_another = not ran_out_of_memory(batch) and any(map(ran_out_of_memory, ended.task.containers))
+    is_of_another = not ran_out_of_memory(ended.batch) and any(map(ran_out_of_memory, ended.task.containers))
     return ended.outcome.out_of_memory and not is_of_another
 
 
@@ -223,7 +222,7 @@ class MemoryRetries(Struct, frozen=True):
         killed_id, old = (None, TaskSize()) if family is None else family.killed_run(ended, short_id)
         new = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb)
         if not task.is_on_fargate:
-            new = TaskSize(memory_mb=task.container(ended.container or "").memory_mb)
+            new = TaskSize(memory_mb=None if ended.batch is None else ended.batch.memory_mb)
         with_size = "" if new.memory_mb is None else f" with {format_memory(new.memory_mb)}"
         if ended.outcome.status != "success":
             sentence = f"This was the retry of {short_id}{with_size}: it is not started again."

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from profiler.core.errors import UsageError
 from profiler.core.timestamps import format_datetime, parse_ns
-from profiler.forwarder.batch_report import batch_container
 from profiler.forwarder.event_document import event_record
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
@@ -112,8 +111,7 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
 
 def _record(ended: EndedTask) -> Record:
     """The record to export. The event's verdict takes precedence, and a checkpoint has no cost, as in a run's event."""
-    outcome, batch = ended.outcome, batch_container(ended.task, ended.container)
-    described = event_record(ended.task, batch, ended.log)
+    outcome, described = ended.outcome, event_record(ended)
     record = described if ended.record is None else completed(ended.record, described)
     return replace(
         record,

@@ -35,8 +35,10 @@ class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     ecs_task: str | None = None
     kibana: str | None = None
 
-    def document_fields(self) -> dict[str, str | None]:
-        return {"run": self.kibana, "logs": self.log_stream, "task": self.ecs_task}
+    def document_fields(self) -> dict[str, str]:
+        """The known addresses by their names in a search document."""
+        addresses = {"run": self.kibana, "logs": self.log_stream, "task": self.ecs_task}
+        return {name: url for name, url in addresses.items() if url is not None}
 
 
 def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks:

@@ -77,22 +77,22 @@ class TaskStoppedHandler(Struct, frozen=True):
                 f"Task {task.id} has several possible batch containers ({', '.join(identified.candidates)}), which are "
                 "judged together: set TASK_PROFILER_CONTAINER in the monitor's environment to the batch's name."
             )
-        containers = replace(identified, batch=None if batch is None else batch.name)
+        containers = replace(identified, batch=batch)
         index = attempt(self.index, errors)
         ended = EndedTask(
             task=task,
             outcome=outcome,
-            container=containers.batch,
+            container=batch,
             log=containers.batch_log,
-            labels=docker_labels(definition, containers.batch),
+            labels=docker_labels(definition, batch),
         )
-        run_log = self.run_log(task, containers.batch)
-        find_indexed = None if index is None or batch is None else partial(index.find, task, batch)
+        run_log = self.run_log(task, batch)
+        find_indexed = None if index is None or ended.batch is None else partial(index.find, task, ended.batch)
         wanted = settings or NoticeSettings()
         # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the hundred.
         is_read = containers.monitor is not None or not task.is_service_task or should_notify(ended, wanted)
         streams = [log for log in (containers.batch_log, containers.monitor_log) if is_read and log is not None]
-        is_expected = bool(streams) and self._has_monitor(task, containers, batch)
+        is_expected = bool(streams) and self._has_monitor(ended, containers)
         found = run_log.find(streams, wanted.report_wait_seconds, is_expected=is_expected, find_indexed=find_indexed)
         if not run_log.has_time:
             self.warn(
@@ -101,7 +101,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         ended = replace(ended, report_line=found, report_log=containers.log_of(found))
         if start_again is not None:
             ended = replace(ended, retry=_retry(ended, definition, start_again, errors))
-        indexed = index is not None and self._index(index, ended, batch, errors)
+        indexed = index is not None and self._index(index, ended, errors)
         notified: ChannelKind | None = None
         ended = notice = replace(ended, report_line=_priced(ended, containers, run_log))
         if settings is not None:
@@ -116,11 +116,11 @@ class TaskStoppedHandler(Struct, frozen=True):
         raise_errors(errors)
         return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
 
-    def _has_monitor(self, task: StoppedTask, containers: TaskContainers, batch: EventContainer | None) -> bool:
+    def _has_monitor(self, ended: EndedTask, containers: TaskContainers) -> bool:
         """Whether the run was monitored. ECS starts no monitor of the task's own for a batch of milliseconds."""
-        if containers.monitor is not None and task.started_at is not None:
+        if containers.monitor is not None and ended.task.started_at is not None:
             return True
-        return batch is not None and batch.exit_code is not None and self.is_on_instance(task)
+        return ended.batch is not None and ended.batch.exit_code is not None and self.is_on_instance(ended.task)
 
     def _with_log_lines(self, notice: EndedTask, run_log: ReportFinder, count: int) -> EndedTask:
         """Add the last lines of the batch; if they cannot be read, the notice is posted without them."""
@@ -130,11 +130,9 @@ class TaskStoppedHandler(Struct, frozen=True):
             self.warn(f"The notification of task {notice.task.id} has no log lines. {error}")
             return notice
 
-    def _index(self, index: Index, ended: EndedTask, batch: EventContainer | None, errors: _Errors) -> bool:
+    def _index(self, index: Index, ended: EndedTask, errors: _Errors) -> bool:
         """Write the documents. Returns whether that succeeded."""
-        documents = event_documents(
-            ended.task, batch, ended.outcome, ended.report_line, index.settings, log=ended.log, retry=ended.retry
-        )
+        documents = event_documents(ended, index.settings)
         if not documents:
             self.warn(f"Task {ended.task.id} is not indexed: its batch container or all of its times are unknown.")
             return False

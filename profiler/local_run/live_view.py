@@ -70,14 +70,9 @@ def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
     vcpu = _head("CPU", _UNKNOWN if figures.vcpu is None else f"{figures.vcpu:.2f} vCPU")
     used = _head("Memory", _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes))
-    cpu_top, draw_cpu = _curve(
-        vcpu, figures.vcpu_course, figures.vcpu_limit, format_vcpu, limit_colour=YELLOW, least_top=LEAST_VCPU
-    )
-    memory_top, draw_memory = _curve(
-        *(used, figures.memory_course, figures.memory_limit_bytes, _format_bytes),
-        limit_colour=RED,
-        least_top=LEAST_MB * MIB,
-    )
+    course, limit_bytes = figures.memory_course, figures.memory_limit_bytes
+    cpu_top, draw_cpu = _curve(figures.vcpu_course, figures.vcpu_limit, format_vcpu, YELLOW, LEAST_VCPU)
+    memory_top, draw_memory = _curve(course, limit_bytes, _format_bytes, RED, LEAST_MB * MIB)
     notices = "  ".join(figures.notices)
     texts = f"{notices} {cpu_top}".lstrip(), memory_top, _time_text(figures)
     room = terminal.columns - _LABEL_WIDTH - _VALUE_WIDTH - 1
@@ -86,8 +81,8 @@ def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
         texts, width = (notices, "", ""), max(room - len(notices), 0)
     cpu_text, memory_text, time_text = texts
     rows: list[Row] = [
-        (*draw_cpu(width), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
-        (*draw_memory(width), (f" {memory_text}", DIM)),
+        (*vcpu, *draw_cpu(width), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
+        (*used, *draw_memory(width), (f" {memory_text}", DIM)),
         _time_row(figures, width if time_text else 0),
         _processes_row(figures.processes, terminal.columns),
     ]
@@ -99,15 +94,13 @@ def _head(label: str, value: str) -> tuple[Part, Part]:
 
 
 def _curve(
-    head: Sequence[Part],
     course: Sequence[float | None],
     limit: float | None,
     format_value: Callable[[float], str],
-    *,
     limit_colour: str,
     least_top: float,
 ) -> tuple[str, Callable[[int], list[Part]]]:
-    """The text for the top of a curve, its limit or its peak, and a function that draws head and curve in a width."""
+    """The text for the top of a curve, its limit or its peak, and a function that draws the curve in a width."""
     peak = max((value for value in course if value is not None), default=0.0)
     top, is_to_limit = curve_top(peak, limit, least_top)
     shown = format_value(top)
@@ -119,7 +112,7 @@ def _curve(
     def draw(width: int) -> list[Part]:
         drawn = sparkline(course, width=width, top=top)
         runs = groupby(f"{drawn:<{width}}", key=lambda character: character == "█")
-        return [*head, *(("".join(run), full_colour if is_full else GREEN) for is_full, run in runs)]
+        return [("".join(run), full_colour if is_full else GREEN) for is_full, run in runs]
 
     return f"▔ {name}{shown}", draw
 
@@ -186,11 +179,7 @@ class LiveView:
     """Draws the run so far, at most four times a second. ``read_usual`` is called once, in a thread, and may hang."""
 
     def __init__(
-        self,
-        rows: BottomRows,
-        sizes: ResourceLimits,
-        started_ns: int,
-        read_usual: ReadUsual | None = None,
+        self, rows: BottomRows, sizes: ResourceLimits, started_ns: int, read_usual: ReadUsual | None = None
     ) -> None:
         self._rows = rows
         self._sizes = sizes

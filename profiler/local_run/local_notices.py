@@ -52,7 +52,7 @@ class LocalNotices:
         longest_wait: "Callable[[int], Wait | None]",
     ) -> "Iterator[NoticeLine]":
         """Add a sample; yield a line for each condition that is met for the first time, with the record so far."""
-        findings = [self._notices.overdue(sample.read_ns)]
+        findings = self._notices.overdue(sample.read_ns)
         if sample.read_ns >= self._next_ns:
             self._next_ns = sample.read_ns + self._step_ns
             blocks = sample.block_read_bytes, sample.block_write_bytes
@@ -66,10 +66,9 @@ class LocalNotices:
             )
             findings += self._notices.add(reading)
         for finding in findings:
-            if finding is not None:
-                from profiler.record.notice_model import NoticeLine  # most runs have no notice
+            from profiler.record.notice_model import NoticeLine  # most runs have no notice
 
-                so_far = without_lists(record())
-                notice = self._notices.describe(finding, longest_wait)
-                so_far = replace(so_far, status="running", finished_at=None, notices=self.raised)
-                yield NoticeLine(time=format_ms(finding.at_ns), notice=notice, record=so_far)
+            so_far = without_lists(record())
+            notice = self._notices.describe(finding, longest_wait)
+            so_far = replace(so_far, status="running", finished_at=None, notices=self.raised)
+            yield NoticeLine(time=format_ms(finding.at_ns), notice=notice, record=so_far)

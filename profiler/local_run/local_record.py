@@ -63,13 +63,10 @@ class Placement(Struct, frozen=True, kw_only=True):
     container: "ContainerMetadata"
 
 
-def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Host) -> ResourceLimits:
-    """The sizes of the task and the container where ECS has them, else ``sizes`` or the host's."""
-    known = container_limits(placement.container, placement.task, None, Host())
-    return ResourceLimits(
-        vcpu=known.vcpu if known.vcpu is not None else sizes.vcpu or host.vcpu,
-        memory_bytes=known.memory_bytes if known.memory_bytes is not None else sizes.memory_bytes,
-    )
+def apply_placement_limits(sizes: ResourceLimits, placement: Placement) -> ResourceLimits:
+    """The sizes of the task and the container where ECS has them, else ``sizes``."""
+    known = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
+    return replace(known, memory_bytes=known.memory_bytes or sizes.memory_bytes)
 
 
 def apply_placement(
@@ -194,7 +191,7 @@ def build_run_record(
     """The record of a command that has ended, or runs: its ``unknown`` is read only if the profiler misses the end."""
     ending, placement = observed.ending, identity.placement
     if placement is not None:
-        sizes = apply_placement_limits(sizes, placement, identity.host)
+        sizes = apply_placement_limits(sizes, placement)
     end, memory = RunEnd(status="unknown"), OutOfMemory()
     if ending is not None:
         end = ended(ending.exit_code, observed.finished_ns, was_stopped=ending.is_stop_requested)

@@ -99,7 +99,7 @@ def execute_in_place(words: Words, environment: Environment, signals: CallerSign
     return _start_failure(words[0], zip(paths, errors, strict=False))
 
 
-class HeldCommand:
+class HeldCommand(Struct, eq=False):
     """A forked process that executes a command when :meth:`execute` is called, and else ends with the ``with`` block.
 
     It calls ``enter`` at once, which may be slow, and ``measure``, whose result is one line, last before the exec.
@@ -110,21 +110,13 @@ class HeldCommand:
     signal ignored that is not ignored here.
     """
 
-    def __init__(
-        self,
-        words: Words,
-        environment: Environment,
-        signals: CallerSignals,
-        enter: Callable[[], None],
-        measure: Callable[[], bytes],
-    ) -> None:
-        self.words = words
-        self._environment = environment
-        self._signals = signals
-        self._enter = enter
-        self._measure = measure
-        self._paths: tuple[str, ...] = ()
-        self._process: tuple[int, int, int] | None = None
+    words: Words
+    _environment: Environment
+    _signals: CallerSignals
+    _enter: Callable[[], None]
+    _measure: Callable[[], bytes]
+    _paths: tuple[str, ...] = ()
+    _process: tuple[int, int, int] | None = None
 
     def __enter__(self) -> Self:
         """Fork the process, unless the program does not exist. Raises NoProcessError."""

@@ -15,10 +15,8 @@ _WHOLE_REGION = "\x1b[r"
 _MIN_TERMINAL_ROWS = 6
 _MIN_TERMINAL_COLUMNS = 30
 
+# A text and the control code of its colour; no code is the terminal's own colour.
 Part = tuple[str, str]
-"""A text and the control code of its colour; no code is the terminal's own colour."""
-
-
 Row = Sequence[Part]
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_notices import NoticeFinding, RunNotices
@@ -11,21 +13,23 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.followed_container import FollowedContainer, NoticeState
 from profiler.monitor.task_sampler import TaskSampler
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import TaskSettings
 
 
-class BatchNotices:
+class BatchNotices(Struct, eq=False):
     """The notices of all batches of the task."""
 
-    def __init__(self, settings: TaskSettings, sampler: TaskSampler, clock: Clock) -> None:
-        self._settings = settings
-        self._sampler = sampler
-        self._clock = clock
-        self._own_line_ns: int | None = None
+    _settings: TaskSettings
+    _sampler: TaskSampler
+    _clock: Clock
+    _own_line_ns: int | None = None
 
     def find(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[tuple[RunNotices, NoticeFinding]]:
         """The conditions that a running batch meets for the first time, with its notices so far."""
+        if batch.container.is_ending:
+            return
         state = batch.notices
         if state is None:
             if batch.container.started_ns is None:
@@ -38,16 +42,12 @@ class BatchNotices:
             )
             state = batch.notices = NoticeState(notices, self._clock.wall_ns() - self._clock.monotonic_ns())
         usage = batch.usage
-        if usage is not None and usage.samples != state.samples:
+        if usage is not None and usage.last_sample is not None and usage.samples != state.samples:
             state.samples = usage.samples
-            reading = self._reading(state, batch.container, task, usage)
-            if reading is not None:
-                for finding in state.notices.add(reading):
-                    yield state.notices, finding
-        if self._settings.expected_seconds is not None:
-            overdue = state.notices.overdue(self._now_ns(state))
-            if overdue is not None:
-                yield state.notices, overdue
+            for finding in state.notices.add(self._reading(state, batch.container, task, usage, usage.last_sample)):
+                yield state.notices, finding
+        for finding in state.notices.overdue(self._now_ns(state)):
+            yield state.notices, finding
 
     def on_line(self) -> None:
         self._own_line_ns = self._clock.monotonic_ns()
@@ -65,12 +65,14 @@ class BatchNotices:
         return self._clock.monotonic_ns() + state.wall_offset_ns
 
     def _reading(
-        self, state: NoticeState, container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage
-    ) -> NoticeReading | None:
+        self,
+        state: NoticeState,
+        container: ContainerMetadata,
+        task: TaskMetadata,
+        usage: ContainerUsage,
+        sample: ContainerSample,
+    ) -> NoticeReading:
         """The last sample; the CPU time counts as missing, not as idle, if the container was restarted."""
-        sample, at_ns = usage.last_sample, usage.last_read_by_start_ns
-        if sample is None or at_ns is None:
-            return None
         cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
         if task is not state.task:  # the task is read every few seconds
             # A container without counters of block devices has done no I/O if another one has them (cgroup v2).
@@ -88,7 +90,7 @@ class BatchNotices:
         has_blocks = sample.block_read_bytes is not None or sample.block_write_bytes is not None
         is_network_known = sample.network_rx_bytes is not None and sample.network_tx_bytes is not None
         return NoticeReading(
-            at_ns=at_ns,
+            at_ns=usage.last_read_by_start_ns or sample.read_ns,
             cpu_ns=None if cpu_seconds is None else round(cpu_seconds * NS_PER_SECOND),
             network_bytes=network_bytes if is_network_known else None,
             block_bytes=block_bytes if has_blocks or state.measures_blocks else None,

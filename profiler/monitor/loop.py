@@ -5,6 +5,7 @@ start ──> step ──> step ──> … ──> batch STOPPED ────�
                      └─ finish              no: "stopped" ─────┘
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -55,26 +56,24 @@ class MonitoredTask:
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
-    def start(self) -> None:
-        for warning in self._reporter.warnings:
-            self._log.warning(warning)
-
     def step(self) -> bool:
-        """Take one sample, and report what it shows; returns True after the last report. A defect ends the task."""
-        try:
-            return self._step()
-        except Exception as error:  # noqa: BLE001  a defect must not lose the run, nor another task's
-            self.fail(error)
-            return True
+        """Take one sample, and report what it shows; returns True after the last report."""
+        return self._is_over_after(self._step)
 
     def keep_sample(self) -> bool:
-        """Take one sample for the next step; returns True after a defect, which ends the task."""
+        """Take one sample for the next step; returns True after a defect."""
+        return self._is_over_after(self._sampler.keep)
+
+    def finish(self) -> None:
+        """End the task after a stop request."""
+        self._is_over_after(self._wait_for_end)
+
+    def _is_over_after(self, step: Callable[[], bool | None]) -> bool:
         try:
-            self._sampler.keep()
-        except Exception as error:  # noqa: BLE001  as in step()
+            return bool(step())
+        except Exception as error:  # noqa: BLE001  a defect ends the task: it must not lose the run, nor another task's
             self.fail(error)
             return True
-        return False
 
     def _step(self) -> bool:
         if self._sampler.tick(self._awaited):
@@ -86,13 +85,6 @@ class MonitoredTask:
             self._print_notices()
         self._checkpoint_if_due()
         return False
-
-    def finish(self) -> None:
-        """End the task after a stop request."""
-        try:
-            self._wait_for_end()
-        except Exception as error:  # noqa: BLE001  as in step()
-            self.fail(error)
 
     def fail(self, error: Exception) -> None:
         """Report what is known in spite of a defect, and in spite of another one in the report."""
@@ -252,7 +244,7 @@ class MonitoredTask:
 
     def _report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd, *, is_bare: bool = False) -> None:
         reported, batch_id = self._shared.reported, batch.container.followed_id
-        if reported.has(batch_id):
+        if reported is not None and reported.has(batch_id):
             batch.is_reported = True
             return
         if is_bare:
@@ -262,16 +254,15 @@ class MonitoredTask:
             is_last = self._unreported() == [batch]
             line, stacks = self._reporter.report(batch, task, outcome, has_cost=is_last)
         place = report_target(batch.container, task, self._settings, self._sampler.own)
-        budget_seconds = self._shared.stop_seconds  # a part of it may be spent already
-        reserve_seconds = min(_PRINT_RESERVE_SECONDS, budget_seconds / 4)
-        left_seconds = budget_seconds - self._since_stop_seconds() - reserve_seconds
+        budget_seconds = self._shared.stop_seconds - self._since_stop_seconds()
+        reserve_seconds = min(_PRINT_RESERVE_SECONDS, self._shared.stop_seconds / 4)
         self._shared.delivery.deliver(
             line,
             place,
-            max(left_seconds, 0),
+            budget_seconds - reserve_seconds,
             stacks,
-            on_done=partial(reported.add, batch_id),
-            may_be_there=batch_id if reported.may_have(batch_id) else None,
+            on_done=None if reported is None else partial(reported.add, batch_id),
+            may_be_there=batch_id if reported is not None and reported.may_have(batch_id) else None,
         )
         batch.is_reported = True
 
@@ -287,8 +278,6 @@ class MonitoredTask:
             return
         try:
             for batch in self._unreported():
-                if not batch.was_listed:
-                    continue
                 for so_far, finding in notices.find(batch, task):
                     self._send_notice(batch, task, self._reporter.notice(batch, task, so_far, finding))
                     notices.on_line()
@@ -323,38 +312,30 @@ class MonitoredTask:
                     notices.on_line()
 
 
-class MonitorLoop:
-    """Samples and reports the sidecar's task. :meth:`run` is called once."""
+def monitor_task(task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None" = None) -> None:
+    """Monitor the sidecar's task until every batch has its report, or a stop request was handled.
 
-    def __init__(self, task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None" = None) -> None:
-        self._task, self._shared, self._exporter = task, shared, exporter
+    No defect is raised: an orchestrator may take a monitor that fails for a batch that fails.
+    """
+    try:
+        _sample_until_end(task, shared, exporter)
+    except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
+        task.fail(error)
+    shared.attempt(shared.delivery.finish)  # also the reports that were on their way before a defect
+    if exporter is not None:
+        shared.attempt(exporter.close)
+    shared.attempt(shared.collectors.stop)
 
-    def run(self) -> None:
-        """Sample until every batch has its report, or a stop request was handled. A defect ends the sampling early.
 
-        No defect is raised: an orchestrator may take a monitor that fails for a batch that fails.
-        """
-        shared = self._shared
-        try:
-            self._run_task()
-        except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
-            self._task.fail(error)
-        shared.attempt(shared.delivery.finish)  # also the reports that were on their way before a defect
-        if self._exporter is not None:
-            shared.attempt(self._exporter.close)
-        shared.attempt(shared.collectors.stop)
-
-    def _run_task(self) -> None:
-        task, shared, exporter = self._task, self._shared, self._exporter
-        task.start()
-        for collector in shared.collectors.threads:
-            collector.start()
-        task.add_warning(None if exporter is None else exporter.start())
-        is_over = False
-        while not is_over:
-            is_over = task.step()
-            if exporter is not None:
-                exporter.publish()
-            if not is_over and shared.stop.wait(shared.ticker.seconds_to_next(shared.clock.monotonic_ns())):
-                task.finish()
-                is_over = True
+def _sample_until_end(task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None") -> None:
+    for collector in shared.collectors.threads:
+        collector.start()
+    task.add_warning(None if exporter is None else exporter.start())
+    is_over = False
+    while not is_over:
+        is_over = task.step()
+        if exporter is not None:
+            exporter.publish()
+        if not is_over and shared.stop.wait(shared.ticker.seconds_to_next(shared.clock.monotonic_ns())):
+            task.finish()
+            is_over = True

@@ -1,10 +1,7 @@
-"""Delivers the report to the batch's log stream or, if that fails, to the monitor's own output.
-
-A report is not lost if delivery fails: the same line is in the monitor's own log stream, with one error that contains
-the cause.
-"""
+"""Delivers the report to the batch's log stream or, if that fails, to the monitor's own output with the cause."""
 
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct, field
 
@@ -33,14 +30,14 @@ class _Upload(Struct, frozen=True):
     line: bytes
     seconds: float
     call: BackgroundCall[UploadResult]
-    on_done: Callable[[], object]
+    on_done: Callable[[], object] | None
 
 
 class Delivery(Struct, eq=False):
     """Delivers the lines of the monitor. Uploads run in threads: the sampling goes on, as other batches may still run.
 
-    ECS forwards the monitor's standard output to the monitor's own log stream. ``_start_call`` starts a
-    call whose result counts for some seconds.
+    ECS forwards the monitor's standard output to the monitor's own log stream. ``_start_call`` starts a call whose
+    result counts for some seconds.
     """
 
     _streams: CloudWatchLogsSink
@@ -58,34 +55,32 @@ class Delivery(Struct, eq=False):
         seconds: float,
         stacks: bytes | None = None,
         *,
-        on_done: Callable[[], object] = lambda: None,
+        on_done: Callable[[], object] | None = None,
         may_be_there: str | None = None,
     ) -> None:
         """Start to upload the report to its log stream within ``seconds``; print the report if that is impossible.
 
-        ``on_done`` is called when it is uploaded or printed. Nothing is uploaded if the
-        log stream holds a report of the container ``may_be_there``.
+        ``on_done`` is called when it is uploaded or printed. Nothing is uploaded if the log stream holds a report of
+        the container ``may_be_there``.
 
         The line of the call ``stacks`` comes before it in its log stream, and is not printed elsewhere. Where both are
         printed, it comes after all reports: it would fill the pipe of a log driver that hangs.
         """
-        if isinstance(target, OwnStream):
+        if isinstance(target, LogTarget) and seconds > 0:
+            upload = partial(self._upload, line, target, seconds, stacks, may_be_there=may_be_there)
+            self._uploads.append(_Upload(line, seconds, self._start_call(seconds, upload), on_done))
+            return
+        if isinstance(target, LogTarget):
+            reason = "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
+            target = DeliveryFailure(reason)
+        if isinstance(target, DeliveryFailure):
+            self._print_instead(line, target)
+        else:
             self._print_report(line)
-            on_done()
             if stacks is not None:
                 self._printed_last.append(stacks)
-        elif isinstance(target, DeliveryFailure):
-            self._print_instead(line, target)
+        if on_done is not None:
             on_done()
-        elif seconds <= 0:
-            reason = "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
-            self._print_instead(line, DeliveryFailure(reason))
-            on_done()
-        else:
-            call = self._start_call(
-                seconds, lambda: self._upload(line, target, seconds, stacks, may_be_there=may_be_there)
-            )
-            self._uploads.append(_Upload(line, seconds, call, on_done))
 
     def print_failed(self) -> None:
         """Print the lines whose upload has failed by now, without waiting."""
@@ -110,7 +105,8 @@ class Delivery(Struct, eq=False):
             result = not_accepted(upload.seconds, self._streams.last_cause)
         if isinstance(result, DeliveryFailure):
             self._print_instead(upload.line, result)
-        upload.on_done()
+        if upload.on_done is not None:
+            upload.on_done()
 
     def _print_instead(self, line: bytes, failure: DeliveryFailure) -> None:
         self._log.error(f"The report goes to the monitor's own output: {failure.reason}")

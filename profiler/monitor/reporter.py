@@ -15,7 +15,6 @@ from profiler.aggregation.task_record import (
     container_limits,
     with_cpu_covered,
     with_cpu_demand,
-    with_devices,
 )
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import with_collected
@@ -27,7 +26,7 @@ from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.record.bounded_json_line import encode_line, without_lists
-from profiler.record.record_model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report
+from profiler.record.record_model import SCHEMA_VERSION, Monitor, Record, RecordType, Report
 from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
 
@@ -76,8 +75,9 @@ class Reporter(Struct, eq=False):
         if usage is not None:
             started_ns = batch.interval_started_ns or container.started_ns or now_ns
             sizes = container_limits(container, task, usage, self.sampler.host)
-            numbers = build_interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
-            record = replace(record, interval=with_devices(numbers, batch.interval_devices))
+            totals, devices = usage.end_interval(), batch.interval_devices
+            interval = build_interval(totals, devices, sizes, started_ns=started_ns, finished_ns=now_ns)
+            record = replace(record, interval=interval)
             batch.interval_devices = DeviceReadings()
             batch.interval_started_ns = now_ns
         record = with_collected(record, self.shared.collectors, container.followed_id)
@@ -108,23 +108,27 @@ class Reporter(Struct, eq=False):
         return encode_line(report, emf_members(report, settings.emf_metrics))
 
     def _record(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> Record:
-        container, usage = batch.container, batch.usage
-        outcome = with_clock_shift(outcome, container.started_ns, self.sampler.clock_shift_ns(batch))
-        record = build_batch_record(
-            container, task, usage, outcome, self.sampler.host, others=self._other_containers(batch, task)
-        )
+        container, usage, sampler = batch.container, batch.usage, self.sampler
+        outcome = with_clock_shift(outcome, container.started_ns, sampler.clock_shift_ns(batch))
+        now_ns = self.shared.clock.wall_ns()
+        others = [
+            build_other_container(
+                other.container, task, other.usage, now_ns, sampler.host, clock_shift_ns=sampler.clock_shift_ns(other)
+            )
+            for other in sampler.followed.listed
+            if other is not batch
+        ]
+        record = build_batch_record(container, task, usage, outcome, sampler.host, others=others)
         metrics = record.metrics
         if batch.demand is not None:
-            metrics = with_cpu_demand(
-                metrics, batch.demand, vcpu_size=batch.vcpu_size, max_threads=self.sampler.max_threads
-            )
-        own, used = self.sampler.own, self.shared.read_own_usage()
+            metrics = with_cpu_demand(metrics, batch.demand, vcpu_size=batch.vcpu_size, max_threads=sampler.max_threads)
+        own, used = sampler.own, self.shared.read_own_usage()
         target = log_target(container, task, self.settings, own)
         sampling = build_sampling(
             usage,
-            (self.sampler.source_name,),
-            interval_ns=self.sampler.interval_ns,
-            failures=self.sampler.stats_health.failures,
+            (sampler.source_name,),
+            interval_ns=sampler.interval_ns,
+            failures=sampler.stats_health.failures,
             missed=self.shared.ticker.missed - self.missed_before,
         )
         record = replace(
@@ -139,23 +143,8 @@ class Reporter(Struct, eq=False):
                 cpu_seconds=round(used.cpu_seconds, 3),
                 max_rss_mb=used.max_rss_mb,
                 restarts=own.restart_count if own is not None else 0,
-                warnings=(*self.warnings, *self.sampler.warnings(batch)),
+                warnings=(*self.warnings, *sampler.warnings(batch)),
             ),
             notices=() if batch.notices is None else batch.notices.notices.raised,
         )
         return with_cpu_covered(record, None if usage is None else usage.last_read_by_start_ns)
-
-    def _other_containers(self, batch: FollowedContainer, task: TaskMetadata) -> list[OtherContainer]:
-        sampler, now_ns = self.sampler, self.shared.clock.wall_ns()
-        return [
-            build_other_container(
-                other.container,
-                task,
-                other.usage,
-                now_ns,
-                sampler.host,
-                clock_shift_ns=sampler.clock_shift_ns(other),
-            )
-            for other in sampler.followed.listed
-            if other is not batch
-        ]

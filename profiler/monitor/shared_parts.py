@@ -1,6 +1,7 @@
 """What all tasks of one monitor share."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -10,20 +11,8 @@ from profiler.core.log import Log
 from profiler.monitor.report_delivery import Delivery
 from profiler.readers.linux.host import OwnUsage
 
-
-class ReportedBatches:
-    """The batches that were reported before this process; the sidecar has none. ``batch`` is its ``followed_id``."""
-
-    def has(self, batch: str) -> bool:  # noqa: ARG002
-        return False
-
-    def may_have(self, batch: str) -> bool:  # noqa: ARG002
-        """Whether only the log stream shows if it was reported."""
-        return False
-
-    def add(self, batch: str) -> None:
-        """Note that the batch has its report now."""
-
+if TYPE_CHECKING:
+    from profiler.monitor.instance.reported_file import ReportedFile
 
 REPORT_DEFECT = "report this line as a defect of task-profiler."
 
@@ -31,7 +20,7 @@ REPORT_DEFECT = "report this line as a defect of task-profiler."
 class SharedParts(Struct, frozen=True, kw_only=True):
     """The parts of the monitor's process. A stop request leaves ``stop_seconds`` to the end of all tasks.
 
-    ``is_in_task``: a stop request is the end of the task. ``reported`` are the batches that need no report.
+    ``reported`` are the batches that need no report, which only the monitor of an instance has.
     """
 
     clock: Clock
@@ -42,8 +31,12 @@ class SharedParts(Struct, frozen=True, kw_only=True):
     collectors: Collectors
     delivery: Delivery
     read_own_usage: Callable[[], OwnUsage]
-    is_in_task: bool = True
-    reported: ReportedBatches = ReportedBatches()
+    reported: "ReportedFile | None" = None
+
+    @property
+    def is_in_task(self) -> bool:
+        """Whether this is a sidecar: a stop request is the end of its task."""
+        return self.reported is None
 
     def attempt(self, step: Callable[[], object]) -> None:
         """Take one of the last steps. A defect in it does not keep the monitor from the next one."""

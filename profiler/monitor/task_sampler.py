@@ -126,7 +126,7 @@ class TaskSampler:
         self._collectors = collectors
         self._clock = clock
         self.interval_ns = interval_ns
-        self._task_read_ns: int | None = None
+        self._task_read_ns = 0
         self._own_attempts = 0
         self._seen_ids: frozenset[str] = frozenset()
         self.stats_health = SourceHealth("/task/stats", log)
@@ -164,13 +164,12 @@ class TaskSampler:
 
     def sample(self, max_seconds: float) -> None:
         """Read the stats alone, between two ticks."""
-        reading = self._read_stats(max_seconds)
-        if not isinstance(reading, Unavailable):
-            self._add_samples(reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns)
+        self.keep(max_seconds)
+        self.add_kept()
 
-    def keep(self) -> None:
+    def keep(self, max_seconds: float | None = None) -> None:
         """Read the stats, which the next tick adds. Ten at once cost half as much as one at a time."""
-        reading = self._read_stats()
+        reading = self._read_stats(max_seconds)
         if not isinstance(reading, Unavailable):
             self._kept.append((reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns))
 
@@ -270,12 +269,7 @@ class TaskSampler:
 
     def _task_is_due(self, reading: StatsReading | Unavailable, watched: Sequence[FollowedContainer]) -> bool:
         now_ns = self._clock.monotonic_ns()
-        if (
-            self._source.has_news
-            or not self.is_own_container_settled
-            or self.task is None
-            or self._task_read_ns is None
-        ):
+        if self._source.has_news or self.task is None or not self.is_own_container_settled:
             return True
         if now_ns - self._task_read_ns >= _TASK_PERIOD_NS:
             return True

@@ -17,7 +17,7 @@ from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.family_identity import family_key
-from profiler.record.metric_catalogue import RunView, reader, view_of
+from profiler.record.metric_catalogue import reader, view_of
 from profiler.record.record_model import Container, Number, Record, Report, known_status
 from profiler.record.run_outcome import describe_exit_code
 from profiler.runs.past_runs.moments import find_moments
@@ -27,7 +27,6 @@ Value = _Known | None
 _LOCAL = "LOCAL"
 _MAX_TEXT = 4096
 _MAX_LABELS = 64
-_TRACE_BYTES, _SPAN_BYTES = 16, 8
 # https://www.w3.org/TR/trace-context/: a later version may append fields; version ff is invalid.
 _TRACEPARENT = re.compile(
     r"(?!ff|00-.{52}-)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?", re.DOTALL
@@ -163,12 +162,12 @@ class SpanParent(Struct, frozen=True, kw_only=True):
 
 def trace_id(task_id: str) -> str:
     """The trace id of a run without a parent: the same for every export of the task."""
-    return _digest("trace", task_id, _TRACE_BYTES)
+    return _digest("trace", task_id, 16)
 
 
 def span_id(task_id: str, span: str) -> str:
     """The id of one of the run's spans: the same for every export of the task."""
-    return _digest(f"span/{span}", task_id, _SPAN_BYTES)
+    return _digest(f"span/{span}", task_id, 8)
 
 
 def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
@@ -181,8 +180,8 @@ def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
     return None
 
 
-def _digest(purpose: str, task_id: str, length: int) -> str:
-    return sha256(f"task-profiler/{purpose}/{task_id}".encode(errors="replace")).digest()[:length].hex()
+def _digest(purpose: str, task_id: str, length_bytes: int) -> str:
+    return sha256(f"task-profiler/{purpose}/{task_id}".encode(errors="replace")).digest()[:length_bytes].hex()
 
 
 class ExportedRun(Struct, frozen=True, kw_only=True):
@@ -355,25 +354,22 @@ def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message
 
 def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
     """Gauges at the end of the run; unknown values are left out."""
-    for name, unit, divisor, attribute, values in _measured(view_of(record)):
+    run, metrics = view_of(record), record.metrics
+    # By direction, "" for a value without one.
+    measured: list[tuple[str, str, float, Mapping[str, Number | None]]] = [
+        *((name, unit, divisor, {"": read(run)}) for name, unit, divisor, read in _GAUGES),
+        ("network.io", "By", 1, {"receive": metrics.network_rx_bytes, "transmit": metrics.network_tx_bytes}),
+        ("disk.io", "By", 1, {"read": metrics.block_read_bytes, "write": metrics.block_write_bytes}),
+    ]
+    for name, unit, divisor, values in measured:
         points = [
             {
                 **({"asInt": str(round(value / divisor))} if unit == "By" else {"asDouble": float(value / divisor)}),
                 "timeUnixNano": str(at_ns),
-                **({"attributes": attributes({attribute: kind})} if attribute else {}),
+                **({"attributes": attributes({f"{name}.direction": direction})} if direction else {}),
             }
-            for kind, value in values.items()
+            for direction, value in values.items()
             if value is not None
         ]
         if points:
             yield {"name": f"task_profiler.run.{name}", "unit": unit, "gauge": {"dataPoints": points}}
-
-
-def _measured(run: RunView) -> Iterator[tuple[str, str, float, str, Mapping[str, Number | None]]]:
-    """Yield name, unit, divisor, and the values by the value of an attribute, whose name precedes them; '' for one."""
-    for name, unit, divisor, read in _GAUGES:
-        yield name, unit, divisor, "", {"": read(run)}
-    network = {"receive": run.metrics.network_rx_bytes, "transmit": run.metrics.network_tx_bytes}
-    yield "network.io", "By", 1, "network.io.direction", network
-    disk = {"read": run.metrics.block_read_bytes, "write": run.metrics.block_write_bytes}
-    yield "disk.io", "By", 1, "disk.io.direction", disk

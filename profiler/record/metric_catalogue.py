@@ -1,8 +1,4 @@
-"""The metric catalogue: each value that a run is reported with is one row.
-
-It makes the REPORT text line and the CloudWatch metrics (``record/report_line.py``), the fields of the search documents
-(``record/search_document_fields.py``) and their index templates (``kibana/``), in the order of the rows.
-"""
+"""The metric catalogue: a row for each value of a run in the REPORT line, in CloudWatch and in search documents."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

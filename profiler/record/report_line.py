@@ -7,7 +7,7 @@ other distribution is its average.
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
@@ -30,11 +30,10 @@ _LAST_LABELS = ("Cost", "Recommended vCPU", "Recommended Memory", "Saving")
 _CPU_TIME = "CPU Time"
 _LABELLED = {metric.text_label: metric for metric in METRICS if metric.text_label is not None}
 _MEASURED_LABELS = (*_FIRST_LABELS, *(label for label in _LABELLED if label not in {*_FIRST_LABELS, *_LAST_LABELS}))
-EmfUnit = Literal["Milliseconds", "Seconds", "Megabytes", "Bytes", "Percent", "Count", "None"]
 NAMESPACE = "TaskProfiler"
 DIMENSION = "family"
 # CloudWatch has no unit for MiB, vCPU, joules and dollars.
-_EMF_UNITS: Mapping[Unit, EmfUnit] = {
+_EMF_UNITS: Mapping[Unit, str] = {
     "ms": "Milliseconds",
     "s": "Seconds",
     "MB": "Megabytes",
@@ -90,7 +89,7 @@ def _one_line(text: str | None) -> str | None:
     return None if text is None else " ".join(text.split())
 
 
-def emf_unit(metric: Metric) -> EmfUnit:
+def emf_unit(metric: Metric) -> str:
     """The unit of a metric in CloudWatch."""
     return _EMF_UNITS.get(metric.unit, "None")
 

@@ -1,7 +1,4 @@
-"""The fields of a search document, with the names of the Elastic Common Schema where it has one.
-
-The forwarder's documents and the index templates (``kibana/``) are made of it.
-"""
+"""The fields of a search document, with the names of the Elastic Common Schema where it has one."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import FARGATE, SERVICE_GROUP, arn_account, arn_region, cluster_name, task_id
+from profiler.core.ecs_terms import FARGATE, SERVICE_GROUP, arn_account, arn_region, cluster_name, family_of, task_id
 from profiler.core.json_fields import integer, mapping, mappings, text
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
@@ -21,7 +21,7 @@ from profiler.record.spot_price import FARGATE_SPOT
 _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
 _FAILED_TO_START = "taskfailedtostart"
-# Substrings of reasons in lower case. The spelling and spacing depend on the version of the agent.
+# Substrings of reasons, and stop codes, in lower case. The spelling and spacing depend on the version of the agent.
 _OUT_OF_MEMORY = ("outofmemory", "out of memory", "killed due to memory usage")
 _EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
     "spot": (
@@ -33,6 +33,7 @@ _EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
     ),
     "user": ("stopped by user", "userinitiated"),
     "scheduler": (
+        "serviceschedulerinitiated",
         "scaling activity initiated",
         "failed elb health checks",
         "failed container health checks",
@@ -45,13 +46,6 @@ _EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
         "underlying infrastructure",
         "host ec2 (instance",
     ),
-}
-_STOP_CODES: Mapping[str, StopCategory] = {
-    "spotinterruption": "spot",
-    "terminationnotice": "spot",
-    "userinitiated": "user",
-    "serviceschedulerinitiated": "scheduler",
-    "infrastructurehealth": "infrastructure",
 }
 _IMAGE = ("cannotpull", "pull image", "image pull", "manifest unknown")
 _RESOURCES = (
@@ -123,13 +117,12 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str | None:
-        """The family in the task definition's ARN: ``…:task-definition/FAMILY:REVISION``."""
-        return None if self.definition_arn is None else self.definition_arn.rsplit("/", 1)[-1].rsplit(":", 1)[0]
+        return None if self.definition_arn is None else family_of(self.definition_arn)
 
     @property
     def revision(self) -> str | None:
-        name = (self.definition_arn or "").rsplit("/", 1)[-1]
-        return name.rsplit(":", 1)[1] if ":" in name else None
+        """The end of the task definition's ARN: ``…:task-definition/FAMILY:REVISION``."""
+        return (self.definition_arn or "").rpartition("/")[2].partition(":")[2] or None
 
     @property
     def is_on_fargate(self) -> bool:
@@ -173,7 +166,7 @@ def judge_candidates(
 
     Several are judged together: one that failed is the batch, and the run is a success only if all exited with 0. Those
     that ECS stopped because another one ended do not count. ``default`` is the batch if the end does not distinguish
-    them. The reason of the ``monitor`` does not explain the end of the batch.
+    them.
     """
     listed = [task.container(name) for name in candidates]
     if len(listed) <= 1:
@@ -208,26 +201,25 @@ def ran_out_of_memory(container: EventContainer) -> bool:
 
 
 def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None) -> Outcome:
-    """Determine the outcome of a task whose batch is None if it is unknown; the ``monitor``'s reason explains nothing.
+    """Determine the outcome of a task; batch: None if unknown. Only the batch's own exit code counts.
 
-    A stop from outside takes precedence over the exit code: a batch that handles SIGTERM exits with 0 although its
-    work is not done. Only the batch's own exit code counts.
+    The reason of the ``monitor`` does not explain the end.
     """
     own_reason = f"{(batch.reason if batch else None) or ''} {task.stopped_reason or ''}".lower()
     reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])
     out_of_memory = _contains_any(own_reason, _OUT_OF_MEMORY)
     exit_code = batch.exit_code if batch is not None else None
-    by_code, nothing_ran = _STOP_CODES.get((task.stop_code or "").lower()), exit_code is None
+    stop_code, nothing_ran = (task.stop_code or "").lower(), exit_code is None
     # The first match counts. A missing image or resource can be the cause only if nothing ran.
     matches: tuple[tuple[StopCategory, bool], ...] = (
-        *((kind, by_code == kind or _contains_any(reasons, words)) for kind, words in _EXTERNAL_STOPS.items()),
+        *((kind, _contains_any(f"{reasons} {stop_code}", words)) for kind, words in _EXTERNAL_STOPS.items()),
         ("oom", out_of_memory),
         ("image", nothing_ran and _contains_any(reasons, _IMAGE)),
         ("resources", nothing_ran and _contains_any(reasons, _RESOURCES)),
         ("exit", not nothing_ran),
     )
     category: StopCategory = next((kind for kind, is_match in matches if is_match), "unknown")
-    failed_to_start = (task.stop_code or "").lower() == _FAILED_TO_START or category in {"image", "resources"}
+    failed_to_start = stop_code == _FAILED_TO_START or category in {"image", "resources"}
     return Outcome(
         status=end_status(
             exit_code, was_stopped=category in _EXTERNAL_STOPS, has_failed=out_of_memory or failed_to_start

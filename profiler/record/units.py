@@ -119,11 +119,11 @@ def format_task_size(vcpu: float | None, memory_mb: float | None) -> str | None:
 
 
 def format_usd(usd: float) -> str:
-    """Format as ``$1.23``, ``-$0.012`` or ``$0.000012``: two decimals, or more to show two significant digits."""
+    """Format as ``$1,930.11``, ``-$0.012`` or ``$0.000012``: two decimals, or more to show two significant digits."""
     size = abs(usd)
     digits = _first_digit(size, _TEXT_DIGITS, 10)
     whole, fraction = divmod(_round_half_up(size, digits), 10**digits)
-    return f"{'-' if usd < 0 else ''}${whole}.{fraction:0{digits}d}"
+    return f"{'-' if usd < 0 else ''}${whole:,}.{fraction:0{digits}d}"
 
 
 def format_change(new: float, old: float, format_value: Callable[[float], str]) -> str:

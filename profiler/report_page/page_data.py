@@ -67,8 +67,8 @@ def build_page_data(
 ) -> PageData:
     """Build the data of the page from runs and notices, the newest first; ``max_bytes`` limits all texts together.
 
-    ``only_one``: the page shows the first run alone; the others are for comparison. ``on_fargate``: the Region in which
-    runs outside Fargate count as if they had run on it. ``evidence`` is the families' for their sizes, else the runs'.
+    ``only_one``: the page shows the first run alone; the others are for comparison. ``evidence`` is the families' for
+    their sizes, else the runs'.
     """
     now_ns, overrides = parse_ns(generated_at) or 0, price_overrides or PriceOverrides()
     keys = [family_key(run.record) for run in runs]

@@ -1,7 +1,4 @@
-"""The time series of a past run in columns, with steps of any length: from the history, the record or checkpoints.
-
-The history keeps it as JSON. The report page draws it. Moments and the curves of ``show`` need equal steps.
-"""
+"""The time series of a past run in columns, with steps of any length: from the history, the record or checkpoints."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -20,6 +20,7 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PE
 from profiler.record.units import format_duration
 from profiler.schedules.due_times import ScheduleExpressionError, are_times_known, due_times, last_due
 from profiler.schedules.schedule_model import (
+    EFFECTIVE_NS,
     SKEW_NS,
     ClusterTasks,
     DueOutcome,
@@ -41,8 +42,6 @@ TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is
 CHANGED = "The schedule was changed after this time."
 _NEW = "The schedule was created or changed less than a minute before this time, so AWS may not have used it yet."
 _RESTARTED = "The schedule was changed, and AWS does not document whether that starts its rate again."
-# AWS needs a moment to use a change, and does not document whether the creation of a rate is a due time.
-_SETTLING_NS = 60 * NS_PER_SECOND
 
 
 class JudgedSchedule(Struct, frozen=True, kw_only=True):
@@ -213,7 +212,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
 def _may_be_restarted(schedule: Schedule, slots: Iterable[TaskSlot]) -> bool:
     """Whether a change may have moved the due times of a rate: no task since then shows them."""
     modified_ns, created_ns = schedule.modified_ns, schedule.created_ns
-    if modified_ns is None or created_ns is None or modified_ns < created_ns + _SETTLING_NS:
+    if modified_ns is None or created_ns is None or modified_ns < created_ns + EFFECTIVE_NS:
         return False
     if schedule.starts_ns is not None or not schedule.expression.lstrip().startswith("rate"):
         return False
@@ -221,11 +220,12 @@ def _may_be_restarted(schedule: Schedule, slots: Iterable[TaskSlot]) -> bool:
 
 
 def _without_doubt(due: DueTime, schedule: Schedule, is_restarted: bool) -> DueTime:  # noqa: FBT001
-    """The due time; unknown instead of missed or late if it was perhaps none."""
+    """The due time; unknown instead of missed or late if it was perhaps none, as may be the creation of a rate."""
     if due.outcome not in ("missed", "late"):
         return due
     changed_ns = max(schedule.modified_ns or 0, schedule.created_ns or 0)
-    if due.due_ns >= changed_ns + _SETTLING_NS and not is_restarted:
-        return due
-    new = _RESTARTED if due.due_ns >= changed_ns + _SETTLING_NS else _NEW
-    return replace(due, outcome="unknown", reason=CHANGED if due.due_ns < changed_ns else new)
+    if due.due_ns < changed_ns:
+        return replace(due, outcome="unknown", reason=CHANGED)
+    if due.due_ns < changed_ns + EFFECTIVE_NS:
+        return replace(due, outcome="unknown", reason=_NEW)
+    return replace(due, outcome="unknown", reason=_RESTARTED) if is_restarted else due

@@ -28,7 +28,7 @@ _KEPT_NS = 2 * NS_PER_DAY
 # CloudTrail shows most calls within five minutes.
 _SETTLED_NS = 15 * 60 * NS_PER_SECOND
 # EventBridge needs a moment to use a change.
-_EFFECTIVE_NS = 60 * NS_PER_SECOND
+EFFECTIVE_NS = 60 * NS_PER_SECOND
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
@@ -218,4 +218,4 @@ class RuleMemory(Struct):
 
     def was_seen_before(self, schedule: Schedule, due_ns: int) -> bool:
         """Whether the schedule is unchanged since before the due time. AWS returns the change of schedules only."""
-        return schedule.kind != "rule" or self._since_ns.get(schedule, due_ns) <= due_ns - _EFFECTIVE_NS
+        return schedule.kind != "rule" or self._since_ns.get(schedule, due_ns) <= due_ns - EFFECTIVE_NS

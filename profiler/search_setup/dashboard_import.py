@@ -107,17 +107,17 @@ def fit_objects(objects: list[SavedObject], version: UiVersion) -> list[SavedObj
     is_lens = any(item["type"] == "lens" for item in objects)
     if not is_lens or (version.major, version.minor) < _FIRST_LINKS:
         return objects
-    return [fitted for item in objects for fitted in _with_links(item)]
-
-
-def _with_links(item: SavedObject) -> tuple[SavedObject, ...]:
-    """Move the links to dashboards from the text into a separate object; links to other pages stay."""
-    if item["id"] == _NAVIGATION:
-        return _split_navigation(item)
-    return (_with_links_panel(item) if item["type"] == "dashboard" else item,)
+    fitted: list[SavedObject] = []
+    for item in objects:
+        if item["id"] == _NAVIGATION:
+            fitted += _split_navigation(item)
+        else:
+            fitted.append(_with_links_panel(item) if item["type"] == "dashboard" else item)
+    return fitted
 
 
 def _split_navigation(saved_object: SavedObject) -> tuple[SavedObject, SavedObject]:
+    """Move the links to dashboards from the text into a separate object; links to other pages stay."""
     links, references = [], []
     attributes = saved_object["attributes"]
     state = json.loads(attributes["visState"])

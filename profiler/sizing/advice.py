@@ -75,13 +75,7 @@ class Advice(Struct, frozen=True, kw_only=True):
         return f"the recommended size saves {saving_percent:g} %{'' if usd is None else f', {format_usd(usd)} a month'}"
 
 
-def advise(
-    evidence: Evidence,
-    policy: Policy,
-    price_overrides: PriceOverrides,
-    *,
-    brief: bool = False,
-) -> Advice:
+def advise(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, *, brief: bool = False) -> Advice:
     """Recommend a size for a family where its latest run was. ``brief``: no other sizes."""
     choice = recommend_size(evidence, policy, price_overrides)
     return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice, brief=brief))

@@ -174,7 +174,7 @@ class _Case(Struct, frozen=True, kw_only=True):
     def _verdict(self, before: Sequence[RunFacts]) -> ResizeVerdict:
         own = self.own
         then_ms, now_ms = _durations_ms(before), _durations_ms(own)
-        change = 100 * (median(now_ms) / median(then_ms) - 1) if now_ms and any(then_ms) else None
+        change = 100 * (median(now_ms) / median(then_ms) - 1) if now_ms and then_ms else None
         evidence = evidence_of_runs(own[-1].family, [*before, *own])
         usual_usd, new_usd = (None if one is None else one.usd_per_run for one in map(self.advice, (before, own)))
         saved_usd = None if usual_usd is None or new_usd is None else usual_usd - new_usd
@@ -342,5 +342,6 @@ def _failed(runs: Sequence[RunFacts]) -> list[RunFacts]:
 
 
 def _durations_ms(runs: Sequence[RunFacts]) -> list[float]:
+    """The durations of the successes. Nothing can be compared with a duration of 0."""
     successes = (run.record.metrics.duration_ms for run in runs if run.record.status == "success")
-    return [duration_ms for duration_ms in successes if duration_ms is not None]
+    return [duration_ms for duration_ms in successes if duration_ms]

@@ -46,8 +46,9 @@ def container_text(request: ContainerRequest, container_format: ContainerFormat)
             return json.dumps(monitor_container(request), indent=_INDENT, ensure_ascii=False) + "\n"
         case "terraform":  # an object for jsonencode() in container_definitions of aws_ecs_task_definition
             return f"{_hcl(monitor_container(request), '')}\n"
-        case "cloudformation":
-            return _cloudformation(request)
+        case "cloudformation":  # an item of ContainerDefinitions, in YAML
+            container = pascal_case(monitor_container(request, default_region=STACK_REGION))
+            return TextStyle(is_yaml=True).block([container], "") + "\n"
         case "cdk":
             return _cdk(request)
 
@@ -63,12 +64,6 @@ def _hcl(value: object, indent: str) -> str:
         return f"[{', '.join(_hcl(item, indent) for item in value)}]"
     written = json.dumps(value, ensure_ascii=False)
     return written.replace("${", "$${").replace("%{", "%%{")  # no interpolation
-
-
-def _cloudformation(request: ContainerRequest) -> str:
-    """An item of ContainerDefinitions, in YAML."""
-    container = pascal_case(monitor_container(request, default_region=STACK_REGION))
-    return TextStyle(is_yaml=True).block([container], "") + "\n"
 
 
 def pascal_case(value: object) -> object:

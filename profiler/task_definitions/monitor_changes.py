@@ -66,7 +66,11 @@ def add_monitor(
     The revision's Region precedes the options', and ``stack_region``, a template's reference, is used last. Raises
     TaskProfilerError if the monitor cannot work there, or would use memory that belongs to the batch.
     """
-    check_platform(definition)
+    system = text(mapping(definition.get("runtimePlatform")).get("operatingSystemFamily")) or ""
+    if system.upper().startswith("WINDOWS"):
+        raise TaskProfilerError(
+            f"The task definition is for {system}, where the monitor does not work: profile Linux tasks."
+        )
     containers = read_containers(definition)
     existing = find_monitor(containers, options.image)
     region = arn_region(revision_arn) or options.region or stack_region
@@ -234,15 +238,6 @@ def _with_shared_pids(added: ChangedDefinition) -> ChangedDefinition:
     return replace(
         added, definition={**added.definition, "containerDefinitions": [*others, labelled], "pidMode": "task"}
     )
-
-
-def check_platform(definition: Mapping[str, object]) -> None:
-    """Raise TaskProfilerError for a task definition of Windows."""
-    system = text(mapping(definition.get("runtimePlatform")).get("operatingSystemFamily")) or ""
-    if system.upper().startswith("WINDOWS"):
-        raise TaskProfilerError(
-            f"The task definition is for {system}, where the monitor does not work: profile Linux tasks."
-        )
 
 
 def unreachable_notes(definition: Mapping[str, object], environment: Mapping[str, object]) -> Iterator[str]:

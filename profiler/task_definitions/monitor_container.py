@@ -3,14 +3,13 @@
 The upgrade keeps what the owner added: also ``user`` and ``readonlyRootFilesystem``, unless the monitor must be root.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
 
 from profiler.core.aws_clients import service_domain
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY, arn_part
 from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.core.version import __version__
 from profiler.task_definitions.containers import (
@@ -41,7 +40,6 @@ PTRACE_USER = "0"
 GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
 # They would join the monitor's one-line records to one event, which no subscription filter matches.
 MULTILINE_OPTIONS = frozenset({"awslogs-datetime-format", "awslogs-multiline-pattern"})
-_REVISION_ARN = re.compile(r"arn:(aws[a-z-]*):ecs:([a-z0-9-]+):(\d{12}):task-definition/\S+", re.ASCII)
 
 
 class OwnLog(Struct, frozen=True, kw_only=True):
@@ -115,13 +113,13 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         return definition
 
 
-def default_image(revision_arn: str | None, version: str = __version__) -> str:
+def default_image(revision_arn: str | None) -> str:
     """``task-profiler:VERSION`` in the ECR registry of the revision's account and Region; without one, no registry."""
-    match = _REVISION_ARN.fullmatch(revision_arn or "")
-    if match is None:
-        return f"{MONITOR_REPOSITORY}:{version}"
-    partition, region, account = match.groups()
-    return f"{account}.dkr.ecr.{region}.{service_domain(partition)}/{MONITOR_REPOSITORY}:{version}"
+    image = f"{MONITOR_REPOSITORY}:{__version__}"
+    partition, region, account = (arn_part(revision_arn, position) for position in (1, 3, 4))
+    if partition is None or region is None or account is None:
+        return image
+    return f"{account}.dkr.ecr.{region}.{service_domain(partition)}/{image}"
 
 
 def refresh(

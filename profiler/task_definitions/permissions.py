@@ -15,10 +15,10 @@ from os.path import commonprefix
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_part, arn_region
+from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings, text
-from profiler.task_definitions.containers import DefinedContainer, needs_put
+from profiler.task_definitions.containers import DefinedContainer, log_target, needs_put
 
 POLICY_NAME = "task-profiler"
 _SID = "PutTheReportIntoTheBatchsStream"
@@ -34,17 +34,15 @@ def report_streams(
 ) -> frozenset[str]:
     """The ARNs of the log streams to which the monitor writes the report; none if its log driver does. Any revision."""
     container = next((container for container in containers if container.name == batch), None)
-    if container is None or container.log_driver != AWSLOGS or (monitor and not needs_put(monitor.environment)):
+    if container is None or (monitor and not needs_put(monitor.environment)):
         return frozenset()
-    options = container.log_options
-    group = text(options.get("awslogs-group"))
-    if group is None:
+    target, prefix = log_target(container), text(container.log_options.get("awslogs-stream-prefix"))
+    if target.group is None:
         return frozenset()
-    prefix = text(options.get("awslogs-stream-prefix"))
     stream = f"{prefix}/{batch}/*" if prefix else "*"
     partition, account = arn_part(revision_arn, 1) or "aws", arn_account(revision_arn) or ""
-    region = text(options.get("awslogs-region")) or arn_region(revision_arn) or ""
-    return frozenset({f"arn:{partition}:logs:{region}:{account}:log-group:{group}:log-stream:{stream}"})
+    region = target.region or arn_region(revision_arn) or ""
+    return frozenset({f"arn:{partition}:logs:{region}:{account}:log-group:{target.group}:log-stream:{stream}"})
 
 
 def policy(streams: Iterable[str]) -> Mapping[str, object]:
@@ -136,10 +134,17 @@ def statements_of(document: Mapping[str, object] | None) -> list[Mapping[str, ob
     return list(mappings(listed((document or {}).get("Statement"))))
 
 
-def concerns(statement: Mapping[str, object], *actions: str) -> bool:
-    """Whether a statement is about one of the actions, whose patterns ignore case."""
-    patterns = [str(pattern).lower() for pattern in listed(statement.get("Action"))]
-    return any(fnmatchcase(action.lower(), pattern) for action in actions for pattern in patterns)
+def concerns(statement: Mapping[str, object], action: str) -> bool:
+    """Whether a statement is about the action. Patterns ignore case; ``NotAction`` has all actions but its own."""
+    field = "NotAction" if "NotAction" in statement else "Action"
+    patterns = [str(pattern).lower() for pattern in listed(statement.get(field))]
+    return any(fnmatchcase(action.lower(), pattern) for pattern in patterns) == (field == "Action")
+
+
+def covers(statement: Mapping[str, object], resource: str) -> bool:
+    """Whether a statement is about the resource, which may end in ``*``."""
+    field = "NotResource" if "NotResource" in statement else "Resource"
+    return is_allowed(resource, map(str, listed(statement.get(field)))) == (field == "Resource")
 
 
 def listed(value: object) -> list[object]:

@@ -68,14 +68,11 @@ def with_size(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory
     monitor, and no memory below its need. A limit at which a run was killed is raised. Raises TaskProfilerError if
     they do not fit then, or if only a deployment knows the definition's size.
     """
-    wanted: dict[str, str] = {}
     units = None if size.vcpu is None else round(size.vcpu * _CPU_UNITS)
     memory_mb = None if size.memory_mb is None else math.floor(size.memory_mb)
-    if units is not None and task_cpu_units(definition) != units:
-        wanted["cpu"] = str(units)
-    if memory_mb is not None and task_memory_mb(definition) != memory_mb:
-        wanted["memory"] = str(memory_mb)
     present = {"cpu": task_cpu_units(definition), "memory": task_memory_mb(definition)}
+    given = {"cpu": units, "memory": memory_mb}
+    wanted = {name: str(value) for name, value in given.items() if value is not None and value != present[name]}
     for name, value in wanted.items():
         if present[name] is None and definition.get(name) is not None:
             raise TaskProfilerError(
@@ -85,7 +82,7 @@ def with_size(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory
     if units is not None:
         for name, cpu_units in _cpu_changes(definition, units):
             changes[name]["cpu"] = cpu_units
-    task_mb = task_memory_mb(definition) if memory_mb is None else memory_mb
+    task_mb = present["memory"] if memory_mb is None else memory_mb
     if task_mb is not None:
         _check_fits(seen.task_mb(definition), math.floor(task_mb), "MiB")
         for name, memory in _memory_changes(definition, math.floor(task_mb), seen):
@@ -201,3 +198,9 @@ def task_cpu_units(definition: Mapping[str, object]) -> float | None:
     """The task's CPU units, written as ``"1024"`` or ``"1 vCPU"``; None if it has none."""
     match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
     return None if match is None else float(match[1]) * (_CPU_UNITS if match[2] else 1)
+
+
+def definition_size(definition: Mapping[str, object]) -> TaskSize:
+    """The size of a definition or of a task, of which each part may be unknown."""
+    units = task_cpu_units(definition)
+    return TaskSize(vcpu=units / _CPU_UNITS if units else None, memory_mb=task_memory_mb(definition))

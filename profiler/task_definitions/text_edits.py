@@ -88,7 +88,7 @@ class TextEditor(Struct, frozen=True, kw_only=True):
     def _member(self, node: Node, name: str, value: object, margin: str | None) -> str:
         if not node.is_flow:
             return self.style.block_member(name, value, margin or "").replace("\n", self.style.newline)
-        return self.style.member(name, self._value(value, margin))
+        return f"{self.style.one_line(name)}{self.style.colon}{self._value(value, margin)}"
 
     def _value(self, value: object, margin: str | None) -> str:
         return self.style.one_line(value) if margin is None else self.style.lines(value, margin)

@@ -57,10 +57,6 @@ class TextStyle(Struct, frozen=True, kw_only=True):
         written = json.dumps(_restored(value), indent=self.indent, ensure_ascii=self.ascii_only)
         return written.replace("\n", self.newline + margin)
 
-    def member(self, name: str, written: str) -> str:
-        """A member in brackets, whose value is written already."""
-        return f"{self.one_line(name)}{self.colon}{written}"
-
     def block_member(self, name: str, value: object, margin: str) -> str:
         if isinstance(value, dict | list) and value:
             inner = margin + (self.indent if isinstance(value, dict) else self.dash_indent)

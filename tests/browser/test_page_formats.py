@@ -16,7 +16,7 @@ from profiler.record.units import (
     format_usd,
     format_vcpu,
 )
-from profiler.report_page.html_document import import_map, read_assets
+from profiler.report_page.html_document import read_assets
 from tests.formats import CHANGES, DOLLARS, DURATIONS, MEMORY, PERCENTS, VCPUS
 
 pytestmark = pytest.mark.browser
@@ -26,7 +26,7 @@ RANDOM_VALUES = 3000
 def evaluated(browser: Browser, expression: str, values: Sequence[Any]) -> list[str]:
     """Return what an expression with the functions of formats.js makes of each value."""
     page = browser.new_page()
-    page.set_content(f'<script type="importmap">{import_map(read_assets().modules)}</script>')
+    page.set_content(f'<script type="importmap">{read_assets()["modules"]}</script>')
     texts: list[str] = page.evaluate(
         "async (values) => { const formats = await import('#page/formats.js'); "
         f"return values.map((value) => formats.{expression}); }}",

@@ -124,6 +124,15 @@ def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(depl
     code, found = deployment.doctor()
     assert code == 0, problems(found)
     assert levels(found["subscription"]) == levels(found["data stream"]) == {"ok"}
+    for output in ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl"):
+        boto3.client("sqs").send_message(QueueUrl=stack.outputs[output], MessageBody="{}")
+    _, found = deployment.doctor()
+    assert [one["advice"].partition("task-profiler ")[2] for one in found["queues"] if one["level"] == "problem"] == [
+        "replay, for each log group, and empty the queue.",  # the messages have no event
+        "setup redrive.",
+    ]
+    for output in ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl"):
+        boto3.client("sqs").purge_queue(QueueUrl=stack.outputs[output])
     put_metric(stack.outputs["ForwardLogsFunctionName"], "Invocations", 5)  # of the day before it was disabled
     (source,) = boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"]
     boto3.client("lambda").update_event_source_mapping(UUID=source["UUID"], Enabled=False)

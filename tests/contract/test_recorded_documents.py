@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from profiler.collectors.neuron.neuron_collector import NeuronUsage
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
-from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import decode_stats

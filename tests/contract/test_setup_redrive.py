@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.setup.dead_letters import redrive
+from profiler.aws_account.replay import redrive
 from profiler.cli.commands.aws import redrive as redrive_command
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
@@ -147,6 +147,11 @@ def test_the_command_finds_the_queues_of_the_stack(
         "would send 1 event to tp-task-stopped",
         "Nothing was changed; --yes carries this out.",
     ]
+    stream = {"ReportStreamArn": "s", "ForwardLogsDeadLetterQueueUrl": queue, "ForwardLogsFunctionName": "f"}
+    listed += [{"OutputKey": name, "OutputValue": value} for name, value in stream.items()]
+    assert redrive_command.main([], standalone_mode=False) == 0
+    assert capfd.readouterr().err.count("run task-profiler replay on their log groups") == 1
+    del listed[2:]
     assert redrive_command.main(["--json"], standalone_mode=False) == 0
     waiting = {"function": "tp-task-stopped", "isApplied": False, "events": 1, "refused": 0}
     assert json.loads(capfd.readouterr().out) == waiting

@@ -240,15 +240,23 @@ def test_what_ends_before_the_change_set_is_applied_leaves_none(
     assert account.stacks() == []
 
 
-def test_the_first_indices_are_those_of_the_period_that_the_functions_use(account: Account) -> None:
+def test_the_first_indices_have_the_prefix_and_the_period_that_the_functions_use(
+    account: Account, capfd: pytest.CaptureFixture[str]
+) -> None:
     search = Cluster()
     settings = {"ElasticsearchUrl": search.url, "Subscribe": "account"}
-    request = StackRequest(zip_file=str(account.zip), settings=settings, parameters=("IndexPeriod=day",))
+    request = StackRequest(
+        zip_file=str(account.zip), settings=settings, parameters=("IndexPeriod=day", "IndexPrefix=jobs")
+    )
     cluster = ForwarderCluster(search.url, requests.Session())
     deploy(request, account.client, cluster, APPLY)
     indices = [path for path in search.put if not path.startswith("/_")]
     assert indices
-    assert all(re.fullmatch(r"/task-\w+-\d{4}\.\d\d\.\d\d", path) for path in indices)
+    assert all(re.fullmatch(r"/jobs-\w+-\d{4}\.\d\d\.\d\d", path) for path in indices)
+    assert any(path.startswith("/_index_template/jobs-reports") for path in search.put)
+    printed = capfd.readouterr().out
+    assert f"installed: {len(search.put)} index templates, policies and indices\n" in printed
+    assert cluster.engine == "opensearch"
     search.close()
 
 

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from msgspec import Struct, field
 
-from profiler.aws_account.resize_plan import definition_size
 from profiler.core.ecs_terms import family_of
 from profiler.record.record_model import Report, TaskSize
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES
-from profiler.task_definitions.size_changes import without_size
+from profiler.task_definitions.size_changes import definition_size, without_size
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.runs import lines, report, slowdown
 from tools.moto_server import fake_aws, start_by_schedule

@@ -136,12 +136,12 @@ def test_good_values(name: str, values: dict[str, object]) -> None:
     ("name", "values", "default", "sentence"),
     [
         ("INTERVAL_SECONDS", ("0.001",), 1, "is not a number of seconds from 0.02 to 86400"),
-        ("STOP_SECONDS", ("nan",), 25, "is not a number of seconds of at least 1"),
+        ("STOP_SECONDS", ("nan", "0", "100000"), 25, "is not a number of seconds from 1 to 86400"),
         ("PROMETHEUS_PORT", ("99999",), None, "is not a port number from 1 to 65535"),
         ("REPORT_STREAM", ("own",), "batch", "is not batch or monitor"),
-        ("STUCK_MINUTES", ("-1", "nan", "30 min"), 30, "is not 0 (off) or a number of minutes up to 1440"),
+        ("STUCK_MINUTES", ("-1", "nan", "30 min"), 30, "is not a number of minutes from 0 to 1440"),
         ("EXPECTED_SECONDS", ("-1", "1e9", "nan"), None, "is not a number of seconds from 0.01 to 31536000"),
-        ("SERIES_POINTS", ("241", "1.5"), 60, "is not 0 (none) or a whole number up to 240"),
+        ("SERIES_POINTS", ("241", "1.5"), 60, "is not a whole number from 0 to 240"),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_expected(

@@ -11,16 +11,15 @@ from profiler.aws_account.clusters_and_log_groups import STANDARD
 from profiler.aws_account.doctor.definition_checks import role_problems, unmonitored_finding
 from profiler.aws_account.doctor.findings import Finding, Level, note, problem
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
-from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
+from profiler.aws_account.report_paths import LogGroupState, Permission, ReportPaths, task_role
 from profiler.aws_account.started_tasks import AIRFLOW
-from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_region
-from profiler.core.json_fields import text
+from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.timestamps import NS_PER_DAY, format_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
 from profiler.schedules.schedule_model import Schedule
-from profiler.task_definitions.containers import DefinedContainer, needs_put, prints_report
+from profiler.task_definitions.containers import DefinedContainer, log_target, needs_put, prints_report
 
 _MONITOR, _LOG, _SUBSCRIPTION, _REPORT = "monitor", "log group", "subscription", "report"
 _REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper", "instance"})
@@ -30,11 +29,10 @@ _MAX_PAGES = 5
 
 
 class LastReports(Struct, frozen=True, kw_only=True):
-    """The newest reports by family. ``unread`` groups were not read to the end. Not ``is_known``: nothing was read."""
+    """The newest reports by family. ``unread`` groups were not read to the end."""
 
     newest_ns: Mapping[str, int] = {}
     unread: frozenset[str] = frozenset()
-    is_known: bool = True
 
 
 class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -71,23 +69,23 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
     role = task_role(planned.definition)
     permission = paths.permission(role, planned.streams if has_own_monitor else frozenset())
     writer = _writer(monitor)
-    group = planned.log_group
+    group, target = planned.log_group, log_target(writer)
     if not has_own_monitor or group is None or prints_report(writer.environment):
-        group = text(writer.log_options.get("awslogs-group")) if writer.log_driver == AWSLOGS else None
+        group = target.group
     is_created = monitor.state == "missing" and group == planned.log_group  # --register will create it
-    here = arn_region(planned.revision_arn)
-    is_here = writer.log_options.get("awslogs-region", here) == here
-    found = paths.log_group(group) if group is not None and is_here and not is_created else None
-    exists = None if found is None else found.exists
+    is_here = target.region in (None, arn_region(planned.revision_arn))
+    is_made_by_ecs = writer.log_options.get("awslogs-create-group") == "true"
+    is_read = group is not None and is_here and not is_created
+    found = paths.log_group(group) if is_read else LogGroupState(exists=None)
     return replace(
         health,
         role=role,
         permission=permission,
         findings=tuple(role_problems(planned.definition, permission, paths, add_command)),
         log_group=group,
-        log_group_exists=exists or (None if writer.log_options.get("awslogs-create-group") == "true" else exists),
-        log_group_class=STANDARD if found is None else found.group_class,
-        forwarded_to=() if found is None else found.forwarded_to,
+        log_group_exists=None if is_made_by_ecs and not found.exists else found.exists,
+        log_group_class=found.group_class,
+        forwarded_to=found.forwarded_to,
     )
 
 
@@ -104,14 +102,14 @@ class ClusterChecks(Struct):
 
     add_command: str
     schedules: Sequence[Schedule]
-    reports: LastReports
+    reports: LastReports | None  # None: unknown
     now_ns: int
     is_indexed: bool
 
     def judged(self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]) -> Iterator[FamilyHealth]:
         """The families with their last reports and the findings."""
         for monitor, health in zip(monitors, healths, strict=True):
-            newest_ns = self.reports.newest_ns.get(health.family)
+            newest_ns = None if self.reports is None else self.reports.newest_ns.get(health.family)
             findings = (
                 *self._monitor_findings(monitor, health),
                 *health.findings,
@@ -170,7 +168,7 @@ class ClusterChecks(Struct):
     def _report_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
         reports = self.reports
         is_read = health.has_reports and health.log_group_class == STANDARD
-        if not is_read or not reports.is_known or health.family in reports.newest_ns:
+        if not is_read or reports is None or health.family in reports.newest_ns:
             return
         if health.log_group in reports.unread:
             yield note(

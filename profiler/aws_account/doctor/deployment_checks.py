@@ -11,6 +11,7 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions, subscription_filters
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
+from profiler.aws_account.replay import count_messages
 from profiler.aws_account.stack_state import StackState, existing_stack, export_lines, obstacle
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
@@ -25,9 +26,8 @@ _ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
 _MAX_ERROR_CHARACTERS = 300
 _MAX_PAGES = 10
 _UPDATE = "Update the stack with task-profiler setup stack; docs/commands.md describes its parameters."
-_REJECTED_QUEUE = "FailedItemsQueueUrl"
-_QUEUE_OUTPUTS = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl", _REJECTED_QUEUE)
-_COUNT = "ApproximateNumberOfMessages"
+_LINES_QUEUE, _REJECTED_QUEUE = "ForwardLogsDeadLetterQueueUrl", "FailedItemsQueueUrl"
+_QUEUE_OUTPUTS = (_LINES_QUEUE, "TaskStoppedDeadLetterQueueUrl", _REJECTED_QUEUE)
 _TEMPLATES, _SOURCE = "templates", "past runs"
 
 
@@ -218,9 +218,8 @@ class _DeploymentChecks(Struct):
 
     def _messages(self, output: str, url: str) -> Iterator[Finding]:
         with aws_errors(f"The queue {url} cannot be read", "sqs:GetQueueAttributes"):
-            response = self.open_client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=[_COUNT])
-        name, count = url.rpartition("/")[2], int(response["Attributes"][_COUNT])
-        messages = format_count(count, "message")
+            count = count_messages(self.open_client("sqs"), url)
+        name, messages = url.rpartition("/")[2], format_count(count, "message")
         if not count:
             yield ok(_QUEUES, f"The queue {name} is empty.")
         elif output == _REJECTED_QUEUE:
@@ -230,11 +229,11 @@ class _DeploymentChecks(Struct):
                 "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import.",
             )
         else:
-            yield problem(
-                _QUEUES,
-                f"Events failed: about {messages} in {name}.",
-                "Fix the cause, then send them again: task-profiler setup redrive.",
-            )
+            # The messages of a data stream have only the positions of the lines in it.
+            is_of_stream = output == _LINES_QUEUE and "ReportStreamArn" in self.stack.outputs
+            command = "replay, for each log group, and empty the queue" if is_of_stream else "setup redrive"
+            advice = f"Fix the cause, then send them again: task-profiler {command}."
+            yield problem(_QUEUES, f"Events failed: about {messages} in {name}.", advice)
 
 
 def _function_finding(topic: str, name: str, function: Mapping[str, Any]) -> Finding:

@@ -14,24 +14,22 @@ from profiler.aws_account.started_tasks import read_tasks
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, family_of, task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import text
 from profiler.core.timestamps import format_datetime, format_ms
 from profiler.record.family_identity import UsualDuration, family_key
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
-from profiler.record.task_end import EventContainer, StoppedTask, judge_candidates
+from profiler.record.task_end import judge_candidates, parse_stopped_task
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.task_definitions.containers import (
-    LOG_GROUP_VARIABLE,
     log_target,
     monitor_of,
     read_containers,
     requested_batch,
     roles_of,
 )
+from profiler.task_definitions.size_changes import definition_size
 
 _STOPPED = "STOPPED"
-_CPU_UNITS = 1024
 
 
 class _Definition(Struct, frozen=True, kw_only=True):
@@ -97,23 +95,17 @@ def _read_definition(definition: Mapping[str, object]) -> _Definition:
     writers = containers
     if monitor is not None and known.batch:
         writers = tuple(container for container in containers if container.name in (monitor.name, known.batch))
-    own_group = None if monitor is None else text(monitor.environment.get(LOG_GROUP_VARIABLE))
-    groups = (*(log_target(container).group for container in writers), own_group)
+    groups = (*(log_target(container).group for container in writers), monitor and monitor.own_log_group)
     return replace(known, groups=tuple(dict.fromkeys(group for group in groups if group is not None)))
 
 
 def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Report:
     """The task as a checkpoint without measurements."""
-    arn, definition_arn = task["taskArn"], task["taskDefinitionArn"]
+    arn, definition_arn, size = task["taskArn"], task["taskDefinitionArn"], definition_size(task)
     status: Status = "running"
     exit_code = None
-    if task.get("lastStatus") == _STOPPED:
-        ended = tuple(
-            EventContainer(name=one["name"], exit_code=one.get("exitCode"), reason=one.get("reason"))
-            for one in task.get("containers", ())
-        )
-        code, reason = task.get("stopCode"), task.get("stoppedReason")
-        end = StoppedTask(arn=arn, stop_code=code, stopped_reason=reason, containers=ended)
+    end = parse_stopped_task({"detail": task})  # ECS's event has the same fields
+    if end is not None:
         outcome, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
         status, exit_code = outcome.status, outcome.exit_code
     record = Record(
@@ -129,17 +121,9 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         status=status,
         exit_code=exit_code,
         started_at=format_datetime(task["startedAt"].astimezone(UTC)) if task.get("startedAt") else None,
-        metrics=Metrics(vcpu_size=_size(task.get("cpu"), _CPU_UNITS), memory_size_mb=_size(task.get("memory"), 1)),
+        metrics=Metrics(vcpu_size=size.vcpu, memory_size_mb=size.memory_mb),
     )
     return Report(time=time, type="task.checkpoint", record=record)
-
-
-def _size(text_of_size: object, per_unit: int) -> float | None:
-    try:
-        size = int(str(text_of_size)) / per_unit
-    except ValueError:
-        return None
-    return size or None
 
 
 class WatchedRun(Struct, frozen=True, kw_only=True):

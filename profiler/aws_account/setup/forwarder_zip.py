@@ -49,8 +49,6 @@ SHARED_PATTERNS = (
     "profiler/task_definitions/containers.py",
 )
 _EXCLUDED_FOLDERS = {"__pycache__", "tests", "bin"}
-# The earliest modification time that a zip can store.
-_MIN_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def forwarder_folder() -> Path:
@@ -151,7 +149,7 @@ def pack(entries: Sequence[tuple[str, Path]], out: Path) -> None:
     """Write the zip. All entries have the same modification time and mode, so that builds are reproducible."""
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, path in entries:
-            info = zipfile.ZipInfo(name, _MIN_ZIP_TIME)
+            info = zipfile.ZipInfo(name)  # of 1980
             info.external_attr = 0o644 << 16
             info.create_system = 3
             info.compress_type = zipfile.ZIP_DEFLATED

@@ -34,7 +34,7 @@ class ChangeSet(Struct, frozen=True, kw_only=True):
     arn: str
     stack_id: str
     is_new: bool
-    changes: tuple[Change, ...]
+    changes: tuple[Change, ...] = ()
 
 
 class StackEvent(Struct, frozen=True, kw_only=True):
@@ -72,16 +72,14 @@ class StackChanges(Struct):
                 Capabilities=["CAPABILITY_IAM"],
                 Description="task-profiler setup stack",
             )
-        change_set = ChangeSet(arn=created["Id"], stack_id=created["StackId"], is_new=is_new, changes=())
+        change_set = ChangeSet(arn=created["Id"], stack_id=created["StackId"], is_new=is_new)
+        changes = None
         try:
             changes = self._changes(change_set.arn)
-        except BaseException:
-            self.discard(change_set)
-            raise
-        if changes is None:
-            self.discard(change_set)
-            return None
-        return replace(change_set, changes=changes)
+        finally:
+            if changes is None:
+                self.discard(change_set)
+        return None if changes is None else replace(change_set, changes=changes)
 
     def _changes(self, arn: str) -> tuple[Change, ...] | None:
         """Wait for the change set, and read it; None if it is empty."""

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from hashlib import sha256
-from typing import Any
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.aws_account.clusters_and_log_groups import (
@@ -141,10 +140,10 @@ def check_account(open_client: OpenClient, note: Callable[[str], object]) -> Non
 
 def check_instance_monitor(open_client: OpenClient, cluster: str, note: Callable[[str], object]) -> None:
     """Refuse a missing cluster, or a monitor without an image, for which CloudFormation would wait hours."""
-    found: list[Any] = []
+    statuses = ["ACTIVE"]
     with noted_errors(note, f"It is unknown whether the cluster {cluster} exists", "ecs:DescribeClusters"):
-        found.append([one["status"] for one in open_client("ecs").describe_clusters(clusters=[cluster])["clusters"]])
-    if found and "ACTIVE" not in found[0]:
+        statuses = [one["status"] for one in open_client("ecs").describe_clusters(clusters=[cluster])["clusters"]]
+    if "ACTIVE" not in statuses:
         raise TaskProfilerError(f"There is no ECS cluster {cluster!r}: check --instance-monitor and --region.")
     check_default_image(open_client, "run task-profiler setup image", note, must_exist=True)
 

@@ -37,6 +37,7 @@ from profiler.core.timestamps import format_local, local_zone, parse_ns, with_lo
 from profiler.record.units import format_count
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
+from profiler.runs.past_runs.run_source import RunSource
 from profiler.task_definitions.definition_json import read_document
 from profiler.task_definitions.definition_texts import read_definitions
 from profiler.task_definitions.monitor_container import default_image
@@ -109,32 +110,30 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
 
 def _last_reports(
     monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth], options: SourceOptions, now_ns: int
-) -> LastReports:
-    """The last reports. Each log group is read until each of its families has one. An unreadable part is a warning."""
+) -> LastReports | None:
+    """The last reports; None, and a warning, if they are unreadable. A group is read until its families have one."""
     arn = next((one.planned.revision_arn for one in monitors if one.planned.revision_arn), "")
     pages = LimitedPages(open_pages(options))
     reporting = [one for one in healths if one.has_reports]
-    readable = [one for one in reporting if one.log_group_exists and one.log_group_class == STANDARD]
-    groups: Sequence[str | None] = sorted({one.log_group for one in readable if one.log_group})
     urls = names_of(options, "search")
-    if urls:
-        groups = [None] if reporting else []
+
+    def sources() -> Iterator[tuple[RunSource, Sequence[FamilyHealth]]]:
+        if urls and reporting:
+            yield open_source(replace(options, sources=urls)), reporting
+        readable = [one for one in reporting if one.log_group_exists and one.log_group_class == STANDARD]
+        for group in () if urls else sorted({one.log_group for one in readable if one.log_group}):
+            yield LogGroupRuns(pages, (group,), now_ns), [one for one in reporting if one.log_group == group]
+
     newest_ns: dict[str, int] = {}
     try:
         with progress_row() as show:
             show("Looking for the last reports", None)
-            for group in groups:
-                source = (
-                    open_source(replace(options, sources=urls))
-                    if group is None
-                    else LogGroupRuns(pages, (group,), now_ns)
-                )
-                families = frozenset(one.family for one in reporting if group in (None, one.log_group))
-                found = newest_reports(source, families, arn, now_ns)
+            for source, families in sources():
+                found = newest_reports(source, frozenset(one.family for one in families), arn, now_ns)
                 newest_ns |= {family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()}
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
-        return LastReports(is_known=False)
+        return None
     return LastReports(newest_ns=newest_ns, unread=frozenset(pages.unread))
 
 

@@ -74,7 +74,7 @@ def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
 def redrive_events(*, name: str, yes: bool, as_json: bool, region: str | None, profile: str | None) -> int:
     """Send failed events to the forwarder's functions again, or count them."""
     from profiler.aws_account.aws_errors import aws_errors
-    from profiler.aws_account.setup.dead_letters import count_events, redrive  # slow to import, as the next ones
+    from profiler.aws_account.replay import count_messages, redrive  # slow to import, as the next ones
     from profiler.aws_account.stack_state import existing_stack
 
     open_client, clock = open_clients(region, profile), SystemClock()
@@ -88,11 +88,13 @@ def redrive_events(*, name: str, yes: bool, as_json: bool, region: str | None, p
             if yes:
                 count, reasons = redrive(open_client, queue, function, now_ms=clock.wall_ns() / NS_PER_MS)
             else:
-                count, reasons = count_events(open_client("sqs"), queue), []
+                count, reasons = count_messages(open_client("sqs"), queue), []
         documents.append({"function": function, "isApplied": yes, "events": count, "refused": len(reasons)})
         if not as_json:
             events = format_count(count, "event")
             say(f"Sent {events} to {function} again." if yes else f"would send {events} to {function}")
+        if count and not yes and title == "ForwardLogs" and "ReportStreamArn" in outputs:
+            warn("Records of a data stream are not among them: run task-profiler replay on their log groups.")
         for sentence in reasons:
             warn(f"{sentence} It is still in the queue.")
             code = 1

@@ -30,11 +30,14 @@ from profiler.cli.terminal.page_parts import (
     View,
     io_text,
     label,
+    longest_waits,
     peak_text,
     run_curves,
+    short_legend,
+    time_bar,
     use_style,
+    wait_name,
 )
-from profiler.cli.terminal.time_bar import longest_waits, short_legend, time_bar, wait_name
 from profiler.cli.terminal.two_runs import change_spans
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import MS_PER_SECOND, with_local_times
@@ -166,7 +169,7 @@ def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
     more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
     if not warnings:
         return ()
-    return _wrapped("warning", with_local_times(warnings[0], view.zone) + more, view)
+    return _wrapped("warning", with_local_times(warnings[0]) + more, view)
 
 
 def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from profiler.cli.terminal.time_bar import CPU_PARTS, OTHER, time_parts
+from profiler.cli.terminal.page_parts import CPU_PARTS, OTHER, time_parts
 from profiler.record.activity_model import WaitTarget
 from profiler.record.hardware import gpu_advice, idle_advice
 from profiler.record.record_model import Metrics, Record, known_status

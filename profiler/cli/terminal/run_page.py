@@ -20,10 +20,10 @@ from profiler.cli.terminal.page_parts import (
     local,
     peak_text,
     run_curves,
+    time_lines,
     use_style,
 )
 from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
-from profiler.cli.terminal.time_bar import time_lines
 from profiler.cli.terminal.two_runs import RunComparison, compared_lines
 from profiler.core.timestamps import with_local_times
 from profiler.record.hardware import GpuTotals, gpu_idle_texts, gpu_totals, neuron_totals, short_processor_name
@@ -106,7 +106,7 @@ def _facts(run: PastRun, view: View) -> Iterator[Line]:
     others = () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
     retries = (f"{name} {task_id[:8]}" for name, task_id in others if task_id)
     yield from labelled("retry", " · ".join(retries), view)
-    yield from labelled("when", _when(record, view), view)
+    yield from labelled("when", _when(record), view)
     place = record.availability_zone or record.region
     size_text = format_task_size(limits.vcpu, limits.memory_mb)
     model = None if record.processor is None else record.processor.model
@@ -115,7 +115,7 @@ def _facts(run: PastRun, view: View) -> Iterator[Line]:
     if is_sampled_each_minute(record):
         yield from labelled("source", "Container Insights, sampled each minute: shorter peaks were not seen", view)
     yield from labelled("cost", _cost(record), view)
-    noticed = [(notice.kind, local(notice.at, view)) for notice in record.notices[:_MAX_NOTICES]]
+    noticed = [(notice.kind, local(notice.at)) for notice in record.notices[:_MAX_NOTICES]]
     notices = (kind if at is None else f"{kind} at {at:%H:%M:%S}" for kind, at in noticed)
     yield from labelled("notices", " · ".join(notices), view)
 
@@ -127,8 +127,8 @@ def _devices(record: Record) -> str:
     return "" if record.neuron is None else format_count(len(record.neuron.cores), "NeuronCore")
 
 
-def _when(record: Record, view: View) -> str:
-    started, finished, metrics = local(record.started_at, view), local(record.finished_at, view), record.metrics
+def _when(record: Record) -> str:
+    started, finished, metrics = local(record.started_at), local(record.finished_at), record.metrics
     if started is None:
         return ""
     text = f"{started:%a %Y-%m-%d %H:%M:%S}"
@@ -300,7 +300,7 @@ def _others(record: Record, view: View) -> Iterator[Line]:
     if samples:
         yield from labelled("stacks", f"{format_count(samples, 'sample')}: --stacks shows the functions", view)
     for warning in () if record.monitor is None else record.monitor.warnings[:_MAX_WARNINGS]:
-        yield from labelled("warning", with_local_times(warning, view.zone), view)
+        yield from labelled("warning", with_local_times(warning), view)
 
 
 def _processes(record: Record) -> str:

@@ -18,7 +18,6 @@ _MAX_TREE_LINES = 80
 _MIN_FOLDED = 3
 _SHARE_WIDTH = 7
 _MIN_TEXT_WIDTH = 30
-_NO_STACKS = Stacks(source="")
 
 
 class Node:
@@ -50,7 +49,7 @@ def function_tree(stacks: StacksLine) -> Node:
 
 def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
     """All data on the stacks of a run."""
-    root, known = function_tree(stacks), record.stacks or _NO_STACKS
+    root, known = function_tree(stacks), record.stacks or Stacks(source="")
     source = f" by {known.source}" if known.source else ""
     title = f"{record.family or record.container.name} {record.task_id}: {format_count(root.count, 'stack')}{source}"
     return separated(

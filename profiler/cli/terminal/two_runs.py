@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, wrapped
-from profiler.cli.terminal.page_parts import View, local
-from profiler.cli.terminal.time_bar import CPU_PARTS, time_parts
+from profiler.cli.terminal.page_parts import CPU_PARTS, View, local, time_parts
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.hardware import processor_difference
 from profiler.record.metric_catalogue import Unit, reader, view_of
@@ -122,7 +121,7 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
         yield from wrapped(f"No {comparison.name} to compare with.", view.width, INDENT, style="dim")
         return
     other = comparison.other.report.record
-    when = local(other.started_at, view)
+    when = local(other.started_at)
     started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
     title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"
     yield from wrapped(title, view.width, INDENT, style="bold")

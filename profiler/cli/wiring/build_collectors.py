@@ -7,12 +7,13 @@ enable it. `run` outside of ECS does without the client's modules, and the monit
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from profiler.collectors.collector import Collector, Collectors
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
-from profiler.core.clock import Clock
+from profiler.core.clock import Clock, SystemClock
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
@@ -80,7 +81,6 @@ def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str
 
 def accelerator_collectors(
     settings: AcceleratorSettings,
-    environment: Mapping[str, str],
     clock: Clock,
     log: Log,
     interval_seconds: float,
@@ -95,7 +95,7 @@ def accelerator_collectors(
     None: by the environment of the container's processes.
     """
     collectors: list[Collector] = []
-    library_path = environment.get("LD_LIBRARY_PATH")
+    library_path = os.environ.get("LD_LIBRARY_PATH")
     if settings.gpu == "on" or (settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)):
         from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
         from profiler.collectors.nvidia.nvml_source import NvmlSource
@@ -103,7 +103,7 @@ def accelerator_collectors(
         from profiler.collectors.nvidia.visible_gpus import GpuScope
 
         if is_local:  # other programs may use the visible GPUs, so only the environment shows which are the command's
-            scope = GpuScope(settings.gpu_uuids, own=environment.get("NVIDIA_VISIBLE_DEVICES", ""))
+            scope = GpuScope(settings.gpu_uuids, own=os.environ.get("NVIDIA_VISIBLE_DEVICES", ""))
         else:
             from profiler.collectors.processes.discovery import visible_devices
 
@@ -118,7 +118,7 @@ def accelerator_collectors(
             hour_usd=hour_usd,
         )
         collectors.append(gpu)
-    program = None if settings.neuron == "off" else find_neuron_monitor(environment.get("PATH"))
+    program = None if settings.neuron == "off" else find_neuron_monitor(os.environ.get("PATH"))
     # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
     has_neuron = program is not None and (not is_local or bool(neuron_devices()))
     if settings.neuron == "on" or (settings.neuron == "auto" and has_neuron):
@@ -150,13 +150,8 @@ def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping
     """A function for a background thread that reads the task's tags over its own connection, within 5 s."""
 
     def read_tags() -> Mapping[str, str] | Unavailable:
-        from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
-
-        endpoint = HttpEndpoint(address, _TAGS_INTERVAL_SECONDS, clock)
-        try:
-            return TaskMetadataSource(endpoint, version).tags()
-        finally:
-            endpoint.close()
+        with closing(metadata_source(address, version, _TAGS_INTERVAL_SECONDS, clock)) as source:
+            return source.tags()
 
     return read_tags
 
@@ -165,7 +160,6 @@ def task_lookup(address: str, version: int) -> "Callable[[], Placement | None]":
     """A function for a background thread that reads the ECS task of this process, within a second."""
 
     def read_placement() -> "Placement | None":
-        from profiler.core.clock import SystemClock
         from profiler.local_run.local_record import Placement
 
         source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())

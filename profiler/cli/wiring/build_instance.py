@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from profiler.cli.wiring.build_collectors import tag_lookup
+from profiler.cli.wiring.build_collectors import metadata_source, tag_lookup
 from profiler.cli.wiring.monitor_process import MonitorProcess
 from profiler.collectors.collector import TagRequest
 from profiler.core.aws_clients import AwsClient
@@ -17,11 +17,9 @@ from profiler.core.threads import BackgroundCall, WakeEvent
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop
 from profiler.monitor.instance.reported_file import ReportedFile
-from profiler.readers.docker.docker_api import SOCKET, DockerApi, connect_docker
-from profiler.readers.docker.docker_events import DockerEvents
+from profiler.readers.docker.docker_api import SOCKET, DockerApi, DockerEvents, connect_docker
 from profiler.readers.docker.task_groups import InstanceCgroups
 from profiler.readers.ecs.container_stats import parse_device_mapper_majors
-from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
 from profiler.readers.linux import proc
 from profiler.settings import MonitorSettings
 from profiler.sinks.report_upload import Connect, connect
@@ -57,15 +55,13 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
         docker=DockerApi(SOCKET, clock, stop),
         events=DockerEvents(partial(connect_docker, SOCKET), wake.set, log, clock),
         groups=InstanceCgroups(device_mapper_majors=parse_device_mapper_majors(proc.read_text("/proc/devices"))),
-        open_agent=lambda address: TaskMetadataSource(
-            HttpEndpoint(address, settings.interval_seconds, clock, stop), settings.endpoint_version
+        open_agent=lambda address: metadata_source(
+            address, settings.endpoint_version, settings.interval_seconds, clock, stop
         ),
         read_network=lambda pid: (
             None if settings.processes == "off" else proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"")
         ),
     )
-    for problem in process.problems:
-        log.warning(problem)
     loop = InstanceLoop(
         access,
         shared,

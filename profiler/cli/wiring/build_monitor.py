@@ -8,7 +8,7 @@ from profiler.cli.wiring.monitor_process import MonitorProcess
 from profiler.collectors.collector import TagRequest
 from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
-from profiler.monitor.loop import MonitorLoop
+from profiler.monitor.loop import monitor_task
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.endpoint_client import check_address
@@ -40,7 +40,7 @@ def run_monitor(stop: SignalHandler) -> None:
     source = metadata_source(address, version, settings.interval_seconds, process.clock, stop)
     sampler = process.sampler(source, shared)
     task = process.task(sampler, shared)
-    MonitorLoop(task, shared, _exporter(settings.prometheus_port, sampler, shared)).run()
+    monitor_task(task, shared, _exporter(settings.prometheus_port, sampler, shared))
     process.drain_outputs()
 
 

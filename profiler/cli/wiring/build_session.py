@@ -57,7 +57,7 @@ class RunSession:
             find_labels=_find_labels,
             fetch_placement=None if endpoint is None else task_lookup(*endpoint),
             collectors=Collectors(
-                *accelerator_collectors(settings.accelerators(), os.environ, clock, Log(), seconds, is_local=True)
+                *accelerator_collectors(settings.accelerators(), clock, Log(), seconds, is_local=True)
             ),
             prices=settings.prices(),
             series_points=settings.value("series_points"),

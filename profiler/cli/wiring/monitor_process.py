@@ -1,7 +1,7 @@
 """What the sidecar and the monitor of an instance have in common: the parts of their process."""
 
-import os
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -15,11 +15,14 @@ from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.report_delivery import Delivery
-from profiler.monitor.shared_parts import ReportedBatches, SharedParts
+from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler, TaskSource
 from profiler.readers.linux.host import read_host, read_own_usage, read_swap_counters, with_processor
 from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, connect
+
+if TYPE_CHECKING:
+    from profiler.monitor.instance.reported_file import ReportedFile
 
 
 class MonitorProcess:
@@ -31,6 +34,8 @@ class MonitorProcess:
         self.log = JsonLog(self._outputs[1])
         self._interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
         self.problems = (problems_message(settings.problems),) if settings.problems else ()
+        for problem in self.problems:
+            self.log.warning(problem)
         self._host = with_processor(read_host())
 
     def collectors(
@@ -47,7 +52,6 @@ class MonitorProcess:
         chosen = settings.accelerators
         accelerators = accelerator_collectors(
             replace(chosen, neuron="off") if is_instance else chosen,
-            os.environ,
             clock,
             self.log,
             settings.interval_seconds,
@@ -71,7 +75,7 @@ class MonitorProcess:
         self,
         collectors: Iterator[Collector],
         connect_logs: Connect = connect,
-        reported: ReportedBatches | None = None,
+        reported: "ReportedFile | None" = None,
     ) -> SharedParts:
         """What all tasks share. The sidecar has no ``reported`` batches."""
         clock, found = self.clock, Collectors(*collectors)  # before the first tick: imports take long
@@ -89,8 +93,7 @@ class MonitorProcess:
                 lambda seconds, put: BackgroundCall(put, clock, seconds),
             ),
             read_own_usage=read_own_usage,
-            is_in_task=reported is None,
-            reported=reported or ReportedBatches(),
+            reported=reported,
         )
 
     def sampler(self, source: TaskSource, shared: SharedParts) -> TaskSampler:

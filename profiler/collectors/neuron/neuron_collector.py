@@ -1,21 +1,199 @@
-"""Collects the reports of neuron-monitor on Neuron devices."""
+"""The usage of the Neuron devices by the reports of neuron-monitor, in aggregates of constant size."""
 
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
+
+from profiler.aggregation.statistics import MonotonicCounter, RecentByBatch, TimeWeightedStatistics
 from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import failure_warnings
-from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
+from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, RuntimeReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
-from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
 from profiler.core.log import Log
-from profiler.core.threads import ThreadFailure
-from profiler.record.record_model import Record
+from profiler.core.optional_math import max_known, sum_known
+from profiler.core.threads import ThreadFailure, failure_warnings
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.record_model import Neuron, NeuronCore, NeuronExecutions, NeuronLatency, Record
+from profiler.record.units import MIB, mebibytes
 
+# The first report covers a few milliseconds only: in one of 62 ms a core was 89 % busy.
+_MIN_PERIOD_FRACTION = 0.5
 # After this many reports without a device, the devices count as missing; the first reports may lack parts.
 _REPORTS_BEFORE_ABSENT = 5
 _REQUIREMENTS = (
     "the monitor needs an image with neuron-monitor, the batch's /dev/neuron* in linuxParameters.devices, "
     "IPC_LOCK, and root."
 )
+
+
+class LiveNeuron(Struct, frozen=True, kw_only=True):
+    """The devices at the last report. A core that no process uses is in no mapping; counts are since the start.
+
+    ``memory_bytes_by_category`` is empty if a process could not be read.
+    """
+
+    reports: int
+    utilization_percent: Mapping[int, float] = {}
+    core_memory_bytes: Mapping[int, int] = {}
+    device_memory_bytes: int | None = None
+    device_memory_size_bytes: int | None = None
+    memory_bytes_by_category: Mapping[str, int] = {}
+    completed: int | None = None
+    failed: int | None = None
+    latency: Latency = Latency()
+    ecc_uncorrected: int | None = None
+
+
+class _CoreStatistics(Struct):
+    """One core, weighted by the time in which a process used the devices."""
+
+    utilization_percent: TimeWeightedStatistics = field(default_factory=TimeWeightedStatistics)
+    memory_bytes: TimeWeightedStatistics = field(default_factory=TimeWeightedStatistics)
+
+
+class NeuronUsage:
+    """Aggregates the reports of a run. The thread of the reports may differ from the thread that reads the record.
+
+    Every runtime lists all cores of the node, with 0 for the cores of others. A core's utilization is therefore the
+    maximum over the runtimes, its memory the sum. Both count for the period of the report, and only while there is a
+    runtime: an unused node has no utilization instead of 0 %. The record lists all cores that a runtime has listed.
+
+    If one of several runtimes could not be read, the report has no utilization or memory: a core may belong to the
+    unreadable one. A period shorter than half the configured one is ignored for utilization only. ``has_devices`` is
+    True if a device, or a process on one, was ever reported.
+    """
+
+    def __init__(self, period_seconds: int) -> None:
+        self._period_ns = period_seconds * NS_PER_SECOND
+        self._lock = threading.Lock()
+        self._cores: defaultdict[int, _CoreStatistics] = defaultdict(_CoreStatistics)
+        self._device_memory_bytes = TimeWeightedStatistics()
+        self.has_devices = False
+        self._latency = Latency()
+        self._ecc: dict[int, MonotonicCounter] = {}
+        self._latest = LiveNeuron(reports=0)
+        self._recent_percent = RecentByBatch()
+
+    def add(self, report: NeuronReport) -> None:
+        with self._lock:
+            self.has_devices = self.has_devices or bool(
+                report.runtimes or report.device_count or report.ecc_uncorrected
+            )
+            accepted = self._add_utilization(report.runtimes)
+            for percent in accepted.values():
+                self._recent_percent.add(percent)
+            # Runtime 1.x reports no memory by core.
+            have_memory = (one.device_memory_bytes is not None or one.core_memory_bytes for one in report.runtimes)
+            readable = report.runtimes if all(have_memory) else ()
+            core_bytes, device_bytes = self._add_memory(readable)
+            latency = Latency()
+            categories: Counter[str] = Counter()
+            for runtime in readable:
+                categories.update(runtime.memory_bytes_by_category)
+            for runtime in report.runtimes:
+                latency = _max_latency(latency, runtime.latency)
+            self._latency = _max_latency(self._latency, latency)
+            last = self._latest
+            size_bytes = (report.device_count or 0) * (report.device_memory_size_bytes or 0)
+            self._latest = LiveNeuron(
+                reports=last.reports + 1,
+                utilization_percent=accepted,
+                core_memory_bytes=core_bytes,
+                device_memory_bytes=device_bytes,
+                device_memory_size_bytes=size_bytes or last.device_memory_size_bytes,
+                memory_bytes_by_category=categories,
+                completed=sum_known(last.completed, *(runtime.completed for runtime in report.runtimes)),
+                failed=sum_known(last.failed, *(runtime.failed for runtime in report.runtimes)),
+                latency=latency,
+                ecc_uncorrected=self._add_errors(report.ecc_uncorrected),
+            )
+
+    def latest(self) -> LiveNeuron | None:
+        """The last report with the counts so far; None if neither a device nor a runtime was ever reported."""
+        with self._lock:
+            return self._latest if self.has_devices else None
+
+    def take_readings(self, batch: str, into: DeviceReadings) -> None:
+        with self._lock:
+            into.neuron_percent.merge(self._recent_percent.take(batch))
+
+    def record(self, restarts: int) -> Neuron | None:
+        """The record's numbers so far; None if neither a device nor a runtime was ever reported."""
+        with self._lock:
+            if not self.has_devices:
+                return None
+            latest = self._latest
+            executions = NeuronExecutions(completed=latest.completed, failed=latest.failed)
+            maxima = {name.replace("seconds", "max"): value for name, value in asdict(self._latency).items()}
+            latency = NeuronLatency(**{name: value and round(value, 9) for name, value in maxima.items()})
+            return Neuron(
+                cores=tuple(
+                    NeuronCore(
+                        index=index,
+                        utilization_percent=core.utilization_percent.distribution(),
+                        memory_used_mb=core.memory_bytes.distribution(per=MIB),
+                    )
+                    for index, core in sorted(self._cores.items())
+                ),
+                device_memory_used_mb=self._device_memory_bytes.distribution(per=MIB),
+                device_memory_size_mb=mebibytes(latest.device_memory_size_bytes),
+                executions=executions if executions != NeuronExecutions() else None,
+                latency_seconds=latency if latency != NeuronLatency() else None,
+                ecc_uncorrected=latest.ecc_uncorrected,
+                restarts=restarts,
+            )
+
+    def _add_utilization(self, runtimes: Sequence[RuntimeReport]) -> Mapping[int, float]:
+        """Add the utilization of a report; returns the percentages by core."""
+        highest: dict[int, float] = {}
+        weight_ns = 0
+        for runtime in runtimes:
+            period_ns = self._covered_ns(runtime.utilization_period_ns)
+            if runtime.utilization_percent is None or period_ns < _MIN_PERIOD_FRACTION * self._period_ns:
+                return {}
+            weight_ns = max(weight_ns, period_ns)
+            for index, percent in runtime.utilization_percent.items():
+                highest[index] = max(percent, highest.get(index, 0.0))
+        for index, percent in highest.items():
+            self._cores[index].utilization_percent.add(percent, weight_ns)
+        return highest
+
+    def _add_memory(self, runtimes: Sequence[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
+        """Add the memory of a report; returns the bytes by core, and the bytes on all devices."""
+        by_core: Counter[int] = Counter()
+        weight_ns = 1  # a reading counts even if its period is 0
+        for runtime in runtimes:
+            weight_ns = max(weight_ns, self._covered_ns(runtime.memory_period_ns))
+            by_core.update(runtime.core_memory_bytes)
+        for index, used_bytes in by_core.items():
+            self._cores[index].memory_bytes.add(used_bytes, weight_ns)
+        on_devices = [runtime.device_memory_bytes for runtime in runtimes]
+        device_bytes = None if None in on_devices else sum_known(*on_devices)
+        if device_bytes is not None:
+            self._device_memory_bytes.add(device_bytes, weight_ns)
+        return by_core, device_bytes
+
+    def _add_errors(self, by_device: Mapping[int, int]) -> int | None:
+        """The increase since the first report, never overstated: whether counts are per period is not documented."""
+        increases = (
+            self._ecc.setdefault(device, MonotonicCounter()).add(errors) or 0 for device, errors in by_device.items()
+        )
+        return sum_known(self._latest.ecc_uncorrected, *increases)
+
+    def _covered_ns(self, period_ns: int | None) -> int:
+        """The period that a group covers; the configured one if the group does not report it."""
+        return self._period_ns if period_ns is None else period_ns
+
+
+def _max_latency(known: Latency, other: Latency | None) -> Latency:
+    """The maximum of each percentile, because percentiles of several periods cannot be merged."""
+    if other is None:
+        return known
+    names = Latency.__struct_fields__
+    return Latency(**{name: max_known(getattr(known, name), getattr(other, name)) for name in names})
 
 
 class NeuronCollector:

@@ -6,13 +6,12 @@ from contextlib import contextmanager
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import failure_warnings
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.clock import Clock
 from profiler.core.log import Log
-from profiler.core.threads import PeriodicReader, Waiter
+from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -64,7 +63,7 @@ class GpuCollector:
         self._lock = threading.Lock()
         self._counters_due_ns = 0
         self._reader = PeriodicReader(
-            "gpu", self._read, self._close_source, waiter=Waiter(), clock=clock, interval_ns=interval_ns
+            "gpu", self.tick, self._close_source, waiter=Waiter(), clock=clock, interval_ns=interval_ns
         )
 
     @property
@@ -168,25 +167,21 @@ class GpuCollector:
         finally:
             self._busy_since_ns = None
 
-    def _read(self, *, is_complete: bool) -> bool:
-        if self._source.permanently_unavailable:
-            return False
-        self.tick(counters=is_complete)
-        return True
-
     def _close_source(self) -> None:
         with self._driver_call():
             self._source.close()
 
-    def tick(self, *, counters: bool = False) -> None:
-        """Take one reading. The slow counters are included with ``counters``, else every 10 s for each GPU."""
+    def tick(self, *, is_complete: bool = False) -> bool:
+        """Take one reading; False if none can succeed. A complete one has the slow counters, else every 10 s a GPU."""
+        if self._source.permanently_unavailable:
+            return False
         now_ns = self._clock.monotonic_ns()
-        with_counters = counters or now_ns >= self._counters_due_ns
+        with_counters = is_complete or now_ns >= self._counters_due_ns
         with self._driver_call():
             reading = self._source.read(counters=with_counters)
         if isinstance(reading, Unavailable):
             self._on_failure(reading)
-            return
+            return True
         self._health.on_success()
         self._read_error = None
         if with_counters:
@@ -196,6 +191,7 @@ class GpuCollector:
             self._usage.add_idle(self._scope.selection_for_all(self._usage.facts()).selectors)
             for batch, selection in self._scope.known.items():
                 self._usage.add_idle(selection.selectors, batch)
+        return True
 
     def _on_failure(self, failure: Unavailable) -> None:
         """Log the failure if a GPU was readable before or, once, if a GPU is required; else only the record has it."""

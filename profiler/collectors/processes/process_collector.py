@@ -21,15 +21,14 @@ from profiler.aggregation.task_record import (
     within_total,
 )
 from profiler.aggregation.time_breakdown import wait_warnings
-from profiler.aggregation.time_series import with_columns
+from profiler.aggregation.time_series import DeviceReadings, with_columns
 from profiler.aggregation.usage_by_command import ShowArguments
-from profiler.collectors.collector import failure_warnings
 from profiler.collectors.processes.batch_processes import BatchProcesses
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
 from profiler.core.clock import Clock, CpuBudget
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import max_known, min_known
-from profiler.core.threads import PeriodicReader
+from profiler.core.threads import PeriodicReader, failure_warnings
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
@@ -118,7 +117,7 @@ def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | Non
     metrics = _copy_fields(record.metrics, usage_metrics(batch.usage, sizes), names)
     interval, sampling = record.interval, record.sampling
     if interval is not None and since is not None:
-        numbers = build_interval(since, sizes, started_ns=0, finished_ns=0)
+        numbers = build_interval(since, DeviceReadings(), sizes, started_ns=0, finished_ns=0)
         interval = _copy_fields(interval, numbers, ("cpu_seconds", *names) if agrees_on_cpu else names)
     if sampling is not None and names:
         sampling = replace(sampling, samples=batch.usage.samples)

@@ -24,9 +24,9 @@ _USUAL_ROOTS = frozenset({"<module>", "_bootstrap", "Thread._bootstrap", "_run_m
 Identity = tuple[int, int]  # the process id, and the start in ticks, because the kernel reuses ids
 
 
-def living_processes(pids: Iterable[int], proc_folder: str = "/proc") -> tuple[Identity, ...]:
+def living_processes(pids: Iterable[int]) -> tuple[Identity, ...]:
     """The identities of the processes that still run."""
-    stats = ((pid, proc.parse_stat(proc.read(f"{proc_folder}/{pid}/stat") or b"")) for pid in pids)
+    stats = ((pid, proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")) for pid in pids)
     return tuple((pid, stat.started_ticks) for pid, stat in stats if stat is not None and not stat.is_exiting)
 
 

@@ -9,13 +9,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart
-from profiler.collectors.collector import failure_warnings
 from profiler.collectors.stacks.py_spy import PySpy, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity, PythonProcesses, runs_python
 from profiler.collectors.stacks.stack_profile import StackProfile
 from profiler.core.clock import Clock
 from profiler.core.log import Log
-from profiler.core.threads import StoppableThread, Waiter
+from profiler.core.threads import StoppableThread, Waiter, failure_warnings
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata

@@ -12,7 +12,7 @@ from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_stopped_task
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
-from profiler.record.task_end import Outcome, StoppedTask
+from profiler.record.task_end import EventContainer, Outcome, StoppedTask
 
 _S = TypeVar("_S", bound=Struct)
 ChannelKind = Literal["success", "failure"]
@@ -64,6 +64,11 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     @property
     def family(self) -> str:
         return self.task.family or "unknown"
+
+    @property
+    def batch(self) -> EventContainer | None:
+        """The batch in the event; with its name alone if the event does not list it, as after a failed start."""
+        return None if self.container is None else self.task.container(self.container)
 
     @property
     def record(self) -> Record | None:

@@ -43,7 +43,6 @@ _LOG_TITLE, _CODE_FENCE = "*Last lines of the log*", "```"
 _NOT_MEASURED = Distribution()
 _SIGN = "⚠️ "
 _NO_REPORT = "There is no report: the numbers are from the last checkpoint, or from ECS alone."
-_MAX_MESSAGE_LENGTH = 1000
 
 
 class SlackMessage(Struct, frozen=True, kw_only=True):
@@ -141,8 +140,9 @@ def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMes
         ("task", notice.task.id),
         ("container", notice.container),
     )
-    blocks = (
-        {"type": "header", "text": plain_text(_title(notice))},
+    return _message(
+        _title(notice),
+        _fallback(notice),
         context(names_in_a_row(named)),
         _fields(notice),
         section(usage_lines(notice.metrics, notice.record), formatted=True),
@@ -154,7 +154,6 @@ def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMes
         context("" if notice.is_complete else _NO_REPORT),
         buttons(notice.links(kibana_url)),
     )
-    return SlackMessage(text=_fallback(notice), blocks=[block for block in blocks if block is not None])
 
 
 def _title(notice: EndedTask) -> str:
@@ -315,11 +314,10 @@ def run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMess
         ("Since", _moment(notice.since)),
         ("Started", _moment(record.started_at)),
     )
-    return _message(
+    return _notice_message(
         run_title(line),
         notice.message,
-        context(names_in_a_row(location)),
-        section([escape_text(notice.message, _MAX_MESSAGE_LENGTH)]),
+        location,
         value_fields(values),
         section(usage_lines(record.metrics, record), formatted=True),
         buttons(links_of_line(line, kibana_url)),
@@ -338,22 +336,27 @@ def schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None)
         ("task", notice.task_id),
     )
     expression = f"{schedule.expression or ''} {schedule.time_zone or ''}".strip()
-    return _message(
+    return _notice_message(
         schedule_title(line),
         notice.message,
-        context(names_in_a_row(location)),
-        section([escape_text(notice.message, _MAX_MESSAGE_LENGTH)]),
+        location,
         value_fields((("Due", _moment(notice.due_at)), ("Schedule", expression))),
         buttons(links_of_schedule_notice(line, kibana_url)),
     )
 
 
-def _message(title: str, sentence: str, *blocks: JsonObject | None) -> SlackMessage:
+def _notice_message(
+    title: str, sentence: str, location: Iterable[tuple[str, str | None]], *blocks: JsonObject | None
+) -> SlackMessage:
     header = _SIGN + escape_text(title, MAX_HEADER_LENGTH - utf16_length(_SIGN))
-    return SlackMessage(
-        text=f"{header}: {escape_text(sentence, 400)}",
-        blocks=[{"type": "header", "text": plain_text(header)}, *(block for block in blocks if block is not None)],
-    )
+    shown = context(names_in_a_row(location)), section([escape_text(sentence, 1000)])
+    return _message(header, f"{header}: {escape_text(sentence, MAX_SENTENCE_LENGTH)}", *shown, *blocks)
+
+
+def _message(header: str, text: str, *blocks: JsonObject | None) -> SlackMessage:
+    """A message without the blocks that would be empty."""
+    shown = (block for block in blocks if block is not None)
+    return SlackMessage(text=text, blocks=[{"type": "header", "text": plain_text(header)}, *shown])
 
 
 def _moment(text: str | None) -> str | None:

@@ -15,8 +15,7 @@ from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
 from profiler.readers import SourceHealth, Unavailable
-from profiler.readers.docker.docker_api import DockerApi
-from profiler.readers.docker.docker_events import ContainerEvent, DockerEvents
+from profiler.readers.docker.docker_api import ContainerEvent, DockerApi, DockerEvents
 from profiler.readers.docker.ecs_container import EcsContainer
 from profiler.readers.docker.task_groups import InstanceCgroups
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
@@ -83,17 +82,18 @@ class InstanceLoop:
         self._own = ContainerMetadata(name=MONITOR_NAME, docker_id="")
         self._tasks: dict[str, _Task] = {}  # by ARN
         self._arns: dict[str, str] = {}  # of the containers that Docker shows; empty for those that are not followed
-        self._unseen: dict[str, str] = {}  # the ARNs of those that were not inspected yet
-        self._starts_ns: dict[str, list[int]] = {}  # of these
+        # The task's ARN and the events of those that were not inspected yet.
+        self._unseen: dict[str, tuple[str, list[ContainerEvent]]] = {}
         self._done: set[str] = set()  # the ARNs of tasks that need no report, or have it
         self._inspect_at_ns: dict[str, int] = {}
         self._list_at_ns: int | None = None
         self._hung_until_ns = self._inspect_until_ns = 0
+        self._may_ask = True  # until the agent hangs in a step
 
     def gpus_of(self, docker_id: str) -> str | None:
         """The GPUs of a container as in ``NVIDIA_VISIBLE_DEVICES``; None without any."""
         task = self._task_of(docker_id)
-        return None if task is None else ",".join(task.source.gpus_of(docker_id)) or None
+        return None if task is None else task.source.gpus_of(docker_id)
 
     def address_of(self, docker_id: str) -> str | None:
         """The agent's metadata address of a container."""
@@ -129,9 +129,7 @@ class InstanceLoop:
             self._wait(max(min((next_tick_ns, *self._due_ns())) - now_ns, 0) / NS_PER_SECOND)
         deadline_ns = self._clock.monotonic_ns() + _FINISH_NS
         self._step(is_tick=False)
-        while any(task.source.is_ending for task in self._tasks.values()):
-            if self._clock.monotonic_ns() >= deadline_ns:
-                break
+        while any(task.source.is_ending for task in self._tasks.values()) and self._clock.monotonic_ns() < deadline_ns:
             self._clock.sleep(_FINISH_SECONDS)
             self._step(is_tick=False)
 
@@ -143,8 +141,7 @@ class InstanceLoop:
         if any(task.source.is_ending for task in self._tasks.values()):
             yield self._clock.monotonic_ns() + _AFTER_END_NS
 
-    def _step(self, *, is_tick: bool) -> None:
-        """Take the news; sample the tasks at a tick, else those that have news."""
+    def _take_news(self) -> None:
         self._inspect_until_ns = self._clock.monotonic_ns() + _INSPECTIONS_NS
         news = self._access.events.take()
         if None in news:
@@ -154,12 +151,20 @@ class InstanceLoop:
         if self._list_at_ns is not None and self._clock.monotonic_ns() >= self._list_at_ns:
             self._list()
         self._inspect_due()
-        self._settle(is_tick=is_tick)
-        now_ns, collectors = self._clock.monotonic_ns(), self._shared.collectors
+
+    def _step(self, *, is_tick: bool) -> None:
+        """Take the news; sample the tasks at a tick, else those that have news."""
+        self._take_news()
+        now_ns, self._may_ask = self._clock.monotonic_ns(), True
         for arn, task in list(self._tasks.items()):
-            source, is_due = task.source, collectors.are_timed or now_ns >= task.step_at_ns
-            is_due = is_due or task.monitored.is_checkpoint_due(now_ns)
-            if source.has_news or (is_tick and (is_due or not source.is_steady)):
+            source, is_steady = task.source, task.source.is_steady
+            if source.has_news or source.is_unanswered or not is_steady:
+                self._guard(arn, partial(self._settle, arn, source, is_tick=is_tick))
+                if arn not in self._tasks:
+                    continue
+            is_due = self._shared.collectors.are_timed or now_ns >= task.step_at_ns
+            is_due = is_due or not is_steady or task.monitored.is_checkpoint_due(now_ns)
+            if source.has_news or (is_tick and is_due):
                 task.step_at_ns = 0 if source.has_news else now_ns + _STEP_NS
                 for warning in source.warnings[task.warned :]:
                     task.monitored.add_warning(warning)
@@ -170,24 +175,15 @@ class InstanceLoop:
                 self._drop(arn)
         self._shared.delivery.print_failed()
 
-    def _settle(self, *, is_tick: bool) -> None:
-        """Ask the agent about the tasks it has not answered for, accept ends, and drop the tasks without a batch."""
-        may_ask = True  # until it hangs
-
-        def settle(arn: str, source: InstanceTask) -> None:
-            nonlocal may_ask
-            if source.is_unanswered and may_ask and (is_tick or source.has_news):
-                may_ask = source.ask_agent()
-            if source.is_ending:
-                source.lacks_containers = arn in self._unseen.values()
-                may_ask = source.settle(may_ask=may_ask)
-            if source.has_news and source.is_without_batch:
-                self._drop(arn)
-
-        for arn, task in list(self._tasks.items()):
-            source = task.source
-            if source.has_news or source.is_unanswered or not source.is_steady:
-                self._guard(arn, partial(settle, arn, source))
+    def _settle(self, arn: str, source: InstanceTask, *, is_tick: bool) -> None:
+        """Ask the agent about a task it has not answered for, accept ends, and drop a task without a batch."""
+        if source.is_unanswered and self._may_ask and (is_tick or source.has_news):
+            self._may_ask = source.ask_agent()
+        if source.is_ending:
+            source.lacks_containers = any(arn == task_arn for task_arn, _ in self._unseen.values())
+            self._may_ask = source.settle(may_ask=self._may_ask)
+        if source.has_news and source.is_without_batch:
+            self._drop(arn)
 
     def _on_event(self, event: ContainerEvent) -> None:
         docker_id = event.docker_id
@@ -197,10 +193,11 @@ class InstanceLoop:
             return
         if self._arns.get(docker_id) == "":
             return
-        if docker_id not in self._arns or event.action == "start":
-            if docker_id not in self._arns:
-                self._unseen[docker_id] = event.task_arn
-                self._starts_ns.setdefault(docker_id, []).extend([event.time_ns] * (event.action == "start"))
+        if docker_id not in self._arns:
+            self._unseen.setdefault(docker_id, (event.task_arn, []))[1].append(event)
+            self._inspect(docker_id)
+            return
+        if event.action == "start":
             self._inspect(docker_id)
         task = self._task_of(docker_id)
         if task is not None:
@@ -221,13 +218,11 @@ class InstanceLoop:
         for one in sorted(listed, key=lambda one: not one.is_running):
             if one.docker_id not in self._arns and not one.is_running and self._reported.has(one.docker_id):
                 self._arns[one.docker_id] = ""
-            task = self._task_of(one.docker_id)
-            if one.docker_id not in self._arns or (
-                task is not None and task.source.is_running(one.docker_id) != one.is_running
-            ):
+            task, is_new = self._task_of(one.docker_id), one.docker_id not in self._arns
+            if is_new:
+                self._unseen.setdefault(one.docker_id, (one.task_arn, []))
+            if is_new or (task is not None and task.source.is_running(one.docker_id) != one.is_running):
                 self._inspect_at_ns[one.docker_id] = now_ns
-                if one.docker_id not in self._arns:
-                    self._unseen[one.docker_id] = one.task_arn
         for docker_id in self._arns.keys() - shown:
             self._on_removed(docker_id)
 
@@ -259,16 +254,16 @@ class InstanceLoop:
                 self._inspect_at_ns[docker_id] = self._retry_at_ns(inspected)
             return
         self._health.on_success()
-        self._unseen.pop(docker_id, None)
+        _, early = self._unseen.pop(docker_id, ("", ()))
         if docker_id not in self._arns:
             self._arns[docker_id] = inspected.labels.task_arn if self._is_watched(inspected) else ""
-        arn, starts_ns = self._arns[docker_id], self._starts_ns.pop(docker_id, ())
+        arn = self._arns[docker_id]
         if not arn or arn in self._done:
             return
         if arn not in self._tasks:
             self._tasks[arn] = self._new_task(inspected)
         source = self._tasks[arn].source
-        source.add(inspected, starts_ns)
+        source.add(inspected, early)
         if source.lacks_exit_code(docker_id):
             self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _AFTER_END_NS
 
@@ -309,7 +304,6 @@ class InstanceLoop:
     def _on_removed(self, docker_id: str) -> None:
         self._inspect_at_ns.pop(docker_id, None)
         self._unseen.pop(docker_id, None)
-        self._starts_ns.pop(docker_id, None)
         task = self._task_of(docker_id)
         if task is not None:
             task.source.on_removed(docker_id)

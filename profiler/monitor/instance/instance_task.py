@@ -15,7 +15,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.docker.docker_events import ContainerEvent
+from profiler.readers.docker.docker_api import ContainerEvent
 from profiler.readers.docker.ecs_container import EcsContainer, EcsLabels
 from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
 from profiler.readers.ecs.container_stats import StatsReading
@@ -45,8 +45,6 @@ _UNANSWERED = (
     "reaches 169.254.170.2."
 )
 _RESUMED = "The monitor of the instance started after the batch: of the time before, only totals and peaks are known."
-
-
 # The bytes that a process's network namespace has received and sent; None if they are not visible.
 ReadNetwork = Callable[[int], tuple[int, int] | None]
 
@@ -54,12 +52,12 @@ ReadNetwork = Callable[[int], tuple[int, int] | None]
 class _Followed(Struct, eq=False):
     """A container, which ``is_settled`` when it has ended and no attempt may follow.
 
-    ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time.
-    ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of
-    its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the task's group at ``at_end_ns`` (wall clock). Then
-    ``cpu_ns`` is the group's less that of the ``counted`` containers, None if that of one of them was unknown.
-    ``task_mark_bytes`` is that group's mark when the container's rose to ``mark_bytes``: it includes some memory of the
-    group's own, so it is above the container's.
+    ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time. ``cpu_ns`` is the CPU
+    time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of its end, which was seen
+    at ``died_ns`` (monotonic), ``at_end`` the task's group at ``at_end_ns`` (wall clock). Then ``cpu_ns`` is the
+    group's less that of the ``counted`` containers, None if that of one of them was unknown. ``task_mark_bytes`` is
+    that group's mark when the container's rose to ``mark_bytes``: it includes some memory of the group's own, so it is
+    above the container's.
     """
 
     inspected: EcsContainer
@@ -164,7 +162,7 @@ class InstanceTask:
         is_resumed: bool,
     ) -> None:
         self._labels, self._read_network = labels, read_network
-        self._groups, self._clock, self._own, self._open_agent = groups, clock, own, open_agent
+        self._groups, self._clock, self.own_container, self._open_agent = groups, clock, own, open_agent
         self._containers: dict[str, _Followed] = {}
         self._lost: set[str] = set()
         self._is_abandoned = False
@@ -176,9 +174,6 @@ class InstanceTask:
         self.lacks_containers = False
         self.has_news = True
         self.warnings: list[str] = [_RESUMED] if is_resumed else []
-
-    def own_container(self) -> ContainerMetadata:
-        return self._own()
 
     @property
     def docker_ids(self) -> tuple[str, ...]:
@@ -208,17 +203,18 @@ class InstanceTask:
         monitor = monitor_of(self._describe())
         return monitor is not None and monitor.started_ns is not None
 
-    def gpus_of(self, docker_id: str) -> tuple[str, ...]:
+    def gpus_of(self, docker_id: str) -> str | None:
         one = self._containers.get(docker_id)
-        return () if one is None else one.inspected.gpus
+        return None if one is None else ",".join(one.inspected.gpus) or None
 
     def metadata_address(self) -> str | None:
         """The address at which the agent answers for the task."""
         addresses = (one.inspected.metadata_address for one in self._containers.values())
         return next((address for address in addresses if address is not None), None)
 
-    def add(self, inspected: EcsContainer, starts_ns: Sequence[int] = ()) -> None:
-        """Add a container, or its present state: running, running again, or ended. ``starts_ns`` are from events."""
+    def add(self, inspected: EcsContainer, events: Sequence[ContainerEvent] = ()) -> None:
+        """Add a container, or its present state: running, running again, or ended. ``events`` were before that."""
+        starts_ns = (event.time_ns for event in events if event.action == "start")
         earlier_ns = tuple(start_ns for start_ns in starts_ns if start_ns < (inspected.started_ns or 0))
         one = self._containers.setdefault(inspected.docker_id, _Followed(inspected, earlier_starts_ns=earlier_ns))
         before = one.inspected
@@ -236,6 +232,9 @@ class InstanceTask:
         elif inspected.exit_code is not None and (one.died_ns is None or inspected.started_ns != before.started_ns):
             one.died = None  # of an earlier attempt, if this one was over before it was inspected
             self._on_end(one)
+        for event in events:
+            if event.action != "start" and event.time_ns > (inspected.started_ns or 0):
+                self.on_event(event)
 
     def is_running(self, docker_id: str) -> bool:
         """Whether the end of a container was not seen yet."""
@@ -374,8 +373,9 @@ class InstanceTask:
             return False
         answer = self._answer or TaskMetadata()
         container, monitor = answer.container(one.name), monitor_of(answer)
-        is_final = container is not None and (not container.has_restart_policy or answer.is_stop_requested)
         has_policy = container is not None and container.has_restart_policy
+        # The agent decides on another attempt before it lists the container as STOPPED.
+        is_final = container is not None and (not has_policy or container.is_stopped or answer.is_stop_requested)
         if not is_final and waited_ns < (_MAX_RESTART_NS if has_policy else _MAX_SETTLE_NS):
             return False
         is_known = monitor is None or monitor.name == one.name or answer.known_status == STOPPED
@@ -415,6 +415,7 @@ class InstanceTask:
             attempt_started_ns=inspected.started_ns,
             seen_restarts=len(one.earlier_starts_ns),
             finished_ns=one.finished_ns if one.is_settled else None,
+            is_ending=one.is_ending,
             vcpu_share=known.vcpu_share or (cpu_shares / 1024 if cpu_shares > CPU_UNITS_UNSET else None),
             memory_limit_bytes=inspected.memory_limit_bytes or known.memory_limit_bytes,
             log_driver=inspected.log_driver,

@@ -5,13 +5,12 @@ from pathlib import Path
 
 from profiler.core.files import write_atomically
 from profiler.core.log import Log
-from profiler.monitor.shared_parts import ReportedBatches
 
 # Lines of containers that Docker has removed, before the file is written again.
 _MAX_OLD_LINES = 1000
 
 
-class ReportedFile(ReportedBatches):
+class ReportedFile:
     """One Docker id a line, for as long as Docker shows the container. Without a writable file, only in memory."""
 
     def __init__(self, path: Path, log: Log) -> None:
@@ -32,6 +31,7 @@ class ReportedFile(ReportedBatches):
         return batch in self._reported
 
     def may_have(self, batch: str) -> bool:
+        """Whether only the log stream shows if the batch was reported."""
         return batch in self._unsure
 
     def on_ended_before(self, batch: str) -> None:

@@ -1,8 +1,7 @@
 """Live metrics of the monitor: a snapshot after each tick, and ``GET /metrics`` over HTTP in one daemon thread.
 
-The server handles one connection after the other. A client cannot make the monitor use more threads, nor more memory
-than the standard library's limits of a request line and of headers. One that sends nothing delays the next scrape by
-``MAX_SILENCE_SECONDS``.
+Connections are handled one after the other: a client cannot make the monitor use more threads, nor more memory than
+the standard library's limits. One that sends nothing delays the next scrape by ``MAX_SILENCE_SECONDS``.
 """
 
 import errno
@@ -154,10 +153,6 @@ class PrometheusExporter:
         """The metrics of the last snapshot, without its readings if it is too old; nothing before the first one."""
         now_ns = self._builder.shared.clock.monotonic_ns()
         return b"" if self._snapshot is None else metrics_text(self._snapshot.at(now_ns))
-
-    @property
-    def port(self) -> int | None:
-        return None if self._server is None else self._server.port
 
     def publish(self) -> None:
         """Take a snapshot now, for the scrapes from now on."""

@@ -1,20 +1,19 @@
 """The live metrics: name, labels and help text, and their values in a snapshot.
 
-The record has a separate catalogue (``profiler/record/metric_catalogue.py``): it describes a whole run by averages and
-maxima in MiB, percent and milliseconds. A snapshot has the latest readings and running counters of each device and each
-container, in the base units and with the names that Prometheus' conventions require (bytes, seconds, ratios;
-https://prometheus.io/docs/practices/naming/). The numbers of devices have the record's limits.
+The record has a separate catalogue (``profiler/record/metric_catalogue.py``): it describes a whole run, and not in the
+base units and names that Prometheus' conventions require (https://prometheus.io/docs/practices/naming/). The numbers of
+devices have the record's limits.
 
 :func:`metrics_text` writes the plain text format, which every version of Prometheus reads. prometheus_client would take
-six times as long, because it formats the labels of each series again, which are the same in every metric and scrape.
+six times as long, because it formats the labels of each series again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.text import without_surrogates
@@ -26,6 +25,9 @@ from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.metric_catalogue import LIVE_GPU_TOTALS
 from profiler.record.units import MIB
+
+if TYPE_CHECKING:
+    from profiler.collectors.neuron.neuron_collector import LiveNeuron
 
 PREFIX = "task_profiler_"
 # The labels of every series.
@@ -107,10 +109,7 @@ LIVE_METRICS: tuple[LiveMetric, ...] = (
         neuron_core_utilization_ratio="Share of the last period in which the core computed, 0 to 1.",
         neuron_core_memory_used_bytes="Device memory in use by the core.",
     ),
-    *_metrics(
-        "category",
-        neuron_memory_used_bytes="Device memory in use on all devices, by category.",
-    ),
+    *_metrics("category", neuron_memory_used_bytes="Device memory in use on all devices, by category."),
     *_metrics(
         neuron_device_memory_used_bytes="Device memory in use on all devices.",
         neuron_device_memory_size_bytes="Memory of all visible devices.",
@@ -257,7 +256,7 @@ def _gpu_values(readings: LiveGpus) -> Iterator[Values]:
             yield _values(facts.uuid, reason, gpu_throttled_seconds_total=seconds)
 
 
-def _neuron_values(neuron: LiveNeuron) -> Iterator[Values]:
+def _neuron_values(neuron: "LiveNeuron") -> Iterator[Values]:
     for core, percent in _first_cores(neuron.utilization_percent):
         yield _values(core, neuron_core_utilization_ratio=percent / _PERCENT)
     for core, used_bytes in _first_cores(neuron.core_memory_bytes):

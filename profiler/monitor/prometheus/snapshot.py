@@ -1,14 +1,11 @@
-"""Snapshots: the readings at one moment. The main loop takes them, and the server's threads read them.
-
-Snapshots are immutable, so that threads can share them without a lock.
-"""
+"""Snapshots: the readings at one moment, immutable, so that the main loop and the server share them without a lock."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from profiler.aggregation.task_record import container_limits
-from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
@@ -16,8 +13,11 @@ from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, runs_on_instance
 from profiler.readers.linux.host import InstanceReading, OwnUsage
+
+if TYPE_CHECKING:
+    from profiler.collectors.neuron.neuron_collector import LiveNeuron
 
 # A sample that is older belongs to a container without stats: agents refresh stats every 20 s at least.
 _MAX_SAMPLE_AGE_NS = 60 * NS_PER_SECOND
@@ -53,7 +53,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     task_rx_bytes: int | None = None
     task_tx_bytes: int | None = None
     gpus: LiveGpus | None = None
-    neuron: LiveNeuron | None = None
+    neuron: "LiveNeuron | None" = None
     instance: InstanceReading | None = None
 
     def at(self, now_ns: int) -> "Snapshot":
@@ -119,7 +119,7 @@ class SnapshotBuilder(Struct, eq=False):
             self._answers[name] = answers, now_ns
         return changed_ns is not None and now_ns - changed_ns <= self.hold_ns
 
-    def _devices(self, sources: dict[str, bool], now_ns: int) -> tuple[LiveGpus | None, LiveNeuron | None]:
+    def _devices(self, sources: dict[str, bool], now_ns: int) -> "tuple[LiveGpus | None, LiveNeuron | None]":
         gpus, neuron = None, None
         for collector in self.shared.collectors.devices:
             latest = collector.latest()
@@ -128,13 +128,11 @@ class SnapshotBuilder(Struct, eq=False):
                     sources[collector.name] = False  # the collector has stopped
                 continue
             answers = latest.readings if isinstance(latest, LiveGpus) else latest.reports
-            sources[collector.name] = self._answers_now(collector.name, answers, now_ns)
-            if not sources[collector.name]:
-                continue
+            is_up = sources[collector.name] = self._answers_now(collector.name, answers, now_ns)
             if isinstance(latest, LiveGpus):
-                gpus = latest
+                gpus = latest if is_up else None
             else:
-                neuron = latest
+                neuron = latest if is_up else None
         return gpus, neuron
 
     def _containers(self, sources: dict[str, bool], now_ns: int) -> Iterator[ContainerSnapshot]:
@@ -165,7 +163,7 @@ class SnapshotBuilder(Struct, eq=False):
 
     def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading | None:
         task = self.sampler.task
-        if task is None or not task.runs_on_instance:
+        if task is None or not runs_on_instance(task.launch_type):
             return None
         if now_ns >= self._instance_due_ns:
             self._instance_due_ns = now_ns + _INSTANCE_PERIOD_NS

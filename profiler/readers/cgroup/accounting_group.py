@@ -8,16 +8,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from typing import NoReturn
 
 from profiler.core.files import dup_above_standard_streams, open_or_none
-from profiler.readers.cgroup.hierarchy import (
-    MEMORY_STAT,
-    UNIFIED,
-    CpuFile,
-    MemoryFiles,
-    MemoryReading,
-    parse_memory,
-    parse_number,
-    read_oom_kills,
-)
+from profiler.readers.cgroup.hierarchy import UNIFIED, GroupCounters
 from profiler.readers.linux import proc
 
 PROCS_FILE = "cgroup.procs"
@@ -38,10 +29,10 @@ class CgroupFilesystem:
         os.rmdir(folder)
 
 
-class AccountingCgroup:
+class AccountingCgroup(GroupCounters):
     """A group and its open files; raises OSError if processes cannot enter it. ``path`` is that of /proc/PID/cgroup."""
 
-    def __init__(self, folder: str, hierarchy: str, path: str, cpu: CpuFile | None, memory: MemoryFiles | None) -> None:
+    def __init__(self, folder: str, hierarchy: str, path: str, *, counts_cpu: bool, counts_memory: bool) -> None:
         self.folder = folder
         self.hierarchy = hierarchy
         self.path = path
@@ -55,46 +46,31 @@ class AccountingCgroup:
             self._unlock()
             raise
         # The files stay open: the memory may be read 50 times a second.
-        names = (*(() if cpu is None else (cpu.name,)), *(() if memory is None else (memory.usage, MEMORY_STAT)))
-        self._files = proc.open_files(folder, names)
-        self.cpu = cpu if cpu is not None and cpu.name in self._files else None
-        self.memory = memory if memory is not None and memory.usage in self._files else None
-        if self.memory is not None:
-            # In version 2 the high-water mark can be reset since Linux 6.12, for each open file separately.
-            name, writable = self.memory.peak, open_or_none(f"{folder}/{self.memory.peak}", os.O_RDWR)
-            self._files.update(proc.open_files(folder, (name,)) if writable is None else {name: writable})
+        super().__init__(folder if counts_memory else None, folder if counts_cpu else None, is_v1=hierarchy != UNIFIED)
+        self.counts_cpu, self.counts_memory = self._names.cpu in self._files, self._names.usage in self._files
+        # In version 2 the high-water mark can be reset since Linux 6.12, for each open file separately.
+        peak = self._names.peak
+        writable = open_or_none(f"{folder}/{peak}", os.O_RDWR) if peak in self._files else None
+        if writable is not None:
+            os.close(self._files[peak])
+            self._files[peak] = writable
 
     def set_memory_limit(self, limit_bytes: float) -> bool:
         """Returns False if the kernel refuses it."""
-        return self.memory is not None and try_write(f"{self.folder}/{self.memory.limit}", b"%d" % limit_bytes)
+        return try_write(f"{self.folder}/{self._names.limit}", b"%d" % limit_bytes)
 
     def enter(self) -> bool:
         """Move the calling process, which has one thread, into the group; False if the kernel refuses it."""
         return _try_write(self._entrance_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
-        if self.memory is not None and self.memory.peak in self._files:
-            _try_write(self._files[self.memory.peak], self.memory.reset)
-
-    def cpu_ns(self) -> int | None:
-        return None if self.cpu is None else self.cpu.parse_ns(proc.reread_file(self._files, self.cpu.name))
-
-    def memory_now(self) -> MemoryReading | None:
-        if self.memory is None:
-            return None
-        usage = proc.reread_file(self._files, self.memory.usage)
-        return parse_memory(usage, proc.reread_file(self._files, MEMORY_STAT), self.memory)
-
-    def memory_peak_bytes(self) -> int | None:
-        return None if self.memory is None else parse_number(proc.reread_file(self._files, self.memory.peak))
-
-    def oom_kills(self) -> int | None:
-        return None if self.memory is None else read_oom_kills(self.folder, self.memory)
+        if self._names.peak in self._files:
+            _try_write(self._files[self._names.peak], self._names.reset)
 
     def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
         """Remove the group; its remaining processes move to the group above. It stays if the kernel refuses."""
-        for descriptor in (self._entrance_descriptor, *self._files.values()):
-            os.close(descriptor)
+        os.close(self._entrance_descriptor)
+        self.close()
         # Remaining processes of the command may fork while they are moved. A process that is ending is not listed any
         # more, but keeps the group busy until its memory is freed.
         for _ in range(20):

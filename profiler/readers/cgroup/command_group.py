@@ -31,14 +31,8 @@ from profiler.readers.cgroup.hierarchy import (
     CPUACCT,
     MEMORY,
     UNIFIED,
-    V1_CPU,
-    V1_MEMORY,
-    V2_CPU,
-    V2_MEMORY,
     CgroupLocation,
     Cgroups,
-    CpuFile,
-    MemoryFiles,
     MemoryReading,
     parse_membership,
 )
@@ -80,7 +74,7 @@ class CommandCgroup:
         """
         # Reading the process's CPU time makes the kernel update the counter, and the group's, too.
         time.process_time_ns()
-        base_ns = next((group.cpu_ns() for group in self._groups if group.cpu is not None), None)
+        base_ns = self._counted_ns()
         for group in self._groups:
             group.reset_peak()
         return b"%d %s" % (base_ns or 0, self._entered)
@@ -106,20 +100,20 @@ class CommandCgroup:
 
     @property
     def has_cpu_accounting(self) -> bool:
-        return any(group.cpu is not None for group in self._groups)
+        return any(group.counts_cpu for group in self._groups)
 
     def cpu_ns(self) -> int | None:
         """The CPU time of the command and all its descendants, whether or not a process has waited for them."""
-        counted_ns = next((group.cpu_ns() for group in self._groups if group.cpu is not None), None)
+        counted_ns = self._counted_ns()
         return None if counted_ns is None else max(counted_ns - self._baseline_cpu_ns, 0)
 
     def memory(self) -> MemoryReading | None:
         group = self._memory_group()
-        return None if group is None else group.memory_now()
+        return None if group is None else group.memory(group.usage())
 
     def memory_peak_bytes(self) -> int | None:
         group = self._memory_group()
-        return None if group is None else group.memory_peak_bytes()
+        return None if group is None else group.mark_bytes()
 
     def oom_kills(self) -> int | None:
         group = self._memory_group()
@@ -144,15 +138,18 @@ class CommandCgroup:
             group.remove(self._filesystem, sleep)
         self._groups, self._delegation = (), None
 
+    def _counted_ns(self) -> int | None:
+        return next((group.cpu_ns() for group in self._groups if group.counts_cpu), None)
+
     def _memory_group(self) -> AccountingCgroup | None:
-        return next((group for group in self._groups if group.memory is not None), None)
+        return next((group for group in self._groups if group.counts_memory), None)
 
 
-class _Candidate(Struct, frozen=True, kw_only=True):
+class _Candidate(Struct, frozen=True):
     hierarchy: str
     location: CgroupLocation
-    cpu: CpuFile | None = None
-    memory: MemoryFiles | None = None
+    counts_cpu: bool
+    counts_memory: bool
 
 
 def make_command_cgroup(
@@ -164,13 +161,13 @@ def make_command_cgroup(
     groups: list[AccountingCgroup] = []
     delegation, limits = None, cgroups.limits()
     for candidate in _candidates(cgroups, limits):
-        if any(group.cpu is not None for group in groups):
+        if any(group.counts_cpu for group in groups):
             break
         # If the folder does not list this process, it is not the folder of its group.
         if b"%d" % own_pid not in member_pids(candidate.location.folder):
             continue
         _remove_stale_groups(candidate.location.folder, filesystem)
-        if candidate.memory is V2_MEMORY:
+        if candidate.hierarchy == UNIFIED and candidate.counts_memory:
             delegation = delegate_controller(candidate.location.folder, own_pid, f"{name}-self", MEMORY, filesystem)
         made = _make_group(candidate, name, limits.memory_bytes, filesystem)
         if made is not None:
@@ -187,13 +184,11 @@ def _candidates(cgroups: Cgroups, limits: ResourceLimits) -> Iterable[_Candidate
         _location_if_neutral(cgroups.location(hierarchy)) for hierarchy in (MEMORY, CPUACCT, UNIFIED)
     )
     if v1_memory is not None:
-        cpu = V1_CPU if v1_memory == v1_cpu else None
-        yield _Candidate(hierarchy=MEMORY, location=v1_memory, cpu=cpu, memory=V1_MEMORY)
+        yield _Candidate(MEMORY, v1_memory, counts_cpu=v1_memory == v1_cpu, counts_memory=True)
     if v1_cpu is not None:
-        yield _Candidate(hierarchy=CPUACCT, location=v1_cpu, cpu=V1_CPU)
+        yield _Candidate(CPUACCT, v1_cpu, counts_cpu=True, counts_memory=False)
     if v2 is not None and (limits.vcpu is None or cgroups.has_v1_controller("cpu")):
-        memory = None if cgroups.has_v1_controller(MEMORY) else V2_MEMORY
-        yield _Candidate(hierarchy=UNIFIED, location=v2, cpu=V2_CPU, memory=memory)
+        yield _Candidate(UNIFIED, v2, counts_cpu=True, counts_memory=not cgroups.has_v1_controller(MEMORY))
 
 
 def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | None:
@@ -214,11 +209,17 @@ def _make_group(
         return None
     try:
         path = f"{candidate.location.group.rstrip('/')}/{name}"
-        group = AccountingCgroup(folder, candidate.hierarchy, path, candidate.cpu, candidate.memory)
+        group = AccountingCgroup(
+            folder,
+            candidate.hierarchy,
+            path,
+            counts_cpu=candidate.counts_cpu,
+            counts_memory=candidate.counts_memory,
+        )
     except OSError:
         try_remove(folder, filesystem)
         return None
-    if candidate.memory is not None and limit_bytes is not None and not group.set_memory_limit(limit_bytes):
+    if candidate.counts_memory and limit_bytes is not None and not group.set_memory_limit(limit_bytes):
         group.remove(filesystem, time.sleep)
         return None
     return group

@@ -5,23 +5,16 @@ user with at least its capabilities (both root, as Docker starts them), or with 
 Docker's systemd driver the group exists only 4 to 150 ms longer than the last process.
 """
 
-import os
-
 from msgspec import Struct
 
 from profiler.readers.cgroup.hierarchy import (
     CPUACCT,
     MEMORY,
-    MEMORY_STAT,
     OOM_KILLS,
-    V1_CPU,
-    V1_MEMORY,
-    V2_CPU,
-    V2_MEMORY,
     Cgroups,
+    GroupCounters,
     MemoryReading,
     parse_membership,
-    parse_memory,
     parse_number,
 )
 from profiler.readers.linux import proc
@@ -42,17 +35,10 @@ class GroupReading(Struct, frozen=True, kw_only=True):
         return self.peak_bytes is not None and self.memory is not None and self.memory.cache_bytes is not None
 
 
-class ContainerCgroup:
-    """The open files of a container's group. A folder is None if it is not readable."""
+class ContainerCgroup(GroupCounters):
+    """The group of a container, read as a whole."""
 
-    def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
-        self._names, self._cpu = names, cpu = (V1_MEMORY, V1_CPU) if is_v1 else (V2_MEMORY, V2_CPU)
-        memory_names = (names.usage, MEMORY_STAT, names.peak, names.kills, names.events)
-        self._files = {
-            **(proc.open_files(memory_folder, memory_names) if memory_folder else {}),
-            **(proc.open_files(cpu_folder, (cpu.name,)) if cpu_folder else {}),
-        }
-        self._is_watchable = names.events in self._files
+    _was_empty = False
 
     @property
     def is_open(self) -> bool:
@@ -61,47 +47,26 @@ class ContainerCgroup:
     @property
     def events_descriptor(self) -> int | None:
         """``cgroup.events``, to poll; None once the group was empty: a removed file counts as changed forever."""
-        return self._files.get(self._names.events) if self._is_watchable else None
+        return None if self._was_empty else self._files.get(self._names.events)
 
     def read(self) -> GroupReading | None:
         """The counters now; None for a removed group. Emptiness, by which the mark is final, is read before it."""
         names = self._names
         # Parsed later: every moment counts.
         events, peak = proc.reread_file(self._files, names.events), proc.reread_file(self._files, names.peak)
-        usage, stat = proc.reread_file(self._files, names.usage), proc.reread_file(self._files, MEMORY_STAT)
-        memory = parse_memory(usage, stat, names)
-        cpu_ns = self._cpu.parse_ns(proc.reread_file(self._files, self._cpu.name))
+        memory, cpu_ns = self.memory(self.usage()), self.cpu_ns()
         # 1 while a living process is in the group or in a group below it
         populated, peak_bytes = proc.number_after(events, b"populated "), parse_number(peak)
-        self._is_watchable = bool(populated)
+        self._was_empty = not populated
         if peak_bytes is None and memory is None and cpu_ns is None:
             return None
         return GroupReading(
             memory=memory,
             peak_bytes=peak_bytes,
-            oom_kills=proc.number_after(proc.reread_file(self._files, names.kills), OOM_KILLS),
+            oom_kills=self.oom_kills(),
             cpu_ns=cpu_ns,
             is_empty=None if populated is None else populated == 0,
         )
-
-    def cpu_ns(self) -> int | None:
-        return self._cpu.parse_ns(proc.reread_file(self._files, self._cpu.name))
-
-    def usage(self) -> bytes:
-        """The memory in use, page cache included, as the kernel writes it."""
-        return proc.reread_file(self._files, self._names.usage)
-
-    def memory(self, usage: bytes) -> MemoryReading | None:
-        """The parts of the memory in use."""
-        return parse_memory(usage, proc.reread_file(self._files, MEMORY_STAT), self._names)
-
-    def mark_bytes(self) -> int | None:
-        return parse_number(proc.reread_file(self._files, self._names.peak))
-
-    def close(self) -> None:
-        for descriptor in self._files.values():
-            os.close(descriptor)
-        self._files = {}
 
 
 def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") -> ContainerCgroup | None:
@@ -121,6 +86,6 @@ def container_group(path: str, docker_id: str) -> str | None:
     return f"{before}{docker_id}{after.partition('/')[0]}" if docker_id else None
 
 
-def machine_oom_kills(proc_folder: str = "/proc") -> int | None:
+def machine_oom_kills() -> int | None:
     """How many processes of the whole machine the kernel has killed since boot because memory ran out."""
-    return proc.number_after(proc.read(f"{proc_folder}/vmstat") or b"", OOM_KILLS)
+    return proc.number_after(proc.read("/proc/vmstat") or b"", OOM_KILLS)

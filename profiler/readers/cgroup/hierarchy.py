@@ -1,5 +1,6 @@
 """The control groups of processes (version 1 and 2): their folders, their limits and their counters."""
 
+import os
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
@@ -32,7 +33,7 @@ class Cgroups:
         self._groups = groups
         mounts = (mount for mount in proc.parse_mountinfo(mountinfo) if mount.filesystem_type in ("cgroup", "cgroup2"))
         self._mounts = tuple((mount, _controllers(mount)) for mount in mounts)
-        self._memory_files = V1_MEMORY if MEMORY in groups else V2_MEMORY
+        self._memory_files = VERSION_1 if MEMORY in groups else VERSION_2
 
     def limits(self) -> ResourceLimits:
         limit = self._memory_files.limit
@@ -43,7 +44,8 @@ class Cgroups:
 
     def oom_kills(self) -> int | None:
         """How many processes of the nearest group that counts memory the kernel has killed."""
-        kills = (read_oom_kills(folder, self._memory_files) for folder in self.folders(MEMORY))
+        files = (proc.read(f"{folder}/{self._memory_files.kills}") for folder in self.folders(MEMORY))
+        kills = (proc.number_after(text or b"", OOM_KILLS) for text in files)
         return next((count for count in kills if count is not None), None)
 
     def location(self, hierarchy: str) -> CgroupLocation | None:
@@ -116,20 +118,15 @@ def parse_bytes(text: str) -> int | None:
     return value if 0 < value < _UNLIMITED_BYTES else None
 
 
-class CpuFile(Struct, frozen=True, kw_only=True):
-    """The file that holds the CPU time, and its parser."""
-
-    name: str
-    parse_ns: Callable[[bytes], int | None]
-
-
-class MemoryFiles(Struct, frozen=True, kw_only=True):
-    """The files that hold the memory, and names in ``memory.stat`` (``active`` to ``shared``).
+class CounterFiles(Struct, frozen=True, kw_only=True):
+    """The files that hold the CPU time and the memory, and names in ``memory.stat`` (``active`` to ``shared``).
 
     ``cache`` includes ``shared`` (shared memory and tmpfs), which is not reclaimable. ``reset`` is written to ``peak``.
     ``events`` is the file that shows whether the group has processes.
     """
 
+    cpu: str
+    parse_cpu_ns: Callable[[bytes], int | None]
     usage: str
     limit: str
     peak: str
@@ -164,9 +161,9 @@ def parse_cpu_stat_ns(text: bytes) -> int | None:
     return None if usage_us is None else usage_us * 1000
 
 
-V1_CPU = CpuFile(name="cpuacct.usage", parse_ns=parse_number)
-V2_CPU = CpuFile(name="cpu.stat", parse_ns=parse_cpu_stat_ns)
-V1_MEMORY = MemoryFiles(
+VERSION_1 = CounterFiles(
+    cpu="cpuacct.usage",
+    parse_cpu_ns=parse_number,
     usage="memory.usage_in_bytes",
     limit="memory.limit_in_bytes",
     peak="memory.max_usage_in_bytes",
@@ -178,7 +175,9 @@ V1_MEMORY = MemoryFiles(
     shared=b"total_shmem ",
     reset=b"0",
 )
-V2_MEMORY = MemoryFiles(
+VERSION_2 = CounterFiles(
+    cpu="cpu.stat",
+    parse_cpu_ns=parse_cpu_stat_ns,
     usage="memory.current",
     limit="memory.max",
     peak="memory.peak",
@@ -209,7 +208,7 @@ def unmapped_cache_bytes(
     return None if unmapped is None else min(unmapped, usage_bytes)
 
 
-def parse_memory(usage: bytes, memory_stat: bytes, files: MemoryFiles) -> MemoryReading | None:
+def parse_memory(usage: bytes, memory_stat: bytes, files: CounterFiles) -> MemoryReading | None:
     """A group's memory from the contents of two of its files; None if they have another format."""
     usage_bytes = parse_number(usage)
     if usage_bytes is None:
@@ -227,6 +226,35 @@ def parse_memory(usage: bytes, memory_stat: bytes, files: MemoryFiles) -> Memory
     )
 
 
-def read_oom_kills(folder: str, files: MemoryFiles) -> int | None:
-    """How many processes of a group the kernel has killed because memory ran out; None if it keeps no count."""
-    return proc.number_after(proc.read(f"{folder}/{files.kills}") or b"", OOM_KILLS)
+class GroupCounters:
+    """The open files of a group that have its counters. A folder is None if it is not readable, or does not count."""
+
+    def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
+        self._names = names = VERSION_1 if is_v1 else VERSION_2
+        memory_names = (names.usage, MEMORY_STAT, names.peak, names.kills, names.events)
+        self._files = {
+            **(proc.open_files(memory_folder, memory_names) if memory_folder else {}),
+            **(proc.open_files(cpu_folder, (names.cpu,)) if cpu_folder else {}),
+        }
+
+    def cpu_ns(self) -> int | None:
+        return self._names.parse_cpu_ns(proc.reread_file(self._files, self._names.cpu))
+
+    def usage(self) -> bytes:
+        """The memory in use, page cache included, as the kernel writes it."""
+        return proc.reread_file(self._files, self._names.usage)
+
+    def memory(self, usage: bytes) -> MemoryReading | None:
+        """The parts of the memory in use."""
+        return parse_memory(usage, proc.reread_file(self._files, MEMORY_STAT), self._names)
+
+    def mark_bytes(self) -> int | None:
+        return parse_number(proc.reread_file(self._files, self._names.peak))
+
+    def oom_kills(self) -> int | None:
+        return proc.number_after(proc.reread_file(self._files, self._names.kills), OOM_KILLS)
+
+    def close(self) -> None:
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files = {}

@@ -5,7 +5,6 @@ cgroup version 1 the agent puts containers into ``/ecs/TASKID/CONTAINERID``, wit
 ``ecstasks.slice/ecstasks-TASKID.slice/docker-CONTAINERID.scope``.
 """
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
-from profiler.readers.cgroup.hierarchy import CPUACCT, MEMORY, UNIFIED, V1_MEMORY, V2_MEMORY, parse_bytes, parse_number
+from profiler.readers.cgroup.hierarchy import CPUACCT, MEMORY, UNIFIED, parse_bytes, parse_number
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import BlockEntry, sum_block_bytes
 from profiler.readers.linux import proc
@@ -32,23 +31,21 @@ _V1_BLOCK = re.compile(rb"^(\d+):(\d+) (Read|Write) (\d+)$", re.MULTILINE)
 _V2_BLOCK = re.compile(rb"^(\d+):(\d+) rbytes=(\d+) wbytes=(\d+)", re.MULTILINE)
 
 
-class OpenGroup:
+class OpenGroup(ContainerCgroup):
     """The open files of a group. ``folders`` are by controller of version 1, or the only one has the name UNIFIED."""
 
     def __init__(self, folders: Mapping[str, str], device_mapper_majors: frozenset[int] | None) -> None:
         self._is_v1 = UNIFIED not in folders
         by_controller = {name: folders.get(name, folders.get(UNIFIED)) for name in (MEMORY, CPUACCT, _BLKIO, _PIDS)}
-        self._group = ContainerCgroup(by_controller[MEMORY], by_controller[CPUACCT], is_v1=self._is_v1)
+        super().__init__(by_controller[MEMORY], by_controller[CPUACCT], is_v1=self._is_v1)
         self._blocks = _V1_BLOCKS if self._is_v1 else _V2_BLOCKS
         self._device_mapper_majors = device_mapper_majors
         self._last_blocks: tuple[bytes, Mapping[str, int]] = (b"", {})
         self._last: ContainerSample | None = None
         self._last_usage, self._changed_ns = b"", 0
-        self._files: dict[str | None, int] = {}
         for controller, name in ((_BLKIO, self._blocks), (_PIDS, _PIDS_NOW), (MEMORY, _LIMIT_HITS)):
             self._files |= proc.open_files(by_controller[controller] or "", (name,))
-        limit = (V1_MEMORY if self._is_v1 else V2_MEMORY).limit
-        self._memory_limit_bytes = parse_bytes(proc.read_text(f"{by_controller[MEMORY]}/{limit}"))
+        self._memory_limit_bytes = parse_bytes(proc.read_text(f"{by_controller[MEMORY]}/{self._names.limit}"))
 
     def sample(self, read_ns: int) -> ContainerSample | Unavailable:
         """The counters now; unavailable and ``is_gone`` when the group is removed.
@@ -56,7 +53,7 @@ class OpenGroup:
         If no process has used CPU time for a while, and no memory came or went, only the blocks can differ: version 2
         counts what the kernel writes for the container later.
         """
-        last, cpu_ns, usage = self._last, self._group.cpu_ns(), self._group.usage()
+        last, cpu_ns, usage = self._last, self.cpu_ns(), self.usage()
         if last is None or cpu_ns is None or cpu_ns != last.cpu_ns or usage != self._last_usage:
             self._changed_ns = read_ns
         elif read_ns - self._changed_ns > _MAX_LATE_NS:
@@ -64,7 +61,7 @@ class OpenGroup:
             read_bytes, write_bytes = blocks.get("read"), blocks.get("write")
             self._last = replace(last, read_ns=read_ns, block_read_bytes=read_bytes, block_write_bytes=write_bytes)
             return self._last
-        memory, peak_bytes = self._group.memory(usage), self._group.mark_bytes()
+        memory, peak_bytes = self.memory(usage), self.mark_bytes()
         if cpu_ns is None and memory is None and peak_bytes is None:
             return _GONE
         blocks = self._block_bytes()
@@ -95,16 +92,7 @@ class OpenGroup:
 
         Version 1 does not add the kills of the groups below a task's group: those are the containers' alone.
         """
-        return self._group.read() or _GONE
-
-    def mark_bytes(self) -> int | None:
-        return self._group.mark_bytes()
-
-    def close(self) -> None:
-        self._group.close()
-        for descriptor in self._files.values():
-            os.close(descriptor)
-        self._files = {}
+        return self.read() or _GONE
 
     def _block_bytes(self) -> Mapping[str, int]:
         """The same bytes as last time are not parsed again: most batches use no disk for most of the time."""

@@ -77,7 +77,7 @@ class HttpEndpoint:
             self._has_timed_out = not self._has_timed_out
             waited_seconds = (self._effective_deadline_ns() - self._request_started_ns) / NS_PER_SECOND
             return Unavailable(f"{shown} did not answer within {waited_seconds:.3g} s", timed_out=True)
-        except (HttpError, OSError, ValueError) as error:  # ValueError: it is no address, see check_address()
+        except (HttpError, OSError, ValueError) as error:  # ValueError: an invalid address, see check_address()
             self.close()
             cause = error if isinstance(error, HttpError) else type(error).__name__
             return Unavailable(f"{shown} cannot be read: {cause}")

@@ -30,8 +30,9 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
 
     ``vcpu_share`` is the container's own ``cpu``: a weight, never a limit. :func:`joined_attempt` sets
     ``first_docker_id``, ``attempt_started_ns`` (the last start, where ``started_ns`` is the first one) and
-    ``seen_restarts``. Only Docker shows ``stop_signalled_ns``, when it was stopped by a signal, and
-    ``was_out_of_memory``, that the kernel killed one of its processes.
+    ``seen_restarts``. Only Docker shows ``stop_signalled_ns``, when it was stopped by a signal,
+    ``was_out_of_memory``, that the kernel killed one of its processes, and ``is_ending``, that it has ended and ECS may
+    start it again.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     has_restart_policy: bool = False
     stop_signalled_ns: int | None = None
     was_out_of_memory: bool = False
+    is_ending: bool = False
 
     @property
     def followed_id(self) -> str:
@@ -101,10 +103,6 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def is_stop_requested(self) -> bool:
         return self.desired_status == STOPPED
-
-    @property
-    def runs_on_instance(self) -> bool:
-        return runs_on_instance(self.launch_type)
 
     @cached_property
     def current(self) -> Mapping[str, ContainerMetadata]:

@@ -32,8 +32,8 @@ _MAX_CPU_SHARE, _ADVANCE_NS, _UNCHECKED = 0.002, 20 * NS_PER_MS, 16
 # this time. A longer wait does not count.
 _MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
-_DISK_STATE, _STOPPED_STATES, _NOT_BLOCKED = "D", ("T", "t"), ("R", "Z", "X", "x", "")
-_DISK, _OTHER = Wait("disk"), Wait("other")
+_DISK_STATE, _STOPPED_STATES, _ENDED_STATES = "D", ("T", "t"), ("Z", "X", "x", "")
+_DISK, _OTHER, _ENDED = Wait("disk"), Wait("other"), Wait("ended")
 
 
 class ThreadGrowth(Struct, frozen=True, gc=False):
@@ -166,7 +166,6 @@ class ThreadReader:
         self._growth: list[ThreadGrowth] = []  # of the present reading
         self._is_counting = False
         self._sees_calls = False
-        self._has_refused = False
 
     def read(
         self, processes: Collection[ProcessReading], now_ns: int, *, is_required: bool = False
@@ -221,7 +220,7 @@ class ThreadReader:
         return ThreadSample(
             growth=self._growth if self._is_counting else None,
             waits=waits,
-            has_refused=self._has_refused and len(shown) < len(self._processes),
+            has_refused=len(shown) < len(self._processes),
             sees_calls=self._sees_calls,
             is_partial=self._sees_calls and any(pid in self._changed or pid in self._stale for pid, _ in shown),
             has_running=self._sees_calls and any(process.is_running for _, process in shown),
@@ -345,7 +344,7 @@ class ThreadReader:
                         left -= not process.is_refused  # reading a state costs little
                     is_open = is_open or thread.is_stale or thread.is_postponed
                 wait = thread.wait
-                if thread.is_stale:
+                if thread.is_stale or wait is _ENDED:
                     continue
                 if wait is None:
                     process.is_running = True
@@ -356,13 +355,13 @@ class ThreadReader:
                 del self._stale[pid]
 
     def _ask(self, process: _Process, thread: _Thread, now_ns: int) -> Wait | None:
-        """None if the thread is not blocked or has ended."""
+        """None if the thread is not blocked."""
         thread.is_postponed = False
         reading = process.reading
         if reading.state in _STOPPED_STATES:
             return _OTHER
         if process.is_refused or not self._calls:
-            process.is_refused = self._has_refused = True
+            process.is_refused = True
             return _wait_in_state(reading.state if reading.threads == 1 else _state(thread))
         try:
             call = parse_system_call(_read_once(f"{thread.path}/syscall"))
@@ -370,7 +369,7 @@ class ThreadReader:
             process.is_refused = True
             return self._ask(process, thread, now_ns)
         except OSError:
-            return None
+            return _ENDED
         self._sees_calls = True
         if call is None:
             return None
@@ -386,9 +385,9 @@ def _state(thread: _Thread) -> str:
 
 
 def _wait_in_state(state: str) -> Wait | None:
-    if state in _NOT_BLOCKED:
-        return None
-    return _DISK if state == _DISK_STATE else _OTHER
+    if state in _ENDED_STATES:
+        return _ENDED
+    return None if state == "R" else _DISK if state == _DISK_STATE else _OTHER
 
 
 def _read_once(path: str) -> bytes:

@@ -35,7 +35,6 @@ _FIRST_READ_BYTES, _LARGEST_READ_BYTES = 512, 1 << 16
 _REMOTE, _INODE = 2, 9
 _UNIX_FLAGS, _UNIX_INODE, _UNIX_PATH = 3, 6, 7
 _V4_BYTES = 4
-_UNKNOWN = None, -math.inf
 # How to find the target of a wait from a call's arguments; a wait without a target has only its kind.
 Action = Literal[
     "file", "socket", "accept", "poll", "select", "epoll", "ring", "record lock", "disk", "sleep", "lock", "child"
@@ -106,18 +105,18 @@ class Sockets:
     def __init__(self, proc_folder: str, own_cpu_ns: Callable[[], int]) -> None:
         self._folder = proc_folder
         self._own_cpu_ns = own_cpu_ns
-        self._known: dict[int, tuple[Socket | None, float]] = {}  # until when they are known
+        self._known: dict[int, tuple[Socket, float]] = {}  # until when they are known
         self._budget_ns, self._budget_at_ns = float(_ADVANCE_NS), 0
         self.lookup_ns = 0
         self.has_postponed = False
 
-    def find(self, pid: int, inodes: Collection[int], now_ns: int) -> Mapping[int, Socket]:
-        """The sockets with these inodes in the network of ``pid``, as far as they were found. The time is monotonic."""
-        missing = {inode for inode in inodes if now_ns >= self._known.get(inode, _UNKNOWN)[1]}
+    def find(self, pid: int, inodes: Collection[int], now_ns: int) -> list[Socket]:
+        """The sockets in the network of ``pid``, without a peer if they are in no table. The time is monotonic."""
+        known = self._known
+        missing = {inode for inode in inodes if inode not in known or now_ns >= known[inode][1]}
         if missing:
             self._look_up(pid, missing, now_ns)
-        entries = ((inode, self._known.get(inode, _UNKNOWN)[0]) for inode in inodes)
-        return {inode: socket for inode, socket in entries if socket is not None}
+        return [known[inode][0] if inode in known else Socket() for inode in inodes]
 
     def _look_up(self, pid: int, missing: set[int], now_ns: int) -> None:
         if len(self._known) + len(missing) > 1024:  # noqa: PLR2004  the most that are kept
@@ -135,7 +134,7 @@ class Sockets:
             for inode, socket in _search(f"{self._folder}/{pid}/net/{name}", missing, is_unix=name == "unix"):
                 self._known[inode] = socket, math.inf if socket.peer and name in _STREAMS else until_ns
         else:
-            self._known.update((inode, (None, until_ns)) for inode in missing)
+            self._known.update((inode, (Socket(), until_ns)) for inode in missing)
         took_ns = self._own_cpu_ns() - began_ns
         self._budget_ns -= took_ns
         self.lookup_ns += took_ns
@@ -288,7 +287,8 @@ class WaitResolver:
 
     def _wait_for(self, pid: int, link: str, now_ns: int) -> Wait:
         if link.startswith(_SOCKET):
-            return Wait("network", self._find(pid, [link], now_ns)[0].peer)
+            (socket,) = self.sockets.find(pid, [int(link[len(_SOCKET) : -1])], now_ns)
+            return Wait("network", socket.peer)
         if link.startswith(_PIPE):
             return Wait("pipe")
         if link.startswith("/") and not link.startswith("/dev/"):  # a terminal is not a disk
@@ -310,12 +310,6 @@ class WaitResolver:
         kind = next((kind for kind in _REQUESTED_KINDS if any(wait.kind == kind for wait in waits)), _OTHER.kind)
         found = [wait for wait in waits if wait.kind == kind]
         return found[0] if len(found) == 1 else Wait(kind)
-
-    def _find(self, pid: int, links: Iterable[str], now_ns: int) -> list[Socket]:
-        """The sockets of the links. A socket that is in no table, such as one of another protocol, has no peer."""
-        inodes = [int(link[len(_SOCKET) : -1]) for link in links if link[len(_SOCKET) : -1].isdigit()]
-        found = self.sockets.find(pid, inodes, now_ns)
-        return [found.get(inode, Socket()) for inode in inodes]
 
     def _watched(self, pid: int, name: str, call: SystemCall) -> tuple[Sequence[int] | None, bool]:
         """The descriptors that poll, select or epoll watch, None if not readable; and whether for a limited time."""
@@ -345,7 +339,8 @@ class WaitResolver:
         links = [self._link(pid, number) for number in descriptors[:_MAX_DESCRIPTORS]]
         links = [link for link in links if link]
         socket_links = [link for link in links if link.startswith(_SOCKET)]
-        sockets = dict(zip(socket_links, self._find(pid, socket_links, now_ns), strict=True))
+        found = self.sockets.find(pid, [int(link[len(_SOCKET) : -1]) for link in socket_links], now_ns)
+        sockets = dict(zip(socket_links, found, strict=True))
         others = [socket for link, socket in sockets.items() if not (socket.is_unix and self._is_own_pair(pid, link))]
         connections = [socket for socket in others if socket.peer is not None]
         if self.sockets.has_postponed:

@@ -47,32 +47,24 @@ class RunSet(Struct, frozen=True, kw_only=True):
         return ", ".join([f"{count} {reason}" for reason, count in self.left_out] + older)
 
 
-class SetSelection(Struct, frozen=True, kw_only=True):
-    """The selection that both sets share: ``last`` successes of a family, of one container."""
-
-    runs: RunFilter
-    last: int
-    container: str | None = None
-
-
 def read_run_sets(
-    source: RunSource, texts: tuple[str, str], selection: SetSelection
+    source: RunSource, texts: tuple[str, str], selection: RunFilter, last: int, container: str | None = None
 ) -> tuple[tuple[RunSet, RunSet], Sequence[str]]:
-    """Read both sets. Also returns sentences about their limits.
+    """Read both sets: the ``last`` successes of a family, of one container. Returns sentences about their limits, too.
 
     Raises TaskProfilerError for a set without runs, UsageError if a text does not name one set of comparable runs.
     """
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
-    families = [_FamilyRuns(text, selection) for text in texts]
+    families = [_FamilyRuns(text, last, container) for text in texts]
     patterns = tuple(sorted({pattern_of(runs.name) for runs in families}))
-    for run in source.runs(replace(selection.runs, families=patterns)):  # the runs of both families are read once
+    for run in source.runs(replace(selection, families=patterns)):  # the runs of both families are read once
         for runs in families:
             runs.add(run)
         if all(runs.is_full for runs in families):
             break
     _check_one_place([runs for runs in families if runs.found])
-    a, b = (runs.as_set(source) if runs.found else _set_of_ids(source, runs, selection) for runs in families)
+    a, b = (runs.as_set(source) if runs.found else _set_of_ids(source, runs, selection, container) for runs in families)
     keys_a, keys_b = ({run_key(report) for report in one.reports} for one in (a, b))
     if keys_a == keys_b:
         raise UsageError(f"{a.text} and {b.text} are the same {format_count(len(keys_a), 'run')}: name two sets.")
@@ -85,13 +77,14 @@ def read_run_sets(
 class _FamilyRuns:
     """Collects the newest runs of a family, or its runs with one revision or label, the ``suffix``."""
 
-    def __init__(self, text: str, selection: SetSelection) -> None:
+    def __init__(self, text: str, last: int, container: str | None) -> None:
         self.text = text
         self.name, _, self.suffix = text.partition("@")
         self.others: dict[str, None] = {}  # what the family's other runs have, the newest first
         self.found: dict[tuple[str, str, str], FamilyKey] = {}
         self.is_full = False
-        self._selection = selection
+        self._last = last
+        self._container = container
         self._reports: list[Report] = []
         self._left_out: Counter[str] = Counter()
         self._costs: dict[str, Cost] = {}  # keyed by the task's id
@@ -102,7 +95,7 @@ class _FamilyRuns:
             return
         if record.cost is not None:
             self._costs[record.task_id] = record.cost
-        if self._selection.container not in (None, record.container.name):
+        if self._container not in (None, record.container.name):
             self.others[f"container {record.container.name}"] = None
             return
         labels = (f"{name}={value}" for name, value in (record.labels or {}).items())
@@ -111,7 +104,7 @@ class _FamilyRuns:
             self.others.update(dict.fromkeys(names))
             return
         report, reason = _counted(run)
-        if report is not None and len(self._reports) == self._selection.last:
+        if report is not None and len(self._reports) == self._last:
             self.is_full = True
             return
         self.found[key] = family
@@ -163,7 +156,7 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
             )
 
 
-def _set_of_ids(source: RunSource, runs: _FamilyRuns, selection: SetSelection) -> RunSet:
+def _set_of_ids(source: RunSource, runs: _FamilyRuns, selection: RunFilter, container: str | None) -> RunSet:
     """The set of the runs whose ids, or the beginnings of them, are in the text."""
     if runs.others:
         its = first_names([*runs.others])
@@ -172,7 +165,7 @@ def _set_of_ids(source: RunSource, runs: _FamilyRuns, selection: SetSelection) -
     for part in map(str.strip, runs.text.split(",")):
         if not part:
             raise UsageError(f"{runs.text!r} has an empty run id: name a family, or run ids joined by commas.")
-        run = find_run(source, replace(selection.runs, run=part, reads_checkpoints=True), selection.container)
+        run = find_run(source, replace(selection, run=part, reads_checkpoints=True), container)
         record = run.report.record
         if not f"{record.task_id}/{record.container.name}".startswith(part):
             raise UsageError(f"{part} is not the id of a run: name one family, or run ids joined by commas.")

@@ -22,10 +22,7 @@ class FoundFamilies(Struct, frozen=True, kw_only=True):
 
 
 def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate: str | None = None) -> FoundFamilies:
-    """The families of the matching runs, each with the evidence of its ``last`` newest matching runs.
-
-    ``on_fargate``: the Region where runs outside Fargate count as if they had run on it.
-    """
+    """The families of the matching runs, each with the evidence of its ``last`` newest matching runs."""
     families = Families(last, on_fargate)
     unfinished = _add_runs(families, source, selection, last)
     note = f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no report."

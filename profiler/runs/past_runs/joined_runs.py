@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
+from itertools import chain
 from typing import TypeVar
 
 from profiler.core.errors import TaskProfilerError
@@ -9,7 +10,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.activity_model import StacksLine
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report, is_sampled_each_minute
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, run_key
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, newest_first, run_key
 from profiler.runs.step_series import StepSeries
 
 T = TypeVar("T")
@@ -39,37 +40,35 @@ class JoinedRuns(RunSource):
         return " ".join(source.reading for source in self._sources if source.reading) or None
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        return self._merged(lambda source: source.runs(selection))
+        each = [self._unless_failed(source, lambda one: one.runs(selection)) for source in self._sources]
+        return _without_copies(merge(*each, key=lambda run: run.started_ns, reverse=True))
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
-        return self._merged(lambda source: source.last_runs(selection, last), newest_first=False)
+        return _without_copies(newest_first(self._all(lambda source: source.last_runs(selection, last))))
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
         return self._all(lambda source: source.running(selection))
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        return next((found for source in self._sources if (found := source.checkpoints(run))), ())
+        return self._first(lambda source: source.checkpoints(run)) or ()
 
     def steps(self, runs: Sequence[PastRun]) -> Iterator[StepSeries]:
         for found in zip(*(source.steps(runs) for source in self._sources), strict=True):
             yield max(found, key=lambda steps: len(steps.ends_ms))
 
     def stacks(self, report: Report) -> StacksLine | None:
-        return next(iter(self._all(lambda source: filter(None, (source.stacks(report),)))), None)
+        return self._first(lambda source: source.stacks(report))
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         return self._all(lambda source: source.schedule_notices(selection))
 
-    def _merged(
-        self, read: Callable[[RunSource], Iterator[PastRun]], *, newest_first: bool = True
-    ) -> Iterator[PastRun]:
-        each = [self._unless_failed(source, read) for source in self._sources]
-        if newest_first:
-            return _without_copies(merge(*each, key=lambda run: run.started_ns, reverse=True))
-        return _without_copies(sorted((run for runs in each for run in runs), key=lambda run: -run.started_ns))
-
     def _all(self, read: Callable[[RunSource], Iterable[T]]) -> list[T]:
         return [item for source in tuple(self._sources) for item in self._unless_failed(source, read)]
+
+    def _first(self, read: Callable[[RunSource], T | None]) -> T | None:
+        """What the first source has that has anything; the others are not read."""
+        each = (self._unless_failed(source, lambda one: (read(one),)) for source in tuple(self._sources))
+        return next(filter(None, chain.from_iterable(each)), None)
 
     def _unless_failed(self, source: RunSource, read: Callable[[RunSource], Iterable[T]]) -> Iterator[T]:
         try:

@@ -52,11 +52,7 @@ class LogGroupRuns(RunSource):
     reads_families = False  # weeks of logs
 
     def __init__(
-        self,
-        read_pages: ReadPages,
-        groups: Sequence[str],
-        now_ns: int,
-        open_progress: OpenProgress = no_progress,
+        self, read_pages: ReadPages, groups: Sequence[str], now_ns: int, open_progress: OpenProgress = no_progress
     ) -> None:
         self._notices: list[ScheduleNoticeLine] = []
         self._read_pages = read_pages

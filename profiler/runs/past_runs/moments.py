@@ -6,6 +6,7 @@ The call stacks that were sampled in such moments show what ran. A gap is neithe
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from statistics import median
 from typing import Literal
 
@@ -216,14 +217,15 @@ def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Mom
 
 def _runs_of_steps(values: Sequence[float | None], matches: Callable[[float], bool]) -> Iterator[tuple[int, int]]:
     """Yield the first step, and the step after the last one, of each stretch of at least three matching steps."""
-    first: int | None = None
-    for step, value in enumerate((*values, None)):
-        if value is not None and matches(value):
-            first = step if first is None else first
-            continue
-        if first is not None and step - first >= MIN_STRETCH_STEPS:
-            yield first, step
-        first = None
+
+    def is_match(step: int) -> bool:
+        value = values[step]
+        return value is not None and matches(value)
+
+    for is_stretch, same in groupby(range(len(values)), is_match):
+        steps = [*same]
+        if is_stretch and len(steps) >= MIN_STRETCH_STEPS:
+            yield steps[0], steps[-1] + 1
 
 
 def _with_stacks(moments: Iterable[Moment], record: Record) -> Iterator[Moment]:

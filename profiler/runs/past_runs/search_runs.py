@@ -1,7 +1,7 @@
-"""The runs in the documents of Elasticsearch or OpenSearch, as the forwarder or other shippers wrote them.
+"""The runs in the documents of Elasticsearch or OpenSearch, as the forwarder wrote them.
 
-A document has the run's record as text: the whole line, or only its ``record``. ECS's event may have corrected the
-status since the report was written, and it also makes documents of runs that left no record.
+A document has the run's line as text. ECS's event may have corrected the status since the report was written, and it
+also makes documents of runs that left no record.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.family_identity import FamilyKey
-from profiler.record.impossible_values import decode_leniently, without_impossible
+from profiler.record.impossible_values import without_impossible
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
 from profiler.record.run_outcome import Status
@@ -46,6 +46,8 @@ _LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
 _EMPTY: Mapping[str, Any] = {}
 _TYPES: Mapping[str, type] = {"keyword": str, "date": str, "boolean": bool, "long": int}
+# The index accepts a value of another type and ignores it.
+_TASK_TYPES = {one.name.removeprefix("task."): _TYPES[one.index_type] for one in IDENTITY_FIELDS if "task." in one.name}
 
 
 def _term(field: str, value: object) -> JsonObject:
@@ -268,18 +270,19 @@ class IndexedRuns(RunSource):
     def _run(self, hit: Mapping[str, Any]) -> PastRun:
         """The run of a document, with the status of ECS's event."""
         source = hit.get("_source", _EMPTY)
-        task = source.get("task", _EMPTY)
-        reported = {name: task[name] for name in TaskEvent.__struct_fields__ if task.get(name) is not None}
-        event = msgspec.convert(reported, TaskEvent, strict=False) if reported else None
+        values = source.get("task", _EMPTY).items()
+        task: dict[str, Any] = {name: value for name, value in values if isinstance(value, _TASK_TYPES.get(name, ()))}
+        reported = {name: task[name] for name in TaskEvent.__struct_fields__ if name in task}
+        event = TaskEvent(**reported) if reported else None
         read = self._read(source)
         if read is None:
-            return PastRun(report=_without_record(source), event=event)
+            return PastRun(report=_without_record(source, event), event=event)
         report, line = read
         record = report.record
         corrected = replace(
             record,
             status=task.get("status") or record.status,
-            exit_code=record.exit_code if task.get("exit_code") is None else task["exit_code"],
+            exit_code=task.get("exit_code", record.exit_code),
             cost=cost_on(task.get("capacity_provider"), record.cost),
             likely_out_of_memory=True if event is not None and event.out_of_memory else record.likely_out_of_memory,
         )
@@ -288,22 +291,12 @@ class IndexedRuns(RunSource):
         return PastRun(report=replace(report, record=corrected), line=line, event=event)
 
     def _read(self, source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
-        """The report of a document and its line: the whole line, or restored from its record."""
+        """The report of a document and its line."""
         text = source.get("record")
         if not isinstance(text, str):
             return None
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             return decode(text), text.encode()
-        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            decoded = decode_leniently(Record, text)
-            kind = source.get("event", _EMPTY).get("dataset")
-            report = Report(
-                time=_time(source),
-                type=CHECKPOINT if kind == CHECKPOINT else "task.report",
-                schema_version=SCHEMA_VERSION,
-                record=without_impossible(decoded) or decoded,
-            )
-            return report, msgspec.json.encode(report)
         self._unreadable.add(text)
         return None
 
@@ -331,8 +324,8 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     return replace(record, finished_at=source.get("event", _EMPTY).get("end") or record.finished_at, metrics=metrics)
 
 
-def _without_record(source: Mapping[str, Any]) -> Report:
-    """The values of a run without a readable record: shippers may write documents without the record's text."""
+def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Report:
+    """The values of a run without a readable record."""
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
     is_unreadable = isinstance(source.get("record"), str)  # then no other number counts than the duration
     for field in FIELDS:
@@ -345,9 +338,8 @@ def _without_record(source: Mapping[str, Any]) -> Report:
                 part = part.setdefault(parent, {})
             part[name] = value
     record = msgspec.convert(document, Record, strict=False)
-    ran_out_of_memory = source.get("task", _EMPTY).get("out_of_memory")
-    if ran_out_of_memory is not None:
-        record = replace(record, likely_out_of_memory=ran_out_of_memory)
+    if event is not None and event.out_of_memory is not None:
+        record = replace(record, likely_out_of_memory=event.out_of_memory)
     known = without_impossible(record) or record
     return Report(time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=known)
 

@@ -229,17 +229,6 @@ def series_of(feed: Feed) -> Series:
     return present(present(feed.usage.series).values())
 
 
-def test_the_series_has_the_mean_cpu_and_the_largest_memory_of_each_step() -> None:
-    feed = Feed(series_points=5)
-    feed.add(1.5, cpu=1.5, memory_mib=100)
-    feed.add(2, cpu=1.5, memory_mib=300)
-    feed.add(4, cpu=3.5, memory_mib=200)
-    found = series_of(feed)
-    assert (found.started_at, found.step_ms) == ("2025-11-20T00:53:20.000Z", 1000)
-    assert found.vcpu_used == (1, 0.5, 1, 1)
-    assert found.memory_used_mb == (100, 300, None, 200)
-
-
 def test_a_step_is_taken_once() -> None:
     feed = Feed()
     assert feed.usage.take_ended_step_ns() == 0

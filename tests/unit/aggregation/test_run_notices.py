@@ -137,8 +137,7 @@ def found(
             disk_used_mb=2000 + disk_per_minute * at / 60,
             disk_size_mb=20_000,
         )
-        overdue = notices.overdue(at_ns)
-        findings += [(at / 60, finding) for finding in (*notices.add(reading), overdue) if finding is not None]
+        findings += [(at / 60, finding) for finding in (*notices.add(reading), *notices.overdue(at_ns))]
     return findings
 
 
@@ -242,15 +241,5 @@ _COUNTS = st.one_of(st.none(), st.integers(0, 2**62))
 def test_any_readings_give_notices_that_can_be_described(readings: list[NoticeReading]) -> None:
     notices = RunNotices(0, stuck_minutes=0.001, expected_seconds=1)
     for reading in readings:
-        overdue = notices.overdue(reading.at_ns)
-        for finding in (*notices.add(reading), *((overdue,) if overdue else ())):
+        for finding in (*notices.add(reading), *notices.overdue(reading.at_ns)):
             assert notices.describe(finding, lambda _: None).message.endswith(".")
-
-
-@given(st.lists(st.tuples(st.integers(0, 100_000), st.floats(0, 1200)), max_size=200))
-@settings(max_examples=30, deadline=None)
-def test_any_readings_can_be_added(readings: list[tuple[int, float]]) -> None:
-    growth = GrowthToLimit(seconds(50_000))
-    for at, used in sorted(readings):
-        result = growth.add(seconds(at), used, SIZE)
-        assert result is None or (result.per_minute > 0 and 0 <= result.minutes_left <= 15)

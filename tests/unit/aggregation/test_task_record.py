@@ -17,6 +17,7 @@ from profiler.aggregation.task_record import (
     with_parts,
     with_peak,
 )
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_part, task_id
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -131,12 +132,17 @@ def test_unknown_counters_are_absent() -> None:
     bounds = Metrics(vcpu_size=2, memory_size_mb=400)
     assert usage_metrics(None, SIZES) == usage_metrics(silent, SIZES) == bounds
     empty = Interval(started_at="2025-11-20T00:53:20.000Z", finished_at="2025-11-20T00:53:20.000Z")
-    assert build_interval(silent.end_interval(), SIZES, started_ns=START_NS, finished_ns=START_NS) == empty
+    assert (
+        build_interval(silent.end_interval(), DeviceReadings(), SIZES, started_ns=START_NS, finished_ns=START_NS)
+        == empty
+    )
 
 
 def test_an_interval_has_the_numbers_since_the_last() -> None:
     totals = usage_with(0.123456789).end_interval()
-    assert build_interval(totals, SIZES, started_ns=START_NS, finished_ns=START_NS + seconds(60)) == Interval(
+    assert build_interval(
+        totals, DeviceReadings(), SIZES, started_ns=START_NS, finished_ns=START_NS + seconds(60)
+    ) == Interval(
         started_at="2025-11-20T00:53:20.000Z",
         finished_at="2025-11-20T00:54:20.000Z",
         **{name: getattr(USED, name) for name in Interval.__struct_fields__ if hasattr(USED, name)},

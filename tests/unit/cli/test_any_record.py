@@ -3,7 +3,6 @@
 import base64
 import gzip
 import json
-from datetime import UTC
 
 import msgspec
 from hypothesis import given
@@ -42,7 +41,7 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
     run = PastRun(report=report, line=line)
-    view = View(width=80, now_ns=NOW_NS, zone=UTC)
+    view = View(width=80, now_ns=NOW_NS)
     other = compare(run, PastRun(report=shown_runs.etl()), "run", is_complete=True)
     assert page_lines(run, view, report.record.series, other, find_advice(run, None, PriceOverrides()))
     assert len(table_lines([run], 80)) >= 2

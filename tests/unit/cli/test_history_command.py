@@ -62,15 +62,6 @@ def test_a_time_of_the_table_selects_its_run(tmp_path: Path, cli: Cli) -> None:
     assert shown("--since", "2026-11-20T06:00:00Z") == ["2026-11-20 06:00", "2026-11-19 22:00"]
 
 
-@pytest.mark.parametrize("words", [("nightly-etl",), ("*etl",), ("nightly-et?",), ("none", "*etl")])
-def test_families_are_arguments_and_patterns(words: tuple[str, ...], tmp_path: Path, cli: Cli) -> None:
-    file, page = tmp_path / "lines", str(tmp_path / "page.html")
-    file.write_bytes(lines([report(family="nightly-etl"), report(1, family="geo-tiles")]))
-    _, row = cli("history", *words, "--from", str(file)).out.splitlines()
-    assert " nightly-etl " in row
-    assert f"{page}: 1 run, " in cli("report", *words, "--from", str(file), "-o", page).out
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

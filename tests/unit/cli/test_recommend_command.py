@@ -148,11 +148,6 @@ def test_check_ends_with_3_for_a_risk_or_a_saving(reports: list[Report], problem
     assert cli("recommend", "--from", source).code == 0
 
 
-def test_the_saving_that_fails_the_check_is_an_option(cli: Cli) -> None:
-    words = ("recommend", "--from", kept([report()]), "--check", "--min-saving")
-    assert [cli(*words, saving).code for saving in ("75", "75.1")] == [3, 0]
-
-
 def test_the_saving_of_a_month_sorts_the_families_and_has_a_total_and_a_limit(cli: Cli) -> None:
     """1 vCPU and 2 GiB for ten minutes, 30.4375 runs a month, of which three quarters are saved."""
     made = [

@@ -6,6 +6,7 @@ import re
 from base64 import b64encode
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -13,14 +14,12 @@ from msgspec.structs import replace
 
 from profiler.cli.report_command import StacksReader
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.activity_model import StacksLine
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import Report, encode
+from profiler.record.record_model import encode
 from profiler.runs.history.run_database import HistoryStore
 from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.report_page import checkpoint, labelled, parsed, report, unpacked
-from tests.run_sources import ListedRuns
 from tests.runs import lines
 from tests.runs import report as sized_run
 from tests.unit.cli.conftest import Cli
@@ -115,21 +114,11 @@ def test_the_page_has_the_call_stacks_of_the_file(cli: Cli, order: Literal["sort
     assert len(parsed(present(text)[1])["stacks"]) == 3
 
 
-class BrokenStacks(ListedRuns):
-    """A source that cannot read call stacks."""
-
-    asked = 0
-
-    def stacks(self, report: Report) -> StacksLine | None:
-        self.asked += 1
-        raise TaskProfilerError(f"No stacks of {report.record.task_id} could be read.")
-
-
 def test_a_source_that_cannot_read_stacks_is_asked_once(capsys: pytest.CaptureFixture[str]) -> None:
-    source = BrokenStacks([])
-    reader = StacksReader(source)
+    stacks = Mock(side_effect=TaskProfilerError("No stacks could be read."))
+    reader = StacksReader(Mock(stacks=stacks))
     assert [reader.read(shown_runs.waiting()) for _ in range(3)] == [None] * 3
-    assert source.asked == 1
+    assert stacks.call_count == 1
     assert capsys.readouterr().err.count("The page lacks call stacks.") == 1
 
 

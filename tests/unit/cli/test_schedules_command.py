@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from profiler.cli.schedules_command import ScheduleRow, judge_account, order_of,
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.family_identity import FamilyKey, UsualDuration
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, TaskEvent
+from profiler.runs.past_runs.run_source import PastRun, RunSource, TaskEvent
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.schedule_model import DueTime, Schedule
 from tests.fakes import FakeClock
@@ -25,20 +26,13 @@ MINUTE_MS = 60_000
 HOUR_NS = 3600 * NS_PER_SECOND
 
 
-class Ecs:
+def ecs(created_ns: int | None) -> Mock:
     """A client of ECS whose cluster has a task of the rule, unless ``created_ns`` is None."""
-
-    def __init__(self, created_ns: int | None = None) -> None:
-        created = datetime.fromtimestamp((created_ns or 0) / NS_PER_SECOND, UTC)
-        task = {"taskArn": "t/1", "taskDefinitionArn": "d/nightly:1", "startedBy": "events-rule/nightly"}
-        self._arns = [] if created_ns is None else ["t/1"]
-        self.describe_tasks = lambda **_given: {"tasks": [task | {"createdAt": created}]}
-
-    def get_paginator(self, _operation: str) -> "Ecs":
-        return self
-
-    def paginate(self, **_given: Any) -> list[dict[str, Any]]:
-        return [{"taskArns": self._arns}]
+    created = datetime.fromtimestamp((created_ns or 0) / NS_PER_SECOND, UTC)
+    task = {"taskArn": "t/1", "taskDefinitionArn": "d/nightly:1", "startedBy": "events-rule/nightly"}
+    client = Mock(describe_tasks=Mock(return_value={"tasks": [task | {"createdAt": created}]}))
+    client.get_paginator().paginate.return_value = [{"taskArns": [] if created_ns is None else ["t/1"]}]
+    return client
 
 
 def schedule(hours_ago: float, **more: Any) -> Schedule:
@@ -56,7 +50,7 @@ def judged(
     *,
     created_ns: int | None = None,
 ) -> DueTime:
-    clients = {"ecs": Ecs(created_ns), "cloudtrail": cloudtrail or FakeCloudTrail()}
+    clients = {"ecs": ecs(created_ns), "cloudtrail": cloudtrail or FakeCloudTrail()}
     (found,) = judge_account([one], clients.__getitem__, past, FakeClock(), NOW_NS)
     (due,) = found.due_times
     return due
@@ -78,11 +72,8 @@ def test_a_due_time_that_ecs_has_forgotten_is_answered_by_a_past_run_which_does_
 
 
 def test_a_source_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    class Failing(ListedRuns):
-        def runs(self, selection: RunFilter) -> Any:
-            raise TaskProfilerError("The cluster does not answer.")
-
-    assert judged(schedule(5), Failing([])).outcome == "unknown"
+    failing = Mock(runs=Mock(side_effect=TaskProfilerError("The cluster does not answer.")))
+    assert judged(schedule(5), failing).outcome == "unknown"
     assert "The cluster does not answer." in capsys.readouterr().err
 
 
@@ -109,11 +100,7 @@ def test_a_rule_that_was_enabled_after_its_due_time_or_changed_before_its_late_t
 
 
 def test_a_rule_that_can_have_been_changed_is_unknown() -> None:
-    class Unreadable(FakeCloudTrail):
-        def lookup_events(self, **_given: Any) -> Any:
-            raise TaskProfilerError("no")
-
-    due = judged(RULE, cloudtrail=Unreadable())
+    due = judged(RULE, cloudtrail=Mock(lookup_events=Mock(side_effect=TaskProfilerError("no"))))
     assert due.outcome == "unknown"
     assert due.reason == "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
 
@@ -188,8 +175,7 @@ new                    cron(0 9 * * ? *) UTC             -                 none 
 """
 
 
-def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "UTC")
+def test_the_table() -> None:
     assert shown(None) == shown(140) == WIDE
     narrow = shown(80)
     assert max(map(len, narrow.splitlines())) <= 80

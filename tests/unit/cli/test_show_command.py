@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ def made(kind: str) -> Report:
 
 def drawn(report: Report, comparison: RunComparison | None = None, *, width: int = 80) -> list[Line]:
     run = PastRun(report=report, line=encode(report))
-    view = View(width=width, now_ns=NOW_NS, zone=UTC)
+    view = View(width=width, now_ns=NOW_NS)
     return page_lines(run, view, report.record.series, comparison, find_advice(run, None, PriceOverrides()))
 
 
@@ -176,7 +175,7 @@ def test_what_the_gpus_did() -> None:
 
 def test_a_run_shows_the_other_ones_of_its_retries() -> None:
     run = PastRun(report=etl(), event=TaskEvent(retry_of="88888888aaaa", retried_as="99999999aaaa"))
-    view = View(width=80, now_ns=NOW_NS, zone=UTC)
+    view = View(width=80, now_ns=NOW_NS)
     shown = texts(page_lines(run, view, None, None, None))
     assert "  retry    retry of 88888888 · retried as 99999999" in shown
 
@@ -189,7 +188,7 @@ def test_text_of_a_record_does_not_reach_the_terminal_as_it_is() -> None:
 
 def test_a_run_with_checkpoints_alone_has_their_series() -> None:
     report = made("running")
-    view = View(width=80, now_ns=STARTED_NS + 730 * 10**9, zone=UTC)
+    view = View(width=80, now_ns=STARTED_NS + 730 * 10**9)
     series = with_equal_steps(steps_of_checkpoints(shown_runs.checkpoints()), "2026-11-20T03:12:45.000Z")
     shown = texts(page_lines(PastRun(report=report, line=b""), view, series, None, None))
     assert shown[0] == "● nightly-etl:26 is running, for 12m 00s so far."
@@ -310,7 +309,7 @@ def test_parts_of_the_time_that_changed_are_shown_with_the_processors() -> None:
 
 
 class PlayedLogs:
-    """A log stream with a line a minute, and the report at the end."""
+    """A log stream with a line a minute, and the report at the end. The first page of an answer is empty."""
 
     def __init__(self) -> None:
         start_ms = STARTED_NS // 1_000_000
@@ -321,12 +320,13 @@ class PlayedLogs:
     def get_log_events(self, **parameters: Any) -> dict[str, Any]:
         assert parameters["startFromHead"] is False
         before = [event for event in self.events if event["timestamp"] < parameters["endTime"]]
-        return {"events": before[-parameters["limit"] :]}
+        first_is_empty = "nextToken" not in parameters
+        return {"events": [] if first_is_empty else before[-parameters["limit"] :], "nextBackwardToken": "b/1"}
 
 
 def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
     record = etl().record
-    shown = texts(log_lines(PlayedLogs().get_log_events, record, find_moments(record), 2, UTC))
+    shown = texts(log_lines(PlayedLogs().get_log_events, record, find_moments(record), 2))
     assert shown[0] == f"/ecs/nightly-etl {record.log_stream}"
     assert shown[2:5] == [
         "  before +3m 10s: used all of its 2 vCPU from +3m 10s to +9m 30s, 32 % of the run",
@@ -349,8 +349,7 @@ def test_the_output_of_a_local_run_is_not_kept(tmp_path: Path, cli: Cli) -> None
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TZ", "UTC")
+def file(tmp_path: Path) -> Path:
     path = tmp_path / "night.jsonl"
     path.write_bytes(record_lines(shown_runs.night()))
     return path

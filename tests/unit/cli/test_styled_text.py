@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ ROWS = st.lists(st.tuples(WORDS, st.integers(0, 10**6).map(str), st.sampled_from
 
 
 @given(ROWS, st.integers(30, 60))
+@example([("000000000漢漢", "0", "failure 137")], 30)
 def test_a_table_fits_into_its_width_and_loses_no_character(rows: list[tuple[str, str, str]], width: int) -> None:
     lines = texts(table(COLUMNS, rows, gap=1, width=width))
     assert all(columns_of(one) <= max(width, 8 + 1 + 7 + 1 + 11) for one in lines)

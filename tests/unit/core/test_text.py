@@ -119,7 +119,6 @@ def test_what_is_outside_the_calendar_is_not_subtracted() -> None:
 def test_a_person_gets_the_times_of_this_machine() -> None:
     text = "A run was due at 2026-11-20T01:00:06.000Z; the one of 9999-01-01T00:00:00Z was not."
     assert with_local_times(text) == ("A run was due at 2026-11-19 17:00; the one of 9999-01-01T00:00:00Z was not.")
-    assert "01:00" in with_local_times(text, UTC)
     assert local_zone() == "PST/PDT"
     assert (format_local(parse_ns("2026-11-20T14:00:00Z")), format_local(None)) == ("2026-11-20 06:00", None)
 
@@ -135,12 +134,6 @@ def test_a_local_time_is_an_instant() -> None:
         "2026-03-08T01:59:59.999": "2026-03-08T09:59:59.999Z",
     }
     assert {local: format_datetime(instant_of_local(datetime.fromisoformat(local))) for local in instants} == instants
-
-
-@given(st.text())
-def test_never_raises(text: str) -> None:
-    parse_ns(text)
-    parse_datetime(text)
 
 
 def test_ticks_lie_on_a_grid_and_lateness_does_not_accumulate() -> None:

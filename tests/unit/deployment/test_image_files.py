@@ -36,7 +36,7 @@ def test_the_last_stage_needs_neither_a_shell_nor_root_and_has_no_health_check()
 def test_images_carry_the_name_that_task_definitions_use(name: str) -> None:
     named = set(re.findall(r"task-profiler:([0-9][^\s`\"')]*)", (ROOT / name).read_text()))
     assert {tag.removesuffix("-neuron").removesuffix("-arm64") for tag in named} == {VERSION}
-    assert default_image(None, VERSION) == f"task-profiler:{VERSION}"
+    assert default_image(None) == f"task-profiler:{VERSION}"
     assert f"ARG VERSION={VERSION}\n" in DOCKERFILE
 
 

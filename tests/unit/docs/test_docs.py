@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -108,7 +107,7 @@ def test_every_setting_of_the_forwarder_is_documented_and_none_besides() -> None
     read = set()
     for file in ("function_settings.py", "notifications/channels.py", "../core/aws_signature.py"):
         source = (ROOT / "profiler" / "forwarder" / file).read_text()
-        named = r'(?:environment\.get\(|text\(|_(?:boolean|number|text)\(\s*environment, )"([A-Z_]+)"'
+        named = r'(?:environment\.get\(|text\(|_(?:boolean|choice|number|text)\(\s*environment, )"([A-Z_]+)"'
         calls = re.findall(named, source)
         read |= {*calls, *re.findall(r'^    "([A-Z_]+)",$', source, re.MULTILINE)}
     assert {"ELASTICSEARCH_URL", "SLACK_BOT_TOKEN", "REPORT_WAIT_SECONDS", "FORWARD_LOG_LINES"} <= read
@@ -208,7 +207,7 @@ def printed() -> str:
     comparison = compare(run, PastRun(report=etl(days_ago=1)), "last success", is_complete=False)
     lines = page_lines(
         run,
-        View(width=80, now_ns=NOW_NS, zone=UTC),
+        View(width=80, now_ns=NOW_NS),
         run.report.record.series,
         comparison,
         find_advice(run, ListedRuns([PastRun(report=one) for one in night()]), PriceOverrides()),

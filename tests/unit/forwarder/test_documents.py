@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from profiler.forwarder.batch_report import ReportLine, batch_container
+from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.documents import Document, notice_document, report_document, schedule_notice_document
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -296,13 +296,6 @@ def test_the_index_has_all_fields() -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["", "x" * 41, "<!channel>"])
-def test_a_kind_that_is_no_word_is_invalid(kind: str) -> None:
-    made = notice_document_of(replace(STUCK, notice=replace(STUCK.notice, kind=kind)))
-    assert isinstance(made, InvalidReport)
-    assert "is not a word" in made.reason
-
-
 @settings(deadline=None)
 @given(RUN_NOTICES)
 def test_any_notice_becomes_a_document_or_has_a_reason(line: NoticeLine) -> None:
@@ -335,10 +328,11 @@ def of_report(text: str) -> list[Document]:
     return [document]
 
 
-def of_event(ended: StoppedTask, text: str | None = None) -> list[Document]:
-    batch = batch_container(ended, "batch")
-    outcome = determine_outcome(ended, batch)
-    return [*event_documents(ended, batch, outcome, None if text is None else report_line(text), ForwarderSettings())]
+def of_event(stopped: StoppedTask, text: str | None = None, **known: Any) -> list[Document]:
+    line = None if text is None else report_line(text)
+    outcome = determine_outcome(stopped, stopped.container("batch"))
+    ended = EndedTask(task=stopped, outcome=outcome, container="batch", report_line=line, **known)
+    return [*event_documents(ended, ForwarderSettings())]
 
 
 def write(cluster: FakeSearchCluster, documents: Sequence[Document]) -> DeliveryResult:
@@ -457,10 +451,7 @@ RETRIES = (MemoryRetry(sentence="x", retried_as="9" * 32), MemoryRetry(sentence=
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_the_other_task_of_a_retry_stays_in_any_order(retry: MemoryRetry, order: tuple[int, ...]) -> None:
     """The last write is an event that is repeated after the retry could no longer be asked for."""
-    batch = batch_container(FAILED, "batch")
-    outcome = determine_outcome(FAILED, batch)
-    first = event_documents(FAILED, batch, outcome, None, ForwarderSettings(), retry=retry)
-    writes = [list(first), of_report(report()), of_event(FAILED, report())]
+    writes = [of_event(FAILED, retry=retry), of_report(report()), of_event(FAILED, report())]
     task_fields = written(*(writes[number] for number in order), of_report(report()))["task"]
     assert (task_fields.get("retried_as"), task_fields.get("retry_of")) == (retry.retried_as, retry.retry_of)
 
@@ -505,13 +496,11 @@ LOG = {"logGroup": "/ecs/jobs", "logStream": "ecs/batch/0123", "logRegion": "eu-
     "line", [None, report_line(CHECKPOINT), report_line(report()), report_line(report(region="us-west-2", **LOG))]
 )
 def test_the_notification_links_a_run_to_the_same_times_as_its_document(line: ReportLine | None) -> None:
-    outcome = determine_outcome(FAILED, None)
-    batch = batch_container(FAILED, "batch")
     stream = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
-    documents = event_documents(
-        FAILED, batch, outcome, line, ForwarderSettings(kibana_url="https://kibana"), log=stream
-    )
-    links = EndedTask(task=FAILED, outcome=outcome, report_line=line, log=stream).links("https://kibana")
-    assert documents[0].initial_fields["links"]["run"] == links.kibana
+    outcome = determine_outcome(FAILED, None)
+    ended = EndedTask(task=FAILED, outcome=outcome, container="batch", report_line=line, log=stream)
+    links = ended.links("https://kibana")
+    (document, *_) = event_documents(ended, ForwarderSettings(kibana_url="https://kibana"))
+    assert document.initial_fields["links"]["run"] == links.kibana
     assert None not in asdict(links).values()
     assert "region=eu-west-1#" in present(links.log_stream)

@@ -300,16 +300,6 @@ def test_a_cut_name_finds_its_schedule_or_rule_by_family_and_account() -> None:
         assert not other.aws.requests
 
 
-@pytest.mark.parametrize("has_table", [True, False])
-def test_a_repeated_event_starts_nothing_twice(*, has_table: bool) -> None:
-    world = World()
-    if not has_table:
-        world.table = None
-    assert [world.handle(), world.handle(), world.handle()] == [STARTED] * 3
-    assert len(world.aws.tasks) == 1
-    assert len(world.aws.requests) == (1 if has_table else 3)
-
-
 def test_a_token_in_use_counts_as_started() -> None:
     """The peak of another run that ended meanwhile changes the size: the token is in use with the first one."""
     search = AnsweringSearch()

@@ -139,12 +139,6 @@ def test_the_reason_is_asked_for_once() -> None:
     assert len(world.trail.requests) == 1
 
 
-def test_a_rule_that_was_enabled_since_is_not_missed() -> None:
-    world = World(schedule(kind="rule", created_ns=None))
-    world.trail.events.append(event("EnableRule", "2026-11-20T01:10:00Z", {"name": "nightly"}))
-    assert [world.look(now) for now in (60, 76, 81, 136)] == [{}, {}, {}, {"missed": 1}]
-
-
 def test_a_rule_is_missed_only_after_cloudtrail_must_show_its_changes() -> None:
     world = World()
     world.look(75)

@@ -177,7 +177,7 @@ def test_a_flood_of_notices_is_indexed_and_the_first_ones_of_all_deliveries_are_
         '{"type":"task.notice"',
         '{"type":"task.notice"}',
         '{"type":"task.notice","time":"2026-11-20T04:00:00Z","notice":[],"record":{}}',
-        line("a#b").decode(),
+        *(line(kind).decode() for kind in ("", "x" * 41, "a#b", "<!channel>")),
         line(time="never").decode(),
     ],
 )

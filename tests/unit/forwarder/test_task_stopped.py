@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
@@ -128,7 +128,6 @@ class World:
         return self.comparison
 
     def describe(self, arn: str) -> Mapping[str, object] | None:
-        assert arn.endswith("nightly:5")
         return self.described
 
     def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
@@ -163,18 +162,6 @@ class World:
         self.on_instance.append(task.id)
         return self.has_instance_monitor
 
-    def retry(self, retry: MemoryRetry | ForwarderError) -> None:
-        """Handle a killed run, with what becomes of its retry."""
-
-        def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
-            assert (ended.container, definition) == ("batch", self.described)
-            assert self.documents == [], "the document contains the retry"
-            if isinstance(retry, ForwarderError):
-                raise retry
-            return retry
-
-        self.handling(cluster=True).handle(task(), start_again)
-
 
 @pytest.mark.parametrize(
     ("error", "said"),
@@ -187,8 +174,13 @@ class World:
 )
 def test_a_retry_that_fails_raises_after_document_and_notice(error: ForwarderError, said: list[str | None]) -> None:
     world = World()
+
+    def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
+        assert (ended.container, definition, world.documents) == ("batch", world.described, [])
+        raise error
+
     with pytest.raises(type(error), match=str(error)):
-        world.retry(error)
+        world.handling(cluster=True).handle(task(), start_again)
     assert [notice.retry and notice.retry.sentence[:19] for notice, _ in world.notices] == said
     assert all("retried_as" not in document.fields["task"] for document in world.documents)
 
@@ -551,6 +543,7 @@ CONTAINERS = st.lists(
     max_size=3,
 )
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(EVENT["detail"].keys() - {"taskArn"}, ANYTHING),
     **dict.fromkeys(
         ("createdAt", "pullStartedAt", "pullStoppedAt", "startedAt", "executionStoppedAt", "stoppedAt"),
         TIMES | ANYTHING,
@@ -563,10 +556,17 @@ EVENTS = st.fixed_dictionaries({}, optional=FIELDS).map(
     lambda detail: {**EVENT, "detail": {**EVENT["detail"], **detail}}
 )
 FAILING = st.sampled_from(["", "cluster", "refused", "slack", "other", "cluster and slack"])
+TIMELESS = {**EVENT, "detail": {name: value for name, value in EVENT["detail"].items() if not name.endswith("At")}}
 
 
 @settings(deadline=None)
 @given(event=EVENTS, failing=FAILING, is_described=st.booleans(), has_report=st.booleans())
+@example(
+    event={**TIMELESS, "detail": {**TIMELESS["detail"], "containers": []}},
+    failing="",
+    is_described=True,
+    has_report=True,
+)
 def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     event: dict[str, Any], failing: str, *, is_described: bool, has_report: bool
 ) -> None:
@@ -589,6 +589,7 @@ def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
         raised = str(error)
     is_named = any(task.id in sentence for sentence in world.warnings)
     assert indexed or raised or is_named
+    assert (task.duration_ms or 0) >= 0
     assert is_named or bool(world.documents) or "away" in raised
     assert bool(world.notices) != ("Slack is away." in raised)
     assert bool(other.posted) != ("The bus is away." in raised)

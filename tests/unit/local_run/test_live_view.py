@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from profiler.local_run.live_view import LiveFigures, LiveView, NamedProcesses, live_rows, top_processes
 from profiler.local_run.terminal_rows import GREEN, RED, YELLOW, BottomRows, Row
 from profiler.readers.container_sample import ResourceLimits
-from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.family_identity import UsualDuration
-from tests.fakes import START_NS, sample, seconds
+from tests.fakes import START_NS, process, sample, seconds
 from tests.shown_runs import stuck_notice
 
 TOKEN = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|\x1b([78D])|([\r\n])|([^\x1b\r\n])")
@@ -307,13 +306,6 @@ class Shown:
         return [] if not self.drawn else self.drawn[-1].removesuffix("\x1b8").split("\x1b[2K")[1:]
 
 
-def process(pid: int, name: str, cpu_seconds: float, memory_mb: int | None) -> ProcessReading:
-    share = None if memory_mb is None else memory_mb * MIB
-    return ProcessReading(
-        pid=pid, started_ticks=1, name=name, own_cpu_ns=seconds(cpu_seconds), children_cpu_ns=0, share_bytes=share
-    )
-
-
 def test_it_draws_at_most_four_times_a_second_and_not_at_once() -> None:
     shown = Shown()
     for step in range(1, 101):  # 20 ms, as at the start of a run
@@ -371,13 +363,12 @@ def test_a_history_that_hangs_is_not_waited_for_and_short_runs_do_not_read_it() 
 
 def test_processes_are_summed_up_by_name_the_largest_by_cpu_and_memory_first() -> None:
     before = {(1, 1): seconds(10), (2, 1): seconds(1)}
-    processes = (
-        process(1, "sh", 10, 1),
-        process(2, "etl.py", 2, 30),
-        process(3, "etl.py", 0.5, 40),
-        process(4, "database", 0.1, 900),
-        process(5, "ended", 9, None),
-    )
+    processes = [
+        process(pid, name=name, own_cpu_ns=seconds(cpu), held=None if memory_mb is None else memory_mb * MIB)
+        for pid, (name, cpu, memory_mb) in enumerate(
+            (("sh", 10, 1), ("etl.py", 2, 30), ("etl.py", 0.5, 40), ("database", 0.1, 900), ("ended", 9, None)), 1
+        )
+    ]
     assert top_processes(processes, before, seconds(2)) == [
         NamedProcesses("etl.py", 2, 0.75, 70 * MIB),
         NamedProcesses("database", 1, 0.05, 900 * MIB),

@@ -45,32 +45,17 @@ from profiler.record.record_model import (
     Visible,
 )
 from profiler.record.units import MIB
-from tests.fakes import START_NS, sample, seconds
+from tests.fakes import START_NS, process, sample, seconds
 from tests.values import present
 
 _MIB = 2**20
 _MS = 1_000_000
 
 
-def _process(
-    pid: int, *, own_ms: int = 0, children_ms: int = 0, held: int | None = None, mark: int = 0
-) -> ProcessReading:
-    size_bytes = None if held is None else held * _MIB
-    return ProcessReading(
-        pid=pid,
-        started_ticks=1,
-        own_cpu_ns=own_ms * _MS,
-        children_cpu_ns=children_ms * _MS,
-        rss_bytes=size_bytes,
-        share_bytes=size_bytes,
-        peak_bytes=max(mark, held or 0) * _MIB,
-    )
-
-
 def test_time_handed_to_the_parent_is_counted_once() -> None:
     cpu = TreeCpu()
-    assert cpu.add([_process(1, own_ms=100), _process(2, own_ms=500)], 0) == 600 * _MS
-    assert cpu.add([_process(1, own_ms=100, children_ms=520)], 0) == 620 * _MS
+    assert cpu.add([process(1, own_cpu_ns=100 * _MS), process(2, own_cpu_ns=500 * _MS)], 0) == 600 * _MS
+    assert cpu.add([process(1, own_cpu_ns=100 * _MS, children_cpu_ns=520 * _MS)], 0) == 620 * _MS
 
 
 def _blocks(read_bytes: int, write_bytes: int = 0) -> proc.BlockBytes:
@@ -78,18 +63,15 @@ def _blocks(read_bytes: int, write_bytes: int = 0) -> proc.BlockBytes:
 
 
 def _io(pid: int, blocks: proc.BlockBytes | None) -> ProcessReading:
-    return replace(_process(pid), blocks=blocks)
+    return process(pid, blocks=blocks)
 
 
-def test_what_a_tree_has_read_and_written() -> None:
+def test_what_a_tree_has_read_and_written_includes_children_for_which_nobody_waited() -> None:
+    """The sum is not known while one of the tree cannot be read."""
     blocks = TreeBlocks()
     assert blocks.add([_io(1, _blocks(100, 1)), _io(2, _blocks(20, 2))], _blocks(0)) == _blocks(120, 3)
     # The second has ended, and the first has waited for it; an orphan was waited for here.
     assert blocks.add([_io(1, _blocks(125, 4))], _blocks(5, 6)) == _blocks(130, 10)
-
-
-def test_bytes_of_a_child_without_a_wait_are_kept() -> None:
-    """The sum is not known while one of the tree cannot be read."""
     blocks = TreeBlocks()
     blocks.add([_io(1, _blocks(10)), _io(2, _blocks(500, 50))], _blocks(0))
     assert blocks.add([_io(1, _blocks(10))], _blocks(0)) == _blocks(510, 50)
@@ -229,11 +211,7 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
 
 @pytest.mark.parametrize(
     ("facts", "likely"),
-    [
-        ({}, None),
-        ({"memory_kills": 0}, False),
-        ({"peak": MemoryPeak(size_bytes=10 * _MIB, source="kernel")}, False),
-    ],
+    [({}, None), ({"memory_kills": 0}, False), ({"peak": MemoryPeak(size_bytes=10 * _MIB, source="kernel")}, False)],
 )
 def test_only_the_kernel_excludes_a_memory_kill_of_a_killed_command(
     facts: dict[str, Any], *, likely: bool | None
@@ -292,12 +270,6 @@ def test_memory_is_never_negative_and_the_peak_is_above_every_reading(
             assert present(memory.peak_bytes) >= held
 
 
-def test_stat_with_a_name_that_holds_spaces_and_brackets() -> None:
-    fields = b" ".join(str(number).encode() for number in range(17, 66))
-    stat = present(proc.parse_stat(b"4242 (a (strange) name) S " + fields))
-    assert (stat.name, stat.state, stat.parent_pid) == ("a (strange) name", "S", 17)
-
-
 def test_what_python_adds_to_the_environment_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {b"LC_CTYPE": b"C.UTF-8", b"HOME": b"/"}
     for initial, kept in ((b"HOME=/\0", {b"HOME": b"/"}), (b"HOME=/\0LC_CTYPE=C.UTF-8\0", own), (None, own)):
@@ -337,7 +309,7 @@ LOCAL = Record(
 def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     placement = Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch"))
     sizes = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
-    assert apply_placement_limits(sizes, placement, Host(vcpu=4)) == sizes
+    assert apply_placement_limits(sizes, placement) == sizes
     record = apply_placement(LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100))
     assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
     assert record.metrics == Metrics(duration_ms=100_000, cpu_seconds=5.0)
@@ -413,12 +385,3 @@ def test_unknown_bytes_are_no_idleness_and_traffic_of_the_machine_may_be_that_of
     assert lines(blocks=None) == []
     received = iter(range(0, 10**9, 20_000))
     assert lines(network=lambda: next(received)) == []
-
-
-@given(st.binary())
-def test_parsers_survive_anything(text: bytes) -> None:
-    proc.parse_stat(text)
-    proc.parse_status(text)
-    proc.parse_private(text)
-    proc.parse_pids(text)
-    proc.parse_io(text)

@@ -14,8 +14,7 @@ from profiler.core.timestamps import format_ms, parse_ns
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.record.bounded_json_line import MAX_LINE_BYTES
+from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record
 from tests.fakes import START_NS, FakeStdout, sample, seconds
@@ -87,11 +86,10 @@ def test_all_kinds_in_their_order() -> None:
 
     world = world_of(growing, ends=2000.5, expected_seconds=89.4)
 
-    def task_at(at: float) -> TaskMetadata:
-        used = round(4000 + 9 * at)
-        return replace(world.usual_task(at), ephemeral_storage_used_mib=used, ephemeral_storage_size_mib=20_000)
-
-    world.source.task_at = task_at
+    world.of_task = lambda at: {
+        "ephemeral_storage_used_mib": round(4000 + 9 * at),
+        "ephemeral_storage_size_mib": 20_000,
+    }
     assert kinds(world) == ["stuck", "overdue", "disk", "memory"]
     overdue = notices_of(world)[1]
     assert overdue.notice.message == "The run has taken 1m 30s; 1m 29s were expected."
@@ -137,13 +135,7 @@ def test_a_batch_without_block_counters_has_done_no_io_where_others_have_them(
 
 def test_a_batch_that_was_restarted_is_not_idle() -> None:
     world = world_of()
-
-    def task_at(at: float) -> TaskMetadata:
-        task = world.usual_task(at)
-        batch = replace(task.containers[0], restart_count=1 if at >= 50 else 0)
-        return replace(task, containers=(batch, *task.containers[1:]))
-
-    world.source.task_at = task_at
+    world.of_batch = lambda at: {"restart_count": 1 if at >= 50 else 0}
     (line,) = notices_of(world.run())
     assert line.notice.since == format_ms(START_NS + seconds(70))
 
@@ -189,18 +181,13 @@ def test_a_clock_that_is_set_makes_no_batch_overdue() -> None:
 def on_fargate(world: World, traffic: Callable[[float], int]) -> World:
     """The task's network counters have the bytes of the monitor's lines, which leave 5 s later, and the traffic."""
 
-    def task_at(at: float) -> TaskMetadata:
-        task = world.usual_task(at)
-        batch = replace(task.containers[0], network_mode="awsvpc")
-        return replace(task, launch_type="FARGATE", containers=(batch, *task.containers[1:]))
-
     def batch_sample(at: float) -> ContainerSample:
         refreshed = at // 10 * 10
         lines = [json.loads(line) for line in world.output.lines]
         sent = [line for line in lines if line["time"] <= format_ms(START_NS + seconds(max(refreshed - 5, 0)))]
         return idle(at, network_tx_bytes=20_000 * len(sent) + traffic(refreshed))
 
-    world.source.task_at = task_at
+    world.of_batch, world.of_task = lambda _at: {"network_mode": "awsvpc"}, lambda _at: {"launch_type": "FARGATE"}
     world.batch_sample = batch_sample  # type: ignore[method-assign]
     return world
 
@@ -212,28 +199,6 @@ def test_the_monitors_own_lines_do_not_hide_that_a_batch_is_stuck() -> None:
     gaps = [(parse_ns(after) or 0) - (parse_ns(before) or 0) for before, after in pairwise(times)]
     assert max(gaps) <= seconds(240)  # those of the last minutes before the notice waited for it
     assert sum(gap > seconds(60) for gap in gaps) == 1
-
-
-@pytest.mark.parametrize("offset", [0, 30])
-def test_a_poll_at_the_times_of_the_monitors_lines_is_seen(offset: int) -> None:
-    world = on_fargate(
-        world_of(ends=1500.5, stuck_minutes=10, checkpoint_seconds=60), lambda at: 2000 * int((at + offset) // 60)
-    )
-    assert kinds(world) == []
-
-
-def test_a_line_with_long_parts_is_below_64_kib() -> None:
-    world = world_of()
-    world.source.task_at = lambda at: replace(world.usual_task(at), family="f" * 255)
-
-    class Tagging(FakeCollector):
-        def part(self, record: Record, batch: str) -> RecordPart:
-            return RecordPart(values={"tags": {f"tag-{index}": "v" * 256 for index in range(50)}})
-
-    world.collectors = (Tagging(world),)
-    world.run()
-    (line,) = [line for line in world.output.lines if b'"task.notice"' in line]
-    assert len(line) < MAX_LINE_BYTES
 
 
 class FailsOnce(FakeCollector):

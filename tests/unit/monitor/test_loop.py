@@ -19,13 +19,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.record_model import Record
 from profiler.settings import problems_message
 from profiler.sinks import DeliveryFailure
-from tests.fakes import (
-    START_NS,
-    FakeClock,
-    FakeStdout,
-    sample,
-    seconds,
-)
+from tests.fakes import START_NS, FakeClock, FakeStdout, sample, seconds
 from tests.monitor_world import MIB, OWN, FakeCollector, FakeDevices, World
 
 
@@ -147,9 +141,7 @@ def test_a_put_in_progress_does_not_stop_the_sampling_of_another_batch() -> None
     world.budget.last_seconds = 20
     web = replace(world.batch(0), name="web", docker_id="w")
     ended = replace(web, known_status="STOPPED", exit_code=0, finished_ns=START_NS + seconds(5))
-    world.source.task_at = lambda at: replace(
-        world.usual_task(at), containers=(world.batch(at), ended if at >= 5 else web, OWN)
-    )
+    world.of_task = lambda at: {"containers": (world.batch(at), ended if at >= 5 else web, OWN)}
     world.run()
     records = [json.loads(line)["record"] for _, line in world.streams.lines]
     assert [record["container"]["name"] for record in records] == ["web", "batch"]
@@ -164,25 +156,9 @@ def test_a_short_budget_leaves_most_of_it_to_the_put(stop_seconds: float, left: 
     assert world.report()["status"] == "success"
 
 
-def test_a_batch_stopped_without_an_exit_code_has_ended_even_if_there_is_no_time_for_another_read() -> None:
-    world = World(batch_ends=15.0, exit_code=None, stop_at=15.1)
-
-    def task_at(at: float) -> TaskMetadata:
-        if at >= 15:
-            world.clock.advance(0.85)
-        return world.usual_task(at)
-
-    world.source.task_at = task_at
-    record = world.run().report()
-    assert (record["status"], record["finishedAt"]) == ("unknown", "2025-11-20T00:53:35.000Z")
-    assert record["metrics"]["durationMs"] == 15000
-
-
 def stopping_from(world: World, at_seconds: float, **fields: Any) -> None:
     """From then on the task is to stop, and has these fields."""
-    world.source.task_at = lambda at: (
-        replace(world.usual_task(at), desired_status="STOPPED", **fields) if at >= at_seconds else world.usual_task(at)
-    )
+    world.of_task = lambda at: {"desired_status": "STOPPED", **fields} if at >= at_seconds else {}
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 137, 143])
@@ -218,14 +194,8 @@ def test_a_batch_that_ends_after_the_monitors_own_signal_was_stopped(exit_code: 
 
 def test_a_batch_whose_end_shows_later_than_the_tasks_ended_by_itself() -> None:
     world = World(batch_ends=20.0, stop_at=20.6)
-    ended_at = 20.0
-    late = {"batch": 21.0}
-
-    def task_at(at: float) -> TaskMetadata:
-        shown = world.usual_task(at if at >= late["batch"] else min(at, ended_at - 0.1))
-        return replace(shown, desired_status="STOPPED" if at >= ended_at else "RUNNING")
-
-    world.source.task_at = task_at
+    stopping_from(world, 20)
+    world.of_batch = lambda at: {} if at >= 21 else {"known_status": "RUNNING", "exit_code": None, "finished_ns": None}
     record = world.run().report()
     assert (record["status"], record["exitCode"]) == ("success", 0)
 
@@ -245,9 +215,7 @@ def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
     def is_listed(at: float) -> bool:
         return at < 16 or 18 <= at < 20
 
-    world.source.task_at = lambda at: (
-        world.usual_task(at) if is_listed(at) else replace(world.usual_task(at), containers=(OWN,))
-    )
+    world.of_task = lambda at: {} if is_listed(at) else {"containers": (OWN,)}
     world.source.stats_at = lambda at: world.usual_stats(at) if is_listed(at) else {}
     record = world.run().report()
     assert world.clock.now_ns == seconds(22)
@@ -325,8 +293,7 @@ ENDED_WEB = ContainerMetadata(
 
 def test_several_candidates_get_a_report_each_and_one_error_and_the_last_report_the_cost_of_the_task() -> None:
     world = World(batch_ends=50.5)
-    world.others = (ENDED_WEB,)
-    world.source.task_at = lambda at: replace(world.usual_task(at), launch_type="FARGATE")
+    world.others, world.of_task = (ENDED_WEB,), lambda _at: {"launch_type": "FARGATE"}
     (first,) = world.run().printed()
     (error, _) = world.log.events("error")  # the other is web's unknown log stream
     assert "batch, web" in error
@@ -339,7 +306,7 @@ def test_several_candidates_get_a_report_each_and_one_error_and_the_last_report_
 def test_a_batch_that_was_over_before_it_could_be_listed_is_reported() -> None:
     """An endpoint of version 3 may list running containers only."""
     world = World(container="batch", log_group="/ecs/jobs", log_stream="s")
-    world.source.task_at = lambda at: replace(world.usual_task(at), known_status="RUNNING", containers=(OWN,))
+    world.of_task = lambda _at: {"known_status": "RUNNING", "containers": (OWN,)}
     world.source.stats_at = lambda _at: {}
     record = world.run().report()
     assert world.clock.now_ns == seconds(2)
@@ -351,7 +318,7 @@ def test_a_batch_that_was_over_before_it_could_be_listed_is_reported() -> None:
 @pytest.mark.parametrize("known_status", ["NONE", "CREATED", None])
 def test_a_batch_that_may_still_start_is_waited_for_and_leaves_a_record(known_status: str | None) -> None:
     world = World(container="bach", stop_at=300.5)
-    world.source.task_at = lambda at: replace(world.usual_task(at), known_status=known_status, containers=(OWN,))
+    world.of_task = lambda _at: {"known_status": known_status, "containers": (OWN,)}
     (document,) = world.run().printed()
     assert document["record"]["container"] == {"name": "bach"}
     assert document["record"]["status"] == "unknown"
@@ -362,14 +329,12 @@ def test_a_batch_that_may_still_start_is_waited_for_and_leaves_a_record(known_st
 @pytest.mark.parametrize("container", [None, "batch"])
 def test_a_batch_that_is_listed_late_or_no_longer_leaves_no_complaint_in_the_record(container: str | None) -> None:
     world = World(batch_ends=30.5, container=container)
-    world.source.task_at = lambda at: (
-        world.usual_task(at) if at >= 2 else replace(world.usual_task(at), containers=(OWN,))
-    )
+    world.of_task = lambda at: {} if at >= 2 else {"containers": (OWN,)}
     record = world.run().report()
     assert len(world.log.events("error")) == 1
     assert (record["status"], record["monitor"]["warnings"]) == ("success", [])
     lost = World(container=container)
-    lost.source.task_at = lambda at: lost.usual_task(at) if at < 20 else replace(lost.usual_task(at), containers=(OWN,))
+    lost.of_task = lambda at: {} if at < 20 else {"containers": (OWN,)}
     lost.source.stats_at = lambda at: lost.usual_stats(at) if at < 20 else {}
     assert lost.run().report()["monitor"]["warnings"] == []
     assert lost.log.events("error") == []
@@ -379,11 +344,7 @@ def test_a_batch_that_starts_after_the_monitor() -> None:
     """The layout in which the batch depends on the monitor: at first it is listed without id and start."""
     world = World(batch_ends=30.5)
     pulled = ContainerMetadata(name="batch", known_status="PULLED")
-
-    def task_at(at: float) -> TaskMetadata:
-        return world.usual_task(at) if at >= 5 else replace(world.usual_task(at), containers=(pulled, OWN))
-
-    world.source.task_at = task_at
+    world.of_task = lambda at: {} if at >= 5 else {"containers": (pulled, OWN)}
     world.source.stats_at = lambda at: world.usual_stats(at) if at >= 6 else {}
     record = world.run().report()
     assert (record["status"], record["sampling"]["samples"]) == ("success", 25)
@@ -496,14 +457,8 @@ def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direc
         usual = world.usual_stats(at)
         return {key: replace(taken, read_ns=taken.read_ns + jump_at(at)) for key, taken in usual.items()}
 
-    def task_at(at: float) -> TaskMetadata:
-        task = world.usual_task(at)
-        batch = task.containers[0]
-        if batch.finished_ns is not None:
-            batch = replace(batch, finished_ns=batch.finished_ns + jump_ns)
-        return replace(task, containers=(batch, OWN))
-
-    world.source.stats_at, world.source.task_at = stats_at, task_at
+    world.source.stats_at = stats_at
+    world.of_batch = lambda at: {"finished_ns": START_NS + seconds(40) + jump_ns} if at >= 40 else {}
     reads: list[int] = []
     world.on_sample = lambda name, taken: reads.append(taken.read_ns) if name == "b" else None
     record = world.run().report()
@@ -550,10 +505,9 @@ def test_a_batch_that_gets_a_new_id_is_counted_on_and_that_is_said(*, stale: boo
     def new(at: float) -> ContainerMetadata:
         return replace(world.batch(at), docker_id="b2", started_ns=START_NS + seconds(changed))
 
-    def task_at(at: float) -> TaskMetadata:
+    def of_task(at: float) -> dict[str, Any]:
         old = replace(world.batch(0), known_status="STOPPED" if at >= changed else "RUNNING", exit_code=1)
-        batches = (new(at), old) if at >= changed else (old,)
-        return replace(world.usual_task(at), containers=(*batches, OWN))
+        return {"containers": (*((new(at), old) if at >= changed else (old,)), OWN)}
 
     def stats_at(at: float) -> StatsReading:
         usual = world.usual_stats(at)
@@ -564,7 +518,7 @@ def test_a_batch_that_gets_a_new_id_is_counted_on_and_that_is_said(*, stale: boo
             samples["b"] = world.batch_sample(changed)
         return samples
 
-    world.source.task_at, world.source.stats_at = task_at, stats_at
+    world.of_task, world.source.stats_at = of_task, stats_at
     record = world.run().report()
     assert (record["status"], record["exitCode"], record["container"]["id"]) == ("success", 0, "b2")
     metrics = record["metrics"]
@@ -588,13 +542,8 @@ def test_a_batch_that_is_restarted_in_place_is_one_run(*, are_counters_reset: bo
     world = World(batch_ends=60.5)
     restarted = 25.5
 
-    def task_at(at: float) -> TaskMetadata:
-        batch = world.batch(at)
-        if at >= restarted and shows != "start":
-            batch = replace(batch, restart_count=1)
-        if at >= restarted and shows != "count":
-            batch = replace(batch, started_ns=START_NS + seconds(restarted))
-        return replace(world.usual_task(at), containers=(batch, OWN))
+    shown = {"count": {"restart_count": 1}, "start": {"started_ns": START_NS + seconds(restarted)}}
+    changes = {**shown["count"], **shown["start"]} if shows == "both" else shown[shows]
 
     def stats_at(at: float) -> StatsReading:
         usual = world.usual_stats(at)
@@ -603,7 +552,7 @@ def test_a_batch_that_is_restarted_in_place_is_one_run(*, are_counters_reset: bo
         anew = replace(usual["b"], cpu_ns=seconds((at - restarted) * 0.5))
         return {**usual, "b": anew}
 
-    world.source.task_at, world.source.stats_at = task_at, stats_at
+    world.of_batch, world.source.stats_at = lambda at: changes if at >= restarted else {}, stats_at
     record = world.run().report()
     metrics = record["metrics"]
     assert record["startedAt"] == record["series"]["startedAt"] == "2025-11-20T00:53:20.000Z"
@@ -655,7 +604,7 @@ def test_a_batch_on_fargate_without_a_sidecar_has_the_machine_for_itself(
 ) -> None:
     world = World(batch_ends=3.5, stop_at=5)
     world.others = (replace(OWN, name="sidecar", docker_id="s"),) * others
-    world.source.task_at = lambda at: replace(world.usual_task(at), launch_type=launch_type)
+    world.of_task = lambda _at: {"launch_type": launch_type}
     assert world.run().sampler.is_batch_alone is is_alone
 
 
@@ -683,13 +632,12 @@ def test_the_report_has_the_series_and_checkpoints_have_none() -> None:
     assert all("series" not in line["record"] for line in world.printed())
 
 
-def test_the_series_and_checkpoints_can_be_switched_off_and_bad_settings_are_said() -> None:
+def test_the_series_and_checkpoints_can_be_switched_off_and_bad_settings_are_in_the_record() -> None:
     world = World(batch_ends=70.5, series_points=0, checkpoint_seconds=0)
     world.warnings = (problems_message(["SERIES_POINTS='x'"]),)
     world.run()
     assert "series" not in world.report()
-    assert world.log.events("warning") == world.report()["monitor"]["warnings"]
-    assert "SERIES_POINTS='x'" in world.log.events("warning")[0]
+    assert "SERIES_POINTS='x'" in world.report()["monitor"]["warnings"][0]
     assert world.report()["metrics"]["slowdownAtVcpu"]["0.25"] == {"min": 2.004, "max": 2.503}
     assert world.output.lines == []
 

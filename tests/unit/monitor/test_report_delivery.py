@@ -184,8 +184,7 @@ PRINTED = settings(report_stream="monitor")
 
 
 @pytest.mark.parametrize(
-    ("driver", "group", "stream"),
-    [("awslogs", "/ecs/own", "ecs/task-monitor/0123"), ("awsfirelens", None, None)],
+    ("driver", "group", "stream"), [("awslogs", "/ecs/own", "ecs/task-monitor/0123"), ("awsfirelens", None, None)]
 )
 def test_the_chosen_own_stream_is_where_the_log_driver_writes(
     driver: str, group: str | None, stream: str | None

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collectors
+from profiler.core.deadline_writer import Output
 from profiler.core.timestamps import format_ms
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler
 from profiler.readers import Unavailable
@@ -18,7 +20,7 @@ from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSourc
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.host import Host, SwapCounters
 from profiler.record.record_model import Container, Monitor, Record
-from tests.fakes import START_NS, FakeClock, FakeLog, FakeStdout, seconds
+from tests.fakes import START_NS, FakeClock, FakeLog, seconds
 from tests.values import present
 
 MIB = 2**20
@@ -179,24 +181,14 @@ def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount(
     assert warning.part(record(launch_type), "b").warnings == tuple(map(sentence.format, amounts))
 
 
-class StalledOutput(FakeStdout):
-    """Its lines are dropped."""
-
-    __hash__ = object.__hash__
-
-    def __init__(self, dropped: int) -> None:
-        super().__init__()
-        self.dropped = dropped
-
-
 def test_lines_that_were_dropped_are_counted_for_each_output() -> None:
-    both = OutputWarning(StalledOutput(1), StalledOutput(20))
+    stdout, stderr, read = (Mock(spec=Output, dropped=dropped) for dropped in (1, 20, 0))
+    both = OutputWarning(stdout, stderr)
     first, second = both.part(record(), "b").warnings
     assert first == (
         "The monitor's standard output was not read for a while (a log driver that hangs?): 1 line was dropped."
     )
     assert "standard error" in second
     assert "20 lines were dropped" in second
-    shared = StalledOutput(3)
-    assert len(OutputWarning(shared, shared).part(record(), "b").warnings) == 1
-    assert OutputWarning(StalledOutput(0), StalledOutput(0)).part(record(), "b").warnings == ()
+    assert len(OutputWarning(stdout, stdout).part(record(), "b").warnings) == 1
+    assert OutputWarning(read, read).part(record(), "b").warnings == ()

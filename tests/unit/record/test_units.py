@@ -47,7 +47,7 @@ def test_changes(new: float, old: float, expected: str) -> None:
 @given(value=st.floats(0, 1e18))
 @pytest.mark.parametrize("formatter", [format_duration, format_memory, format_vcpu, format_usd])
 def test_every_finite_amount_has_a_text(formatter: Callable[[float], str], value: float) -> None:
-    assert re.fullmatch(r"\$?\d+(\.\d+)?[a-zA-Z]*( \w+)?", formatter(value))
+    assert re.fullmatch(r"\$?\d[\d,]*(\.\d+)?[a-zA-Z]*( \w+)?", formatter(value))
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.cli.terminal.next_step import next_step
-from profiler.cli.terminal.time_bar import short_legend, time_lines
+from profiler.cli.terminal.page_parts import short_legend, time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.record_model import Container, Metrics, Record, Sampling

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.record.activity_model import ProcessSeries, StacksLine, StackStep, TimeBreakdown
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Distribution, Metrics, RaisedNotice, Report
-from profiler.report_page.html_document import Assets, read_assets, render_page
+from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_activity import MAX_CHARACTERS, activity_fields, activity_texts
 from profiler.report_page.page_data import MAX_BYTES, PageData, array_of, build_page_data, first_that_fit
 from profiler.report_page.page_series import MAX_STEPS, compressed, memory_course, series_columns, steps_per_run
@@ -39,16 +39,7 @@ INJECTIONS = (
     "\x00\x1b[31m",
     "%{x}<br><a href='javascript:alert(1)'>",
 )
-ASSETS = Assets(
-    document=read_assets().document,
-    style="main {}",
-    plotly="var a = '</script>';",
-    browser_check="one();",
-    modules={"main.js": "'</script>'"},
-)
-
-
-PAGE = render_page(EMPTY, ASSETS, title="a")
+PAGE = render_page(EMPTY, {**read_assets(), "plotly": "var a = '</script>';"}, title="a")
 
 
 class _Tags(HTMLParser):
@@ -274,7 +265,7 @@ def waiting_stacks(_report: Report) -> StacksLine:
 
 
 def with_stacks(number: int) -> Report:
-    return replace(WAITING, record=replace(WAITING.record, task_id=f"{number:032x}"))
+    return shown_runs.waiting(task_id=f"{number:032x}")
 
 
 def long_stacks(length: int) -> StacksLine:
@@ -292,8 +283,8 @@ def test_the_parts_of_the_time_have_the_order_of_the_breakdown_and_a_run_that_no
     assert fields["time"] == [31.2, 4.1, 3, 55.4, 5, 0.2, 0, 0, 1.1]
     assert fields["targets"][0] == ["network", "10.0.3.9:5432", 48.3]
     assert "covered" not in fields
-    partly = replace(WAITING.record, time_breakdown=TimeBreakdown(covered_percent=94.96))
-    assert activity_fields(partly)["covered"] == 94.96
+    partly = TimeBreakdown(covered_percent=94.96)
+    assert activity_fields(replace(WAITING.record, time_breakdown=partly))["covered"] == 94.96
     assert activity_fields(report().record) == {}
     assert activity_fields(replace(WAITING.record, time_breakdown=TimeBreakdown())).get("time") is None
 
@@ -354,10 +345,9 @@ def test_series_and_stacks_do_not_make_the_page_longer_than_its_limit() -> None:
 def test_any_text_stays_inside_its_element(text: str) -> None:
     series = present(WAITING.record.series)
     odd = replace(series, processes=(ProcessSeries(command=text, vcpu_used=(1.0,)),))
-    one = replace(WAITING, record=replace(WAITING.record, series=odd))
     step = StackStep(offset_ms=0, duration_ms=1, stacks={text: 1})
     line = StacksLine(type="task.stacks", task_id="t", container="c", steps=(step,))
-    packed = activity_texts([one], lambda _report: line, MAX_CHARACTERS)
+    packed = activity_texts([shown_runs.waiting(series=odd)], lambda _report: line, MAX_CHARACTERS)
     assert re.fullmatch("[A-Za-z0-9+/=\n]+", packed)
     (found,) = lines(packed)
     assert found["processes"][0][0] == text

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import RunSeries
-from profiler.record.record_model import Interval, Metrics, Series
+from profiler.record.record_model import Metrics, Series
 from profiler.runs.step_series import (
     decode_rows,
     downsample,
@@ -27,10 +27,7 @@ def test_checkpoints_are_steps_in_the_order_of_time_and_a_time_without_one_is_a_
     assert rows(steps_of_checkpoints([checkpoint("a", 2), unmeasured])) == expected
 
     # The checkpoints of minutes 2 and 3 are missing.
-    first, last = checkpoint("a", 1), checkpoint("a", 4, vcpu=0.9)
-    interval = replace(last.record.interval or Interval(), started_at="2026-11-01T06:03:00.000Z")
-    last = replace(last, record=replace(last.record, interval=interval))
-    steps = steps_of_checkpoints([first, last])
+    steps = steps_of_checkpoints([checkpoint("a", 1), checkpoint("a", 4, begun=3, vcpu=0.9)])
     assert rows(steps) == (step(60_000, 0.5, 100.0), step(180_000, None, None), step(240_000, 0.9, 100.0))
     shown = present(with_equal_steps(steps, "2026-11-01T06:00:00.000Z"))
     assert shown.vcpu_used == (0.5, None, None, 0.9)
@@ -40,9 +37,8 @@ def test_steps_have_the_growth_of_the_totals_between_checkpoints() -> None:
     """One checkpoint begins where the one before it ended."""
     lines = []
     for minute, read_bytes, write_bytes in ((2, 150, 8), (1, 100, None), (3, None, 8), (4, 175, 9)):
-        totals, one = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes), checkpoint("a", minute)
-        interval = replace(one.record.interval or Interval(), started_at=f"2026-11-01T06:{minute - 1:02}:00.000Z")
-        lines.append(replace(one, record=replace(one.record, metrics=totals, interval=interval)))
+        totals = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes)
+        lines.append(checkpoint("a", minute, begun=minute - 1, metrics=totals))
     steps = steps_of_checkpoints(lines)
     assert (steps.block_read_bytes, steps.block_write_bytes) == ((100, 50, None, 25), (None, 8, 0, 1))
     assert not steps.gpu_percent
@@ -52,12 +48,12 @@ def test_downsampling_keeps_all_bytes_and_of_the_gpus_the_average_and_the_larges
     steps = (
         step(1000, block_read_bytes=5, gpu_percent=10.0, gpu_memory_mb=1.0),
         step(4000, block_read_bytes=7, block_write_bytes=1, gpu_percent=30.0, gpu_memory_mb=3.0),
-        step(5000, gpu_memory_mb=2.0),
-        step(6000),
+        step(5000, block_write_bytes=2, gpu_memory_mb=2.0),
+        step(6000, block_write_bytes=3),
     )
     assert rows(downsample(series_of(steps), 2)) == (
         step(4000, block_read_bytes=12, block_write_bytes=1, gpu_percent=25.0, gpu_memory_mb=3.0),
-        step(6000, gpu_memory_mb=2.0),
+        step(6000, block_write_bytes=5, gpu_memory_mb=2.0),
     )
 
 
@@ -114,10 +110,3 @@ def test_a_step_is_a_row_and_the_last_one_ends_with_the_run() -> None:
     text = encode_rows(rows_of(collected_series(), 2500.4))
     assert text == b"[[1000,0.5,10],[2000,0.5,null,4096,0],[2500,0.6,null]]"
     assert rows(decode_rows(text))[1] == step(2000, 0.5, None, block_read_bytes=4096, block_write_bytes=0)
-
-
-@given(st.lists(st.none() | st.integers(0, 2**40), max_size=300), st.integers(1, 50))
-def test_downsampling_keeps_every_byte(grown_bytes: list[int | None], max_steps: int) -> None:
-    steps = [step(1000 * place, block_read_bytes=grown) for place, grown in enumerate(grown_bytes, start=1)]
-    total_bytes = sum(grown or 0 for grown in grown_bytes)
-    assert sum(one or 0 for one in downsample(series_of(steps), max_steps).block_read_bytes) == total_bytes

@@ -9,7 +9,7 @@ from boto3 import Session
 
 from profiler.core.aws_signature import AwsSignature, signing_region, signing_service
 from profiler.core.errors import UsageError
-from profiler.search_setup.search_servers import ClusterServer, DashboardsServer, open_session
+from profiler.search_setup.search_servers import open_session
 
 KEY = {"ELASTICSEARCH_API_KEY": "a2V5"}
 NAME = {"ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "pw"}
@@ -67,13 +67,6 @@ def test_a_collection_gets_the_hash_of_the_body_signed() -> None:
     headers = signature.sign("POST", "https://a1.eu-west-1.aoss.amazonaws.com/_search", "{}")
     assert headers["X-Amz-Content-SHA256"] == sha256(b"{}").hexdigest()
     assert "x-amz-content-sha256" in headers["Authorization"]
-
-
-def test_an_address_with_credentials_is_refused_without_them() -> None:
-    for server in (ClusterServer, DashboardsServer):
-        with pytest.raises(UsageError, match="set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD") as error:
-            server("https://me:hunter2@search.example.com", requests.Session())
-        assert "hunter2" not in str(error.value)
 
 
 @pytest.mark.parametrize("key", ["hunter2\n", "“hunter2”"])

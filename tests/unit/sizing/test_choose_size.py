@@ -136,8 +136,7 @@ def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> N
 
 
 def test_at_the_largest_size_the_reasons_say_so() -> None:
-    largest = killed(limit_mb=244 * GB)
-    found = advice([replace(largest, record=replace(largest.record, task_size=TaskSize(vcpu=32, memory_mb=249856)))])
+    found = advice([killed(limit_mb=244 * GB, task_size=TaskSize(vcpu=32, memory_mb=249856))])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (32, 244 * GB)
     assert "244 GB is the largest memory that Fargate has: split the work." in found.reasons
     assert "32 vCPU is the largest size that Fargate has." in found.reasons

@@ -10,6 +10,7 @@ from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import Resize, ResizePolicy, SizeBefore, SizedRevision, decide, size_before
 from profiler.sizing.run_facts import facts_of
 from tests.runs import report
+from tests.values import present
 
 OLD, NEW = TaskSize(vcpu=1, memory_mb=2048), TaskSize(vcpu=0.25, memory_mb=512)
 FROM_OLD = SizeBefore(revision="1", size=OLD)
@@ -67,8 +68,7 @@ def test_a_larger_size_needs_a_risk_and_after_a_kill_no_number_of_runs() -> None
     assert decision(runs(3, size=NEW, peak_mb=500), tight).action == "none"
     killed = decision([*runs(2, size=NEW), report(2, revision="1", size=(0.25, 512), **KILLED)], tight)
     assert (killed.action, killed.reason) == ("resize", "1 run ran out of memory")
-    assert killed.size is not None
-    assert (killed.size.memory_mb or 0) > 512
+    assert (present(killed.size).memory_mb or 0) > 512
 
 
 def test_failures_alone_are_no_reason_for_a_smaller_size_and_earlier_successes_count() -> None:
@@ -110,9 +110,9 @@ def test_a_new_size_is_kept_with_what_it_saved() -> None:
     assert (early.action, early.reason) == ("none", "9 of 10 runs seen")
     found = resized(*at_new(10))
     assert (found.action, found.reason) == ("keep", "10 runs at the new size went well")
-    assert found.verdict is not None
-    assert (found.verdict.runs, found.verdict.killed, found.verdict.duration_change_percent) == (10, 0, 0)
-    assert found.verdict.saved_usd_per_month == round((0.04048 + 2 * 0.004445) / 6 * 0.75 * 30.4375, 2)
+    verdict = present(found.verdict)
+    assert (verdict.runs, verdict.killed, verdict.duration_change_percent) == (10, 0, 0)
+    assert verdict.saved_usd_per_month == round((0.04048 + 2 * 0.004445) / 6 * 0.75 * 30.4375, 2)
 
 
 def test_a_kill_puts_the_old_size_back() -> None:
@@ -141,6 +141,12 @@ def test_slower_runs_put_the_old_size_back(count: int, longer: float, action: st
         assert found.reason == "runs take 100 % longer"
 
 
+def test_runs_of_no_duration_are_no_measure_of_slower_ones() -> None:
+    found = resized(*at_new(10), before=runs(30, metrics={"duration_ms": 0}))
+    assert found.action == "keep"
+    assert present(found.verdict).duration_change_percent is None
+
+
 @pytest.mark.parametrize(
     ("failed_before", "failed", "action"), [(0, 1, "none"), (0, 2, "revert"), (15, 2, "none"), (3, 3, "revert")]
 )
@@ -152,20 +158,19 @@ def test_more_failures_put_the_old_size_back(failed_before: int, failed: int, ac
 
 
 def test_an_enlarged_family_that_is_killed_again_is_enlarged_further() -> None:
-    tiny = SizeBefore(revision="1", size=TaskSize(vcpu=0.25, memory_mb=512))
+    tiny = SizeBefore(revision="1", size=NEW)
     larger = TaskSize(vcpu=0.25, memory_mb=1024)
     own = runs(3, "2", start=30, size=larger, **KILLED)
-    found = resized(*own, before=runs(30, size=tiny.size), old=tiny, size=larger)
+    found = resized(*own, before=runs(30, size=NEW), old=tiny, size=larger)
     assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=2048))
 
 
 def test_a_kept_size_changes_again_when_its_own_runs_call_for_it() -> None:
-    middle = TaskSize(vcpu=1, memory_mb=2048)
     huge = SizeBefore(revision="1", size=TaskSize(vcpu=4, memory_mb=8192))
-    own = runs(20, "2", start=30, size=middle, peak_mb=300)
-    found = resized(*own, before=runs(30, size=huge.size), old=huge, size=middle)
+    own = runs(20, "2", start=30, size=OLD, peak_mb=300)
+    found = resized(*own, before=runs(30, size=huge.size), old=huge, size=OLD)
     assert (found.action, found.size) == ("resize", NEW)
-    assert resized(*own[:19], before=runs(30, size=huge.size), old=huge, size=middle).action == "keep"
+    assert resized(*own[:19], before=runs(30, size=huge.size), old=huge, size=OLD).action == "keep"
 
 
 def test_a_reverted_family_is_left_alone_and_never_gets_the_failed_size_again() -> None:
@@ -182,8 +187,7 @@ def test_a_reverted_family_is_left_alone_and_never_gets_the_failed_size_again() 
     assert (other.action, other.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=1024))
     killed = decision([*past, *runs(5, "3", start=31, peak_mb=2000), *runs(1, "3", start=36, **KILLED)], reverted)
     assert killed.action == "resize"
-    assert killed.size is not None
-    assert (killed.size.memory_mb or 0) > 2048
+    assert (present(killed.size).memory_mb or 0) > 2048
 
 
 def test_a_reverted_family_that_is_killed_at_the_old_size_too_keeps_its_vcpu() -> None:
@@ -221,9 +225,9 @@ def test_without_runs_before_a_usual_share_of_failures_is_no_failure_of_the_size
     ],
 )
 def test_a_larger_size_whose_runs_went_badly_is_not_called_good(more: dict[str, Any], reason: str) -> None:
-    old, larger = SizeBefore(revision="1", size=TaskSize(vcpu=1, memory_mb=2048)), TaskSize(vcpu=0.5, memory_mb=3072)
+    larger = TaskSize(vcpu=0.5, memory_mb=3072)
     own = runs(10, "2", start=30, size=larger, peak_mb=1950, **more)
-    found = resized(*own, before=runs(30, peak_mb=1950), old=old, size=larger)
+    found = resized(*own, before=runs(30, peak_mb=1950), size=larger)
     assert (found.action, found.reason) == ("none", reason)
 
 

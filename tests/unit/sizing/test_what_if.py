@@ -146,8 +146,8 @@ def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_c
         assert f"{waits} used all of its vCPUs for only {share} % of it: {shared}" in text
     assert f"{waits} was never saturated: {shared}" in reasons(waiting(14.2))
     assert "waited for a CPU 14 % of the time." in reasons(waiting(14.2, saturated=90))
-    half = measured(saturated=90, metrics={"cpu_wait_percent": 14.2, "cpu_wait_seconds": 600})
-    half = replace(half, record=replace(half.record, sampling=Sampling(cpu_wait_covered_percent=50)))
+    waits_of_half = {"cpu_wait_percent": 14.2, "cpu_wait_seconds": 600}
+    half = measured(saturated=90, metrics=waits_of_half, sampling=Sampling(cpu_wait_covered_percent=50))
     assert "waited for a CPU at least 14 % of the time." in reasons(half)
     assert "waited" not in reasons(waiting(9.9))
     assert "waited" not in reasons(waiting(None))
@@ -156,10 +156,7 @@ def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_c
 
 def test_runs_on_different_processors_are_named_with_their_numbers() -> None:
     models = ["Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"] * 3 + ["Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"]
-    runs = [
-        replace(made, record=replace(made.record, processor=Processor(model=model, count=4)))
-        for made, model in zip(map(measured, range(4)), models, strict=True)
-    ]
+    runs = [measured(n, processor=Processor(model=model, count=4)) for n, model in enumerate(models)]
     text = reasons(*runs, measured(4))
     assert (
         "The runs had different processors, so their durations and CPU use are hard to compare: "
@@ -265,8 +262,7 @@ def test_a_risk_is_a_kill_or_a_need_above_90_percent(one: Report, risk: str | No
 def test_the_verdict_on_the_current_size() -> None:
     waste = measured(size=(2, 8 * GB))
     growing = [measured(number, peak_mb=500 + 30 * number, size=(1, 2 * GB)) for number in range(30)]
-    without_price = replace(waste, record=replace(waste.record, region="x"))
-    assert [advice([one]).verdict for one in (waste, without_price)] == ["saves", "saves"]
+    assert [advice([one]).verdict for one in (waste, measured(size=(2, 8 * GB), region="x"))] == ["saves", "saves"]
     assert advice(growing).verdict == "too small"
     unknown = (measured(size=None, launch_type="EC2"), measured(status="failure", size=(0.25, 512), peak_mb=300))
     assert [advice([one]).verdict for one in unknown] == ["not known", "not known"]

@@ -11,6 +11,8 @@ from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.permissions import (
     MAX_INLINE_CHARACTERS,
     characters,
+    concerns,
+    covers,
     is_allowed,
     planned_policy,
     policy,
@@ -58,6 +60,24 @@ def test_a_policy_beyond_the_limit_gets_the_longest_prefixes_that_fit() -> None:
     assert planned(needed, fitted.document).document is None
     less = planned(needed, other_characters=MAX_INLINE_CHARACTERS - 330)
     assert [prefix.rpartition(":")[2] for prefix in less.prefixes] == ["/ecs/nightly-*"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_about"),
+    [
+        ({"Action": "LOGS:Put*", "Resource": FIRST}, True),
+        ({"Action": ["logs:Get*", "s3:*"], "Resource": "*"}, False),
+        ({"Action": "*", "Resource": [SECOND]}, False),
+        ({"NotAction": ["iam:*", "organizations:*"], "Resource": "*"}, True),  # as AWS's PowerUserAccess
+        ({"NotAction": "logs:*", "Resource": "*"}, False),
+        ({"Action": "logs:*", "NotResource": SECOND}, True),
+        ({"Action": "logs:*", "NotResource": [SECOND, FIRST]}, False),
+    ],
+)
+def test_a_statement_is_about_what_it_names_or_about_all_that_it_does_not_name(
+    statement: dict[str, Any], *, is_about: bool
+) -> None:
+    assert (concerns(statement, "logs:PutLogEvents") and covers(statement, FIRST)) is is_about
 
 
 def test_a_policy_that_does_not_fit_is_refused() -> None:

@@ -60,7 +60,8 @@ export const asPeak = (mb, by) => (isKnown(mb) && by !== "kernel" ? `≥${asMemo
 export function asUsd(usd) {
   if (!isKnown(usd)) return UNKNOWN;
   const size = Math.abs(usd);
-  return `${usd < 0 ? "-" : ""}$${asFixed(size, firstDigit(size, 2, 10))}`;
+  const [whole, fraction] = asFixed(size, firstDigit(size, 2, 10)).split(".");
+  return `${usd < 0 ? "-" : ""}$${whole.replace(/\B(?=(\d{3})+$)/g, ",")}.${fraction}`;
 }
 export const asVcpuCount = (count) => (isKnown(count) ? asDecimal(count, firstDigit(count, 2)) : UNKNOWN);
 export const asVcpu = (count) => (isKnown(count) ? `${asVcpuCount(count)} vCPU` : UNKNOWN);

@@ -1,7 +1,9 @@
 """The findings about a family of a cluster: reports that are due, pins, and groups that are too large."""
 
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +17,7 @@ from profiler.aws_account.doctor.cluster_checks import (
 )
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
+from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.rollout import PlannedFamily
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
@@ -29,6 +32,9 @@ NOW_NS = 20_000 * DAY_NS + DAY_NS // 2  # at noon
 ARN = "arn:aws:ecs:us-east-1:123456789012:task-definition/etl:2"
 
 
+NO_REPORTS = LastReports()
+
+
 def schedule(**fields: Any) -> Schedule:
     given = {"kind": "rule", "name": "etl", "expression": "cron(0 2 * * ? *)", "cluster_arn": "c"}
     return Schedule(**{**given, "definition_arn": ARN.rpartition(":")[0], **fields})
@@ -38,7 +44,7 @@ def findings(
     *schedules: Schedule,
     state: MonitorState = "current",
     registered_days_ago: float | None = 5,
-    reports: LastReports | None = None,
+    reports: LastReports | None = NO_REPORTS,
     **planned: Any,
 ) -> list[Finding]:
     registered_ns = None if registered_days_ago is None else round(NOW_NS - registered_days_ago * DAY_NS)
@@ -47,7 +53,7 @@ def findings(
         state=state, planned=PlannedFamily(family="etl", action="up to date", document=document, **planned)
     )
     health = FamilyHealth(family="etl", monitor=state, log_group="/ecs/etl", log_group_exists=True, forwarded_to=("f",))
-    checks = ClusterChecks("add-monitor --cluster jobs", schedules, reports or LastReports(), NOW_NS, is_indexed=True)
+    checks = ClusterChecks("add-monitor --cluster jobs", schedules, reports, NOW_NS, is_indexed=True)
     (judged,) = checks.judged([monitor], [health])
     return list(judged.findings)
 
@@ -76,7 +82,7 @@ def test_a_report_that_was_not_due_is_a_note(given: dict[str, Any]) -> None:
 
 def test_a_report_and_what_could_not_be_read_are_no_finding() -> None:
     assert findings(schedule(), reports=LastReports(newest_ns={"etl": 1})) == []
-    assert findings(schedule(), reports=LastReports(is_known=False)) == []
+    assert findings(schedule(), reports=None) == []
     (found,) = findings(schedule(), reports=LastReports(unread=frozenset({"/ecs/etl"})))
     assert (found.level, found.advice) == ("note", "Use --from https://HOST.")
     # A service has no report.
@@ -98,6 +104,22 @@ def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() ->
     (found,) = findings(unmonitored=(target,), reports=reports)
     assert (found.level, found.text) == ("problem", "The rule nightly is pinned to etl:1, which has no monitor.")
     assert "add-monitor --cluster jobs --register --update-schedules" in (found.advice or "")
+
+
+def test_a_subscription_of_notices_alone_forwards_no_reports() -> None:
+    """A stack without a search cluster has it, with Notify=running."""
+    patterns = {"f1": '{ $.type = "task.notice" }', "f2": '{ $.type = "task.*" }', "f3": ""}
+    filters = [
+        {"destinationArn": f"arn:aws:lambda:us-east-1:123456789012:function:{name}", "filterPattern": pattern}
+        for name, pattern in patterns.items()
+    ]
+    pages = {"describe_log_groups": {"logGroups": [{"logGroupName": "/ecs/etl"}]}}
+    pages["describe_subscription_filters"] = {"subscriptionFilters": filters}
+    logs = MagicMock()
+    logs.get_paginator = lambda name: SimpleNamespace(paginate=lambda **_: [pages[name]])
+    logs.describe_account_policies = lambda **_: {}
+    paths = ReportPaths(lambda _service: logs)
+    assert (paths.log_group("/ecs/etl").forwarded_to, paths.problems) == (("f2", "f3"), set())
 
 
 # The newest report of each family: how much is read

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.aws_account.doctor.findings import Finding, ok
-from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose, kernel_finding
+from profiler.aws_account.doctor.findings import Finding
+from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading
@@ -141,6 +141,8 @@ UNTRACED = {"kernel_view": lambda _: replace(VIEW, system_calls=False)}
 VERSION_3 = context(settings=replace(SETTINGS, endpoint_version=3))
 NEURON_MONITOR = {"find_neuron_monitor": lambda: "/opt/aws/neuron/bin/neuron-monitor"}
 NEURON_DEVICE = {"neuron_devices": lambda: ("/dev/neuron0",)}
+YAMA = {"kernel_view": lambda _: replace(VIEW, ptrace_scope=1)}
+BARE = {"kernel_view": lambda _: replace(VIEW, schedstat=False, pressure=False, cgroup_version=None)}
 NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
 
 
@@ -169,6 +171,8 @@ NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
         ("call stacks", "problem", ("may not read",), STACKS, UNTRACED),
         ("level", "note", ("level 1",), STACKS, UNTRACED),
         ("settings", "problem", ("TASK_PROFILER_GPU",), BAD, {}),
+        ("kernel", "ok", ("counts", "PSI: yes. Yama's ptrace_scope: 1. Control groups: version 2."), None, YAMA),
+        ("kernel", "note", ("does not count", "PSI: no. Yama's ptrace_scope: none. Control groups: none."), None, BARE),
     ],
 )
 def test_each_finding_has_its_level_and_says_what_to_change(
@@ -234,15 +238,3 @@ def test_this_process_is_not_taken_for_the_batch() -> None:
     assert asked == [None]
     assert "no time breakdown" in findings["level"][0].text
     assert "call stacks" not in findings
-
-
-def test_the_kernel_is_described_in_few_words() -> None:
-    assert kernel_finding(replace(VIEW, ptrace_scope=1)) == ok(
-        "kernel",
-        "The kernel counts the time that processes wait for a CPU (schedstat). "
-        "PSI: yes. Yama's ptrace_scope: 1. Control groups: version 2.",
-    )
-    bare = replace(VIEW, schedstat=False, pressure=False, cgroup_version=None)
-    found = kernel_finding(bare)
-    assert (found.level, "does not count" in found.text) == ("note", True)
-    assert found.text.endswith("PSI: no. Yama's ptrace_scope: none. Control groups: none.")

@@ -49,6 +49,7 @@ def test_what_aws_refuses_is_unknown_and_says_what_to_allow() -> None:
 
 
 SLACK = {"SlackSecretId": "slack"}
+MONITORED = {**SLACK, "InstanceMonitorCluster": "jobs"}
 SEARCH = {"ElasticsearchUrl": "https://search", "Subscribe": "groups", "LogGroups": ""}
 
 
@@ -57,13 +58,7 @@ SEARCH = {"ElasticsearchUrl": "https://search", "Subscribe": "groups", "LogGroup
     [
         ("CREATE_COMPLETE", profiler.__version__, SLACK, True, ()),
         ("UPDATE_COMPLETE", "0.0.1", SLACK, False, ()),
-        (
-            "UPDATE_COMPLETE",
-            "0.0.1",
-            {**SLACK, "InstanceMonitorCluster": "jobs"},
-            False,
-            ("--instance-monitor", "jobs"),
-        ),
+        ("UPDATE_COMPLETE", "0.0.1", MONITORED, False, ("--instance-monitor", "jobs")),
         ("UPDATE_IN_PROGRESS", profiler.__version__, SLACK, None, ()),
         ("ROLLBACK_COMPLETE", profiler.__version__, SLACK, False, ()),
         ("REVIEW_IN_PROGRESS", profiler.__version__, {}, False, ("--slack-failure-webhook", "@webhook.txt")),

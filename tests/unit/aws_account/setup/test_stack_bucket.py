@@ -52,11 +52,7 @@ def test_the_bucket_must_be_of_this_account_and_region() -> None:
     ("region", "domain", "settings"),
     [
         ("eu-west-1", "amazonaws.com", {}),
-        (
-            "eu-west-1",
-            "amazonaws.com",
-            {"AWS_ENDPOINT_URL_S3": "https://bucket.vpce-1a.s3.eu-west-1.vpce.amazonaws.com"},
-        ),
+        ("eu-west-1", "amazonaws.com", {"AWS_ENDPOINT_URL_S3": "https://bucket.vpce-1a.s3.eu-west-1.amazonaws.com"}),
         ("us-gov-west-1", "amazonaws.com", {"AWS_USE_FIPS_ENDPOINT": "true"}),
         ("eusc-de-east-1", "amazonaws.eu", {}),
     ],

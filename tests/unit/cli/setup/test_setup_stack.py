@@ -1,7 +1,6 @@
 """``setup stack``: its search cluster, and secrets from the command line, a file or standard input."""
 
 import io
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,19 +21,6 @@ def cluster() -> Iterator[Cluster]:
     served = Cluster()
     yield served
     served.close()
-
-
-def test_its_product_is_found_and_its_templates_are_installed(
-    cluster: Cluster, capfd: pytest.CaptureFixture[str]
-) -> None:
-    search = ForwarderCluster(cluster.url, requests.Session())
-    assert search.engine == "opensearch"
-    assert cluster.put == []
-    search.install("jobs", "day")
-    assert cluster.put
-    assert capfd.readouterr().out == f"installed: {len(cluster.put)} index templates, policies and indices\n"
-    assert any(path.startswith("/_index_template/jobs-reports") for path in cluster.put)
-    assert [path for path in cluster.put if re.fullmatch(r"/jobs-reports-\d{4}\.\d\d\.\d\d", path)]
 
 
 def test_a_template_that_the_cluster_rejects_ends_the_deployment_unless_the_sign_in_may_not_install_it(

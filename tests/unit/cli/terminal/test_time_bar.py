@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.terminal.time_bar import time_lines
+from profiler.cli.terminal.page_parts import time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Metrics
 from tests.shown_runs import waiting

@@ -1,6 +1,6 @@
 """The Neuron collector: every formula of its record, worked out by hand; its warnings and its child process."""
 
-from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collectors, with_collected
-from profiler.collectors.neuron.neuron_collector import NeuronCollector
+from profiler.collectors.neuron.neuron_collector import LiveNeuron, NeuronCollector, NeuronUsage
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import Outage
-from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
 from profiler.core.threads import ThreadFailure
 from profiler.local_run.sampler import UnrelatedChildren
 from profiler.record.record_model import (
@@ -184,30 +183,16 @@ BUSY = decoded(report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0})))
 NOTHING = decoded({"neuron_runtime_data": [], "system_data": {"neuron_hw_counters": {"neuron_devices": None}}})
 
 
-class FakeSource:
-    """Replaces neuron-monitor: a test makes its reports."""
-
-    name = "neuron-monitor"
-    restarts = 2
-    pid = 4711
-    failure: ThreadFailure | None = None
-    outage: Outage | None = None
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def start(self, on_report: Callable[[NeuronReport], None]) -> None:
-        self.calls.append("start")
-
-    def stop(self, max_seconds: float) -> None:
-        self.calls.append("stop")
-
-
 class World:
+    """A collector of reports that a test makes."""
+
     def __init__(self, *, installed: bool = True, is_required: bool = False) -> None:
         self.log = FakeLog()
-        self.source = cast("Any", FakeSource())
-        self.collector = NeuronCollector(self.source if installed else None, 1, self.log, is_required=is_required)
+        self.calls: list[str] = []
+        self.source = source = cast("Any", SimpleNamespace(restarts=2, pid=4711, failure=None, outage=None))
+        source.start = lambda _: self.calls.append("start")
+        source.stop = lambda _: self.calls.append("stop")
+        self.collector = NeuronCollector(source if installed else None, 1, self.log, is_required=is_required)
 
     def report(self, *reports: NeuronReport) -> None:
         for one in reports:
@@ -228,7 +213,7 @@ def test_the_record_has_what_was_reported() -> None:
     assert present(neuron.cores[0].utilization_percent).avg == 75
     assert present(record.sampling).sources == ("neuron-monitor",)
     world.collector.stop(1)
-    assert world.source.calls == ["start", "stop"]
+    assert world.calls == ["start", "stop"]
 
 
 def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> None:

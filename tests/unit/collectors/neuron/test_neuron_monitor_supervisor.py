@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.collectors.neuron.neuron_collector import NeuronUsage
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, decode_report
 from profiler.collectors.neuron.neuron_monitor_supervisor import LineSplitter, Supervision
-from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.record.record_model import Neuron
@@ -129,7 +129,7 @@ def test_unknown_categories_of_memory_count_and_what_is_no_size_does_not() -> No
     "line",
     [
         *(b"", b"{", b"null", b"[1]", b"{}", b'{"usage": 1}', b"\xff", b"Usage of neuron-monitor:", b"[" * 100_000),
-        *(b'{"neuron_runtime_data":' + b"[" * 100_000, b'{"system_data": 1e999}'),
+        *(b'{"other":' + b"[" * 100_000, b'{"neuron_runtime_data":[{"error":"\xff"}]}', b'{"system_data": 1e999}'),
     ],
 )
 def test_a_line_that_is_not_a_report_gives_a_reason(line: bytes) -> None:

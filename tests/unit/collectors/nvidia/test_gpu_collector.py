@@ -1,7 +1,6 @@
 """The GPU collector: its thread, its warnings, and which GPUs belong to the batch."""
 
 import threading
-from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -57,7 +56,7 @@ def test_the_slow_counters_are_read_at_the_start_every_ten_seconds_a_gpu_and_on_
     world = World(source)
     world.ticks(31)
     assert [second for second, counters in enumerate(source.counters_read) if counters] == at
-    world.collector.tick(counters=True)
+    world.collector.tick(is_complete=True)
     assert source.counters_read[-1]
 
 
@@ -291,18 +290,15 @@ def test_what_the_own_environment_says_depends_on_what_is_visible(
         assert (choice.is_known, choice.selectors) == (True, None if meant is None else frozenset(meant))
 
 
-def asking(answers: dict[str, str | None], asked: list[str]) -> Callable[[str], str | None]:
+def test_the_batchs_processes_are_read_until_the_selection_is_known() -> None:
+    asked: list[str] = []
+    answers: dict[str, str] = {}
+
     def ask(docker_id: str) -> str | None:
         asked.append(docker_id)
         return answers.get(docker_id)
 
-    return ask
-
-
-def test_the_batchs_processes_are_read_until_the_selection_is_known() -> None:
-    asked: list[str] = []
-    answers: dict[str, str | None] = {}
-    scope = GpuScope((), asking(answers, asked))
+    scope = GpuScope((), ask)
     scope.discover(BATCH)
     assert scope.selection_for(BATCH.followed_id, WHOLE) == GpuSelection()
     answers["b" * 64] = "GPU-a"
@@ -314,7 +310,7 @@ def test_the_batchs_processes_are_read_until_the_selection_is_known() -> None:
 
 
 def test_live_readings_have_the_gpus_of_every_batch_with_a_known_selection() -> None:
-    scope = GpuScope((), asking({"b" * 64: "GPU-a,GPU-b", "c": "GPU-c"}, []))
+    scope = GpuScope((), {"b" * 64: "GPU-a,GPU-b", "c": "GPU-c"}.get)
     assert scope.selection_for_all(WHOLE) == GpuSelection()
     scope.discover(BATCH)
     scope.discover(ContainerMetadata(name=BATCH.name, docker_id="c"))  # of another task

@@ -16,6 +16,7 @@ from tests.values import present
 
 MIB = 1024 * 1024
 FACTS = GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G")
+OTHER = GpuFacts(uuid="GPU-b", index=1)
 
 
 def at_each_second(*samples: GpuSample) -> GpuUsage:
@@ -32,6 +33,13 @@ def only(usage: GpuUsage) -> Gpu:
 
 def reading(**values: Any) -> GpuSample:
     return GpuSample(facts=FACTS, **values)
+
+
+def add_both(usage: GpuUsage, second: float, first_percent: float, other_percent: float | None) -> None:
+    """Add a reading of two GPUs."""
+    other = GpuSample(facts=OTHER, utilization_percent=other_percent)
+    samples = (reading(utilization_percent=first_percent), other)
+    usage.add(DriverReading(samples=samples), seconds(second), START_NS)
 
 
 def test_a_worked_example() -> None:
@@ -122,15 +130,11 @@ def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:
 
 def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
     usage = GpuUsage(seconds(1))
-    other = GpuFacts(uuid="GPU-b", index=1)
-    for second, (first, second_percent) in enumerate(
-        [(0.0, 0.0), (0.0, 0.0), (0.0, 7.0), (0.0, 0.0), (0.0, None), (0.0, 0.0)]
-    ):
-        samples = [reading(utilization_percent=first)]
-        if second != 5:  # the other one is lost
-            samples.append(GpuSample(facts=other, utilization_percent=second_percent))
-        usage.add(DriverReading(samples=tuple(samples)), seconds(second), START_NS)
+    for second, other_percent in enumerate([0.0, 0.0, 7.0, 0.0, None]):
+        add_both(usage, second, 0.0, other_percent)
         usage.add_idle(None)
+    usage.add(DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(5), START_NS)  # the other is lost
+    usage.add_idle(None)
     assert usage.idle_ns("", 0, seconds(10)) == seconds(1 + 1)
     assert usage.idle_ns("", seconds(0.5), seconds(2.25)) == seconds(0.5 + 0.25)
     assert usage.idle_ns("", seconds(3), seconds(10)) == 0
@@ -210,34 +214,27 @@ def taken(usage: GpuUsage, selectors: Collection[str] | None = None, batch: str 
 
 def test_each_batch_takes_the_readings_of_its_own_gpus_since_its_own_last_call() -> None:
     usage = GpuUsage(seconds(1))
-    other = GpuFacts(uuid="GPU-b", index=1)
-
-    def add(second: float, first: float, second_percent: float) -> None:
-        samples = (reading(utilization_percent=first), GpuSample(facts=other, utilization_percent=second_percent))
-        usage.add(DriverReading(samples=samples), seconds(second), START_NS)
 
     def percent(uuid: str, batch: str) -> AverageAndMaximum | None:
         return taken(usage, {uuid}, batch).gpu_percent.summary()
 
-    add(0, 10, 90)
+    add_both(usage, 0, 10, 90)
     assert percent("GPU-a", "x") == AverageAndMaximum(avg=10, max=10)
     assert percent("GPU-b", "y") is None  # it is new, and the other batch took the readings
-    add(1, 20, 80)
+    add_both(usage, 1, 20, 80)
     assert percent("GPU-a", "x") == AverageAndMaximum(avg=20, max=20)
-    add(2, 30, 70)
+    add_both(usage, 2, 30, 70)
     assert percent("GPU-a", "x") == AverageAndMaximum(avg=30, max=30)
     assert percent("GPU-b", "y") == AverageAndMaximum(avg=75, max=80)
     usage.forget("x")
-    add(3, 40, 60)
+    add_both(usage, 3, 40, 60)
     assert percent("GPU-b", "y") == AverageAndMaximum(avg=60, max=60)
 
 
 def test_each_batch_has_the_idle_time_of_its_own_gpus() -> None:
     usage = GpuUsage(seconds(1))
-    other = GpuFacts(uuid="GPU-b", index=1)
     for second in range(4):
-        samples = (reading(utilization_percent=0.0), GpuSample(facts=other, utilization_percent=50.0))
-        usage.add(DriverReading(samples=samples), seconds(second), START_NS)
+        add_both(usage, second, 0.0, 50.0)
         for batch, selectors in (("", None), ("x", {"GPU-a"}), ("y", {"GPU-b"})):
             usage.add_idle(selectors, batch)
     assert [usage.idle_ns(batch, 0, seconds(9)) for batch in ("x", "y", "unknown")] == [seconds(3), 0, 0]
@@ -264,7 +261,7 @@ def test_the_latest_is_what_the_last_reading_found_and_counters_that_go_on() -> 
 
 def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call_and_their_memory_is_added() -> None:
     usage = GpuUsage(seconds(1))
-    other = GpuSample(facts=GpuFacts(uuid="GPU-b", index=1), utilization_percent=99.0, memory_used_bytes=5000)
+    other = GpuSample(facts=OTHER, utilization_percent=99.0, memory_used_bytes=5000)
     for second, percent in enumerate((10.0, 30.0)):
         first = reading(utilization_percent=percent, memory_used_bytes=int(percent))
         usage.add(DriverReading(samples=(first, other)), seconds(second), START_NS)

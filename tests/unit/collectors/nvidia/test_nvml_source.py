@@ -1,6 +1,5 @@
 """The NVML source and GPM on a fake driver: every row of the table of errors, and what is read."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -232,15 +231,11 @@ def test_no_sequence_of_errors_ends_the_reading(script: list[tuple[str, int | No
     assert {sample.facts.uuid for sample in machine.read().samples} == {"GPU-0", "GPU-1"}
 
 
-def looks_at(*existing: str) -> Callable[[str], bool]:
-    return lambda path: path in existing
-
-
 def test_a_driver_is_near_where_its_device_or_its_library_is() -> None:
-    assert is_driver_present(None, looks_at("/dev/nvidiactl"))
-    assert is_driver_present("", looks_at("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"))
-    assert is_driver_present("/opt/a:/opt/b", looks_at("/opt/b/libnvidia-ml.so.1"))
-    assert not is_driver_present("/opt/a", looks_at("/opt/b/libnvidia-ml.so.1", "/dev/null"))
+    assert is_driver_present(None, {"/dev/nvidiactl"}.__contains__)
+    assert is_driver_present("", {"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"}.__contains__)
+    assert is_driver_present("/opt/a:/opt/b", {"/opt/b/libnvidia-ml.so.1"}.__contains__)
+    assert not is_driver_present("/opt/a", {"/opt/b/libnvidia-ml.so.1", "/dev/null"}.__contains__)
 
 
 def test_without_the_binding_the_reason_names_the_package() -> None:

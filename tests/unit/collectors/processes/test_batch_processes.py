@@ -144,9 +144,7 @@ class FakeThreads:
 
 def quarter(threads: FakeThreads) -> World:
     """A batch that uses a quarter of a vCPU."""
-    world = World(threads)
-    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 4),))
-    return world
+    return World(threads, snapshot=lambda at: ProcessSnapshot(processes=(process(cpu=at / 4),)))
 
 
 def test_reports_and_checkpoints_have_the_division_and_the_waits() -> None:

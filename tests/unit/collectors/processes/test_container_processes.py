@@ -14,6 +14,7 @@ from profiler.collectors.processes.container_processes import ContainerProcesses
 from profiler.collectors.processes.discovery import is_in_container
 from profiler.readers.linux import proc
 from tests.fakes import FakeClock
+from tests.open_files import open_files
 
 MIB = 2**20
 BATCH, OTHER = "c0ffee" * 10 + "abcd", "deadbe" * 10 + "abcd"
@@ -300,13 +301,12 @@ def test_without_a_shared_namespace_no_process_is_found(machine: FakeProc) -> No
 def test_many_processes_are_followed_without_keeping_all_their_files_open(machine: FakeProc) -> None:
     for pid in range(2, 302):
         machine.process(pid, started=pid)
-    before = len(proc.all_pids("/proc/self/fd"))
     source = machine.source()
     assert len(source.read().processes) == 300
     assert len(source.read().processes) == 300
-    assert len(proc.all_pids("/proc/self/fd")) - before == 200
+    assert len(open_files(machine.folder)) == 200
     source.close()
-    assert len(proc.all_pids("/proc/self/fd")) == before
+    assert not open_files(machine.folder)
 
 
 @given(st.text(string.printable, max_size=30), st.integers(1, 2**22), st.integers(0, 2**40))

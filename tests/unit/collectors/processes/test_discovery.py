@@ -1,7 +1,10 @@
 """The process collector starts where processes are visible, and only there."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart
@@ -16,28 +19,6 @@ RECORD = Record(
 )
 
 
-class FakeCollector:
-    """Notes its calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def on_batch_started(self, container: ContainerMetadata) -> None:
-        self.calls.append(f"started {container.docker_id}")
-
-    def final_reading(self, max_seconds: float) -> None:
-        self.calls.append("final reading")
-
-    def stop(self, max_seconds: float) -> None:
-        self.calls.append("stop")
-
-    def part(self, record: Record, batch: str) -> RecordPart:
-        return RecordPart(source="processes")
-
-
 def test_without_visible_processes_no_collector_is_made_and_the_search_ends() -> None:
     searched: list[str] = []
 
@@ -45,7 +26,7 @@ def test_without_visible_processes_no_collector_is_made_and_the_search_ends() ->
         searched.append(docker_id)
         return False
 
-    collectors = Collectors(ProcessDiscovery(is_visible, FakeCollector))
+    collectors = Collectors(ProcessDiscovery(is_visible, pytest.fail))
     for _ in range(20):
         collectors.on_batch_started(BATCH)
     collectors.on_batch_started(replace(BATCH, docker_id="c"))
@@ -55,13 +36,20 @@ def test_without_visible_processes_no_collector_is_made_and_the_search_ends() ->
 
 
 def test_once_processes_are_seen_their_collector_is_started_and_receives_every_call() -> None:
-    collector, seen = FakeCollector(), iter([False, True])
+    calls, seen = list[str](), iter([False, True])
+    collector: Any = SimpleNamespace(
+        start=lambda: calls.append("start"),
+        on_batch_started=lambda container: calls.append(f"started {container.docker_id}"),
+        final_reading=lambda _: calls.append("final reading"),
+        stop=lambda _: calls.append("stop"),
+        part=lambda _record, _batch: RecordPart(source="processes"),
+    )
     collectors = Collectors(ProcessDiscovery(lambda _: next(seen), lambda: collector))
     for _ in range(3):
         collectors.on_batch_started(BATCH)
     collectors.final_readings()
     collectors.stop()
-    assert collector.calls == ["start", "started b", "started b", "final reading", "stop"]
+    assert calls == ["start", "started b", "started b", "final reading", "stop"]
     assert with_collected(RECORD, collectors, "b").sampling == Sampling(sources=("processes",))
 
 

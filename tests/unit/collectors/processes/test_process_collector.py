@@ -51,8 +51,7 @@ def group(
 
 
 def test_memory_of_no_process_counts_on_a_machine_of_its_own() -> None:
-    world = World()
-    world.machine_mib = lambda at: 900 if 5 <= at < 8 else 500
+    world = World(machine_mib=lambda at: 900 if 5 <= at < 8 else 500)
     metrics = world.run(10).record().metrics
     assert (metrics.max_memory_used_mb, round(present(metrics.memory_used_mb).p50 or 0)) == (500, 100)
 
@@ -100,8 +99,7 @@ def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
 
 
 def test_a_spike_between_two_readings_is_the_peak_and_is_not_called_exact() -> None:
-    world = World()
-    world.snapshot = lambda at: alone(process(cpu=at / 2, mark=900 if at > 30 else 100))
+    world = World(snapshot=lambda at: alone(process(cpu=at / 2, mark=900 if at > 30 else 100)))
     metrics = world.run(60).record().metrics
     assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (900, "sampled")
     assert present(metrics.memory_used_mb).max == 900
@@ -131,25 +129,19 @@ def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
 
 
 def test_a_group_that_still_has_a_process_is_not_at_its_end() -> None:
-    world = World()
-    world.group = lambda _: group(peak=500, is_empty=False)
-    world.run(59)
+    world = World(group=lambda _: group(peak=500, is_empty=False)).run(59)
     world.snapshot = lambda _: ProcessSnapshot()
     assert world.run(60).record().metrics.memory_peak_source == "sampled"
 
 
 def test_the_mark_of_a_running_batch_is_the_kernels_peak_so_far() -> None:
-    world = World()
-    world.group = lambda _: group(peak=500)
-    world.run(60)
+    world = World(group=lambda _: group(peak=500)).run(60)
     assert world.record("running", None).metrics.memory_peak_source == "kernel"
     assert world.record("stopped", None).metrics.memory_peak_source == "sampled"
 
 
 def test_after_a_restart_whose_end_was_not_observed_the_mark_counts_as_sampled() -> None:
-    world = World()
-    world.group = lambda at: group(peak=500) if at < 20 else group(peak=100, is_empty=at >= 40)
-    world.run(19)
+    world = World(group=lambda at: group(peak=500) if at < 20 else group(peak=100, is_empty=at >= 40)).run(19)
     world.collector.on_batch_started(AGAIN)
     metrics = world.run(40).record().metrics
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
@@ -268,8 +260,7 @@ def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
     life: tuple[list[GroupReading | None], list[bool], int], status: Status
 ) -> None:
     readings, alive, true_peak = life
-    world = World()
-    world.group = lambda at: readings[round(at) - 2] if at >= 2 else None
+    world = World(group=lambda at: readings[round(at) - 2] if at >= 2 else None)
     world.snapshot = lambda at: alone(process(held=1)) if at < 2 or alive[round(at) - 2] else ProcessSnapshot()
     metrics = world.run(1 + len(readings)).record(status, metrics=Metrics(), sampling=None).metrics
     was_read = any(
@@ -282,8 +273,7 @@ def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
 
 
 def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
-    world = World()
-    world.snapshot = lambda at: alone(process(cpu=at / 2, mark=620))
+    world = World(snapshot=lambda at: alone(process(cpu=at / 2, mark=620)))
     world.group = lambda _: group(used=120, cache=50, peak=600)
     metrics = world.run(60).record().metrics
     assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (600, "sampled")
@@ -291,8 +281,7 @@ def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
 
 
 def test_mapped_files_that_another_container_read_first_count() -> None:
-    world = World()
-    world.snapshot = lambda at: alone(process(cpu=at / 2, held=209))
+    world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=209)))
     counted = MemoryReading(used_bytes=3 * MIB, cache_bytes=0, mapped_bytes=0)
     world.group = lambda _: replace(group(peak=4), memory=counted)
     record = world.run(60).record(metrics=Metrics(), sampling=None)
@@ -303,9 +292,7 @@ def test_mapped_files_that_another_container_read_first_count() -> None:
 
 def test_a_few_file_pages_of_other_containers_in_a_mark_do_not_count() -> None:
     """The mark of a process counts Python's own files, which another container has read first."""
-    world = World()
-    world.snapshot = lambda at: alone(process(cpu=at / 2, held=180, mark=188))
-    world.run(31)
+    world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=180, mark=188))).run(31)
     world.collector.on_sample("b", sample(START_NS + seconds(30), 15.0, 175 * MIB), ResourceLimits())
     metrics = world.run(60).record(metrics=Metrics()).metrics
     assert metrics.max_memory_used_mb == 183
@@ -316,8 +303,7 @@ def test_a_few_file_pages_of_other_containers_in_a_mark_do_not_count() -> None:
 @pytest.mark.parametrize("until", [12, 60])
 def test_the_average_the_curve_and_the_peak_have_one_basis(stats_period_ms: int, until: int) -> None:
     """The batch maps a file that was in memory before: the task stats have no part of it, however rarely they come."""
-    world = World()
-    world.snapshot = lambda at: alone(process(cpu=at / 2, held=500))
+    world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=500)))
     for at in range(stats_period_ms // 1000, until - 1, stats_period_ms // 1000):
         world.run(at + 1)
         world.collector.on_sample("b", sample(START_NS + seconds(at), at / 2, 3 * MIB), ResourceLimits())
@@ -334,8 +320,7 @@ def test_the_average_the_curve_and_the_peak_have_one_basis(stats_period_ms: int,
 
 def test_a_mark_of_the_group_that_lacks_memory_of_one_process_is_not_the_peak() -> None:
     """The process mapped the file of another container between two readings."""
-    world = World()
-    world.snapshot = lambda at: alone(process(cpu=at / 2, held=3, mark=500))
+    world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=3, mark=500)))
     world.group = lambda at: group(used=3, peak=4, is_empty=at == 60)
     metrics = world.run(60).record(metrics=Metrics()).metrics
     assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (500, "sampled")
@@ -364,8 +349,7 @@ def test_a_kill_in_a_batch_that_succeeds_needs_the_groups_counter_or_a_host_of_i
 
 
 def test_a_batch_that_was_killed_when_the_hosts_counter_rose_is_a_kill() -> None:
-    world = World()
-    world.host_kills = lambda at: 41 if at > 30 else 40
+    world = World(host_kills=lambda at: 41 if at > 30 else 40)
     world.snapshot = lambda at: alone(process(held=400)) if at < 31 else ProcessSnapshot(ended=(process(held=400),))
     record = world.run(31).record("failure", 137)
     assert (record.likely_out_of_memory, present(record.memory_kills).count) == (True, 1)
@@ -375,8 +359,7 @@ def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:
     def verdict(record: Record) -> tuple[bool | None, str | None]:
         return record.likely_out_of_memory, record.out_of_memory_evidence
 
-    world = World()
-    world.snapshot = lambda at: alone(process(cpu=at / 2, mark=980))
+    world = World(snapshot=lambda at: alone(process(cpu=at / 2, mark=980)))
     assert verdict(world.run(60).record("failure", 137)) == (True, "exit-137-at-limit")
     for ends in (60.5, 64.0):  # low memory in readings of the processes does not exclude a kill
         record = World().run(60).record("failure", 137, finished_at=format_ms(START_NS + seconds(ends)))
@@ -385,30 +368,23 @@ def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:
     found = {"likely_out_of_memory": True, "out_of_memory_evidence": "memory-at-limit"}
     assert verdict(World().run(60).record("unknown", None, **found)) == (True, "memory-at-limit")
     # A low mark of the whole batch excludes a kill.
-    world = World()
-    world.group = lambda at: group(used=100, peak=120, is_empty=at >= 2)
+    world = World(group=lambda at: group(used=100, peak=120, is_empty=at >= 2))
     record = world.run(2).record("failure", 137, finished_at=format_ms(START_NS + seconds(60)))
     assert (record.metrics.memory_peak_source, *verdict(record)) == ("kernel", False, None)
 
 
 def test_thousands_of_processes_are_read_less_often_and_the_group_every_second() -> None:
-    world = World()
-    world.cost_ns = 20_000_000
-    world.group = lambda at: group(used=round(100 + at), peak=round(100 + at))
+    world = World(cost_ns=20_000_000, group=lambda at: group(used=round(100 + at), peak=round(100 + at)))
     record = world.run(60).record()
     assert 10 <= world.process_reads <= 16
     assert present(record.sampling).samples == 60
 
 
 def test_an_expensive_first_reading_does_not_delay_the_next_and_no_cost_delays_a_complete_one() -> None:
-    world = World()
-    world.cost_ns = 150_000_000
-    world.run(1)
+    world = World(cost_ns=150_000_000).run(1)
     world.collector.tick(is_complete=True)
     assert (world.process_reads, world.exit_waiter.watched) == (2, (7,))
-    world = World()
-    world.cost_ns = 150_000_000
-    world.run(1)
+    world = World(cost_ns=150_000_000).run(1)
     world.cost_ns = 0
     assert world.run(5).process_reads == 5
 
@@ -416,9 +392,7 @@ def test_an_expensive_first_reading_does_not_delay_the_next_and_no_cost_delays_a
 def test_the_thread_waits_for_the_events_of_a_readable_group_and_is_woken_once_by_the_same_container() -> None:
     world = World().run(60)
     assert (world.attempts, world.exit_waiter.watched_files) == ([7] * 5, ())
-    world = World()
-    world.group = lambda _: group()
-    world.run(1)
+    world = World(group=lambda _: group()).run(1)
     for _ in range(3):
         world.collector.on_batch_started(BATCH)
     assert (world.exit_waiter.watched_files, world.exit_waiter.wakes) == ((42,), 1)
@@ -436,8 +410,7 @@ def test_a_replaced_container_continues_the_totals() -> None:
 
 
 def test_where_no_process_is_visible_and_in_another_containers_record_there_are_no_numbers() -> None:
-    world = World()
-    world.snapshot = lambda _: ProcessSnapshot()
+    world = World(snapshot=lambda _: ProcessSnapshot())
     assert world.run(30).record() == base()
     assert World().run(10).collector.part(base(), "other") == RecordPart(source="processes")
 

@@ -27,9 +27,6 @@ from profiler.record.activity_model import WAITING_SUFFIX
 from tests.values import present
 from tools.waiting import wait_until
 
-_FRAME = {"name": "f", "filename": "/app/job.py", "short_filename": "job.py", "line": 2}
-_THREADS = [{"thread_id": 1, "os_thread_id": 5, "active": True, "frames": [_FRAME]}]
-
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[[str], PySpy]]:
@@ -63,7 +60,7 @@ def test_the_program_beside_the_interpreter_comes_first(tmp_path: Path) -> None:
 
 
 def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
-    spy = make(f'[ "$*" = "dump --nonblocking --json --pid 77" ] && echo \'{json.dumps(_THREADS)}\'')
+    spy = make(f'[ "$*" = "dump --nonblocking --json --pid 77" ] && echo \'{json.dumps([thread(frame("f"))])}\'')
     dump = spy.dump(77)
     assert (dump.failure, [stack.folded for stack in dump.stacks]) == (None, ["f (job.py)"])
     assert dump.cpu_ns > 0
@@ -226,7 +223,8 @@ def test_a_running_thread_that_begins_elsewhere_is_torn() -> None:
 
 @given(st.binary(max_size=300))
 @example(b"[{}]")
-@example(b"[" * 100_000)
+@example(b'[{"other":' + b"[" * 100_000)
+@example(b'[{"thread_id":1,"active":true,"frames":[{"name":"\xff"}]}]')
 @example(b'[{"thread_id":1,"active":true,"frames":[{"name":"\\ud800","filename":"\\udfff","line":1}]}]')
 def test_any_output_is_understood_or_refused(output: bytes) -> None:
     stacks = decode_dump(output, PID)

@@ -287,12 +287,6 @@ def taken(
     return times
 
 
-def test_the_first_minute_has_a_sample_a_second_then_every_ten() -> None:
-    times = taken("on", 300, [10])
-    assert len([at for at in times if at < 60]) == 60
-    assert [round(after - before) for before, after in pairwise(times[60:])] == [10] * 23
-
-
 def test_a_moment_has_a_sample_a_second_and_expensive_samples_are_rarer() -> None:
     times = taken("on", 300, [5], moments=(range(100, 130),))
     assert len([at for at in times if 101 <= at < 130]) == 29

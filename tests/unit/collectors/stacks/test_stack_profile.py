@@ -194,12 +194,6 @@ def test_a_long_moment_is_sampled_for_60_seconds_and_again_after_10_minutes() ->
     assert moment.samples == 180
 
 
-def test_samples_of_fargate_every_ten_seconds_are_enough() -> None:
-    (moment,) = Run(step=10).go_on(100).go_on(200, vcpu=0).found()
-    assert (moment.kind, moment.from_at) == ("idle", time_at(100))
-    assert (moment.samples or 0) >= 50
-
-
 def test_a_usual_run_and_a_short_pause_in_close_samples_have_no_moments() -> None:
     assert Run().go_on(600).found() == ()
     assert Run(step=0.1).go_on(40).go_on(65, vcpu=0).found() == ()

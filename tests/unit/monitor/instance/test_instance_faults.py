@@ -17,6 +17,10 @@ ENDED = {"batch": ((2.0, 12.4),), "task-monitor": ((99.0, None),)}
 HUNG = Unavailable("it did not answer", timed_out=True)
 
 
+def only_the_batch(docker_id: str) -> Unavailable | None:
+    return None if docker_id == BATCH.docker_id else Unavailable("HTTP 500")
+
+
 @pytest.mark.parametrize("method", ["on_event", "settle", "ask_agent"])
 def test_a_defect_with_a_running_task_costs_neither_its_report_nor_another_task(method: str, tmp_path: Path) -> None:
     world = Instance(BATCH, Box(task="4567", runs=((1.0, 15.0),)), folder=tmp_path)
@@ -41,8 +45,7 @@ def test_two_containers_that_ended_before_the_monitor_began_do_not_get_each_othe
     """Only their sum is known."""
     boxes = [Box(name="a", runs=((1.0, 11.0),), vcpu=1), Box(name="b", runs=((1.0, 11.2),), vcpu=0.1)]
     world = Instance(*(boxes if is_first else boxes[::-1]), folder=tmp_path, began=20)
-    with patch.object(world.streams, "holds_report", lambda *_: False):
-        records = world.run().records()
+    records = world.run().records()
     assert len(records) == 2
     for record in records.values():
         metrics = record["metrics"]
@@ -59,10 +62,7 @@ def test_the_mark_of_a_task_with_a_second_program_is_not_the_batchs(name: str, t
 def test_the_mark_is_not_the_batchs_if_another_container_cannot_be_inspected(tmp_path: Path) -> None:
     other = Box(name="log_router", runs=((1.0, 12.9),), memory_mib=lambda _at: 80)
     world = Instance(BATCH, other, folder=tmp_path)
-    inspect, answer = world.docker.inspect, world.answer
-
-    def some(docker_id: str) -> Any:
-        return inspect(docker_id) if docker_id == BATCH.docker_id else Unavailable("HTTP 500")
+    world.docker.failing, answer = only_the_batch, world.answer
 
     def started(task_id: str) -> Any:
         task = answer(task_id)
@@ -71,7 +71,7 @@ def test_the_mark_is_not_the_batchs_if_another_container_cannot_be_inspected(tmp
         return replace(task, containers=tuple(replace(one, started_ns=at) for one in task.containers))
 
     boxes_started = [other.inspect(2.0).started_ns]
-    with patch.object(world.docker, "inspect", some), patch.object(world, "answer", started):
+    with patch.object(world, "answer", started):
         metrics = world.run().records()["0123-batch"]["metrics"]
     assert metrics["memoryPeakSource"] == "sampled"
 
@@ -84,14 +84,8 @@ def test_a_container_that_docker_does_not_show_yet_gives_the_batch_none_of_its_n
     """It is known from the list or from its events alone, because the agent does not answer."""
     other = Box(name="other", runs=((0.5 if is_listed else 3.0, 12.9),), memory_mib=lambda _at: 80)
     world = Instance(BATCH, other, folder=tmp_path, began=1.0)
-    world.tasks["0123"] = None
-    inspect = world.docker.inspect
-
-    def some(docker_id: str) -> Any:
-        return inspect(docker_id) if docker_id == BATCH.docker_id else Unavailable("HTTP 500")
-
-    with patch.object(world.docker, "inspect", some):
-        metrics = world.run().records()["0123-batch"]["metrics"]
+    world.tasks["0123"], world.docker.failing = None, only_the_batch
+    metrics = world.run().records()["0123-batch"]["metrics"]
     assert 4.5 < metrics["cpuSeconds"] <= 5.2
     assert (metrics["maxMemoryUsedMB"], metrics["memoryPeakSource"]) == (100, "sampled")
 
@@ -108,8 +102,7 @@ def test_a_pause_container_takes_nothing_from_the_batch(tmp_path: Path) -> None:
     pause = Box(name="~internal~ecs~pause", runs=((1.0, 12.9),), vcpu=0, memory_mib=lambda _at: 0)
     for began in (0, 20):
         world = Instance(BATCH, pause, folder=tmp_path / str(began), began=began)
-        with patch.object(world.streams, "holds_report", lambda *_: False):
-            metrics = world.run().records()["0123-batch"]["metrics"]
+        metrics = world.run().records()["0123-batch"]["metrics"]
         assert (metrics["cpuSeconds"], metrics["memoryPeakSource"]) == (5.2, "kernel")
 
 
@@ -128,31 +121,28 @@ def test_a_kill_in_the_tasks_group_is_the_batchs_if_it_is_the_only_program(
 def test_docker_that_hangs_delays_the_samples_once_in_ten_seconds(tmp_path: Path) -> None:
     running = Box(task="runs", runs=((1.0, 40.0),))
     world = Instance(running, *(Box(task=f"{n}", runs=((5.0, 39.0),)) for n in range(20)), folder=tmp_path, until=50)
-    inspect = world.docker.inspect
 
-    def hanging(docker_id: str) -> Any:
+    def hanging(docker_id: str) -> Unavailable | None:
         if docker_id == "runs-batch" or world.now > 35:
-            return inspect(docker_id)
+            return None
         world.clock.advance(5)
         return HUNG
 
-    with patch.object(world.docker, "inspect", hanging):
-        records = world.run().records()
+    world.docker.failing = hanging
+    records = world.run().records()
     assert len(records) == 21
     assert records["runs-batch"]["sampling"]["samples"] >= 15
 
 
 def test_an_end_while_docker_hangs_has_dockers_time_and_not_that_of_its_late_event(tmp_path: Path) -> None:
     world = Instance(BATCH, folder=tmp_path)
-    inspect, late = world.docker.inspect, world.events._event
+    world.docker.failing = lambda _: HUNG if 12 < world.now < 15 else None
+    late = world.events._event
 
     def event(action: str, box: Box, at: float, **more: int) -> Any:
         return late(action, box, at + 4 * (action == "die"), **more)
 
-    def hanging(docker_id: str) -> Any:
-        return HUNG if 12 < world.now < 15 else inspect(docker_id)
-
-    with patch.object(world.docker, "inspect", hanging), patch.object(world.events, "_event", event):
+    with patch.object(world.events, "_event", event):
         record = world.run().record()
     assert record["metrics"]["durationMs"] == 10_400
 
@@ -162,13 +152,8 @@ def test_an_attempt_that_docker_does_not_show_is_known_from_its_events(hangs_at:
     """Whether the first one's end was inspected or not."""
     world = Instance(Box(runs=((1.0, 65.3), (66.0, 100.0)), exit_code=3), folder=tmp_path, until=150)
     world.policies = {"0123-batch"}
-    inspect = world.docker.inspect
-
-    def hanging(docker_id: str) -> Any:
-        return HUNG if world.now > hangs_at else inspect(docker_id)
-
-    with patch.object(world.docker, "inspect", hanging):
-        record = world.run().record()
+    world.docker.failing = lambda _: HUNG if world.now > hangs_at else None
+    record = world.run().record()
     assert record["metrics"]["cpuSeconds"] == pytest.approx((64.3 + 34) / 2, abs=1e-5)
     assert (record["metrics"]["durationMs"], record["exitCode"]) == (99_000, 3)
 
@@ -176,29 +161,43 @@ def test_an_attempt_that_docker_does_not_show_is_known_from_its_events(hangs_at:
 def test_an_attempt_before_the_first_inspection_is_known_from_its_events(tmp_path: Path) -> None:
     world = Instance(Box(runs=((1.0, 2.5), (2.8, 63.0), (63.3, 70.0)), exit_code=3), folder=tmp_path, until=150)
     world.policies = {"0123-batch"}
-    inspect = world.docker.inspect
-
-    def hanging(docker_id: str) -> Any:
-        return HUNG if world.now < 3 else inspect(docker_id)
-
-    with patch.object(world.docker, "inspect", hanging):
-        record = world.run().record()
+    world.docker.failing = lambda _: HUNG if world.now < 3 else None
+    record = world.run().record()
     assert record["metrics"]["cpuSeconds"] == pytest.approx((1.5 + 60.2 + 6.7) / 2, abs=1e-5)
     assert record["metrics"]["durationMs"] == pytest.approx(69_000, abs=2)
     assert record["container"]["restarts"] == 2
 
 
+@pytest.mark.parametrize(
+    ("box", "expected"),
+    [
+        (Box(runs=((2.0, 12.4),), killed_at=12.0, exit_code=143), {"status": "stopped"}),
+        (Box(runs=((2.0, 12.4),), is_out_of_memory=True, exit_code=5), {"likelyOutOfMemory": True}),
+        (Box(runs=((2.0, 5.0), (5.3, 12.4)), killed_at=4.5, exit_code=143), {"status": "failure"}),
+    ],
+)
+def test_events_before_the_first_inspection_count_for_the_attempt_that_they_belong_to(
+    box: Box, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    world = Instance(box, folder=tmp_path, until=60)
+    world.policies = {"0123-batch"}
+    world.tasks = {"0123": {"desired_status": "RUNNING"}}
+    inspect = world.docker.inspect
+
+    def hanging(docker_id: str) -> Any:
+        found = HUNG if world.now < 13 else inspect(docker_id)
+        return found if isinstance(found, Unavailable) else replace(found, oom_killed=False)
+
+    with patch.object(world.docker, "inspect", hanging):
+        record = world.run().record()
+    assert {name: record[name] for name in expected} == expected
+
+
 def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(tmp_path: Path) -> None:
     boxes = [Box(task=f"{number}", runs=((5.0, 60.0),)) for number in range(30)]
     world = Instance(*boxes, Box(task="runs", runs=((1.0, 40.0),)), folder=tmp_path, until=120)
-    inspect = world.docker.inspect
-
-    def slow(docker_id: str) -> Any:
-        world.clock.advance(0.8)
-        return inspect(docker_id)
-
-    with patch.object(world.docker, "inspect", slow):
-        records = world.run().records()
+    world.docker.failing = lambda _: world.clock.advance(0.8)
+    records = world.run().records()
     assert len(records) == 31
     assert records["runs-batch"]["sampling"]["longestGapMs"] < 3000
 
@@ -225,10 +224,8 @@ def test_the_reported_batches_that_docker_has_removed_are_forgotten(tmp_path: Pa
     world = Instance(BATCH, folder=tmp_path)
     for number in range(5):
         world.reported.add(f"removed-{number}")
-    world.events.gap = (18.0, 20.0)
-    containers = world.docker.containers
-    with patch.object(world.docker, "containers", lambda: {} if world.now > 14 else containers()):
-        world.run()
+    world.events.gap, world.docker.is_empty_from = (18.0, 20.0), 14
+    world.run()
     assert not world.reported._reported
 
 

@@ -4,18 +4,18 @@ import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.processes.discovery import ProcessDiscovery
-from profiler.monitor.instance.instance_task import InstanceTask
+from profiler.collectors.processes.process_collector import ProcessCollector
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
-from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Record
+from profiler.sinks import LogTarget
 from tests.fakes import seconds
 from tests.instance_world import GONE, Box, Group, Instance
 
@@ -36,7 +36,13 @@ ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
     "failure": (changed(exit_code=3), {"status": "failure", "exitCode": 3, "likelyOutOfMemory": False}),
     "out of memory": (
         changed(exit_code=137, is_out_of_memory=True, peak_mib=1024.25),
-        {"status": "failure", "likelyOutOfMemory": True, "outOfMemoryEvidence": "kernel-counter"},
+        {
+            "status": "failure",
+            "likelyOutOfMemory": True,
+            "outOfMemoryEvidence": "kernel-counter",
+            "maxMemoryUsedMB": 1024,
+            "memoryUtilizationPercent": {"avg": 9.766, "p50": 9.766, "p95": 9.766, "p99": 9.766, "max": 100.0},
+        },
     ),
     "only a child was out of memory": (changed(exit_code=5, is_out_of_memory=True), {"likelyOutOfMemory": True}),
     "killed at its limit while Docker was away": (
@@ -129,6 +135,30 @@ def test_a_restart_policy_gives_one_report_of_all_attempts(second: tuple[float, 
     assert "ECS restarted the container once" in record["monitor"]["warnings"][0]
 
 
+@pytest.mark.parametrize(("code", "status"), [(3, "failure"), (143, "failure"), (0, "success")])
+def test_an_end_that_the_agent_does_not_restart_is_reported_at_once(code: int, status: str, tmp_path: Path) -> None:
+    """Also where other containers keep the task running, and although the agent decides half a second late."""
+    box = changed(exit_code=code)
+    world = Instance(box, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, container="batch")
+    world.policies = {"0123-batch"}
+    answer, put, put_at = world.answer, world.streams.put, []
+
+    def timed_put(line: bytes, target: LogTarget, max_seconds: float, *, before: bytes | None) -> Any:
+        put_at.append(world.now)
+        return put(line, target, max_seconds, before=before)
+
+    def decided(task_id: str) -> Any:
+        task = answer(task_id)
+        assert not isinstance(task, Unavailable)
+        batch, keeper = task.containers
+        batch = replace(batch, known_status="STOPPED" if world.now >= 12.9 else "RUNNING")
+        return replace(task, containers=(batch, keeper))
+
+    with patch.object(world, "answer", decided), patch.object(world.streams, "put", timed_put):
+        assert world.run().record()["status"] == status
+    assert [12.9 <= at < 13.3 for at in put_at] == [True]
+
+
 def test_a_spike_at_the_end_of_an_attempt_is_not_forgotten_in_the_next_one(tmp_path: Path) -> None:
     box = changed(runs=((1.0, 65.3), (70.0, 130.0)), memory_mib=lambda at: 300 if at == 65.25 else 100)
     world = Instance(box, folder=tmp_path, until=150)
@@ -183,25 +213,20 @@ def test_a_group_that_is_not_found_is_looked_for_again(found_at: float, tmp_path
 
 def test_a_container_that_never_follows_is_not_awaited_when_docker_has_removed_the_others(tmp_path: Path) -> None:
     world = Instance(BATCH, Box(name="second", runs=((99.0, None),)), folder=tmp_path)
-    world.events.gap = (18.0, 20.0)
-    containers = world.docker.containers
-    with patch.object(world.docker, "containers", lambda: {} if world.now > 14 else containers()):
-        assert world.run().records().keys() == {"0123-batch"}
+    world.events.gap, world.docker.is_empty_from = (18.0, 20.0), 14
+    assert world.run().records().keys() == {"0123-batch"}
     assert not world.loop._tasks
 
 
 def test_a_task_that_never_started_has_no_report(tmp_path: Path) -> None:
     world = Instance(Box(runs=((2.0, None),)), folder=tmp_path)
-    inspect, containers = world.docker.inspect, world.docker.containers
-    world.events.gap = (11.0, 15.0)
+    world.events.gap, world.docker.is_empty_from = (11.0, 15.0), 14
+    inspect = world.docker.inspect
 
     def created(docker_id: str) -> Any:
         return replace(inspect(docker_id), is_running=False, started_ns=None)
 
-    with (
-        patch.object(world.docker, "inspect", created),
-        patch.object(world.docker, "containers", lambda: {} if world.now > 14 else containers()),
-    ):
+    with patch.object(world.docker, "inspect", created):
         assert world.run().records() == {}
     assert not world.loop._tasks
 
@@ -291,8 +316,8 @@ def test_what_ended_without_a_monitor_is_reported_unless_its_stream_has_the_repo
 ) -> None:
     world = Instance(Box(runs=((ended - 10, ended),), exit_code=4), folder=tmp_path, began=60, until=70)
     world.began = 60
-    with patch.object(world.streams, "holds_report", lambda *_: is_in_stream):
-        world.run()
+    world.streams.has_report = is_in_stream
+    world.run()
     assert len(world.streams.lines) == reports
     for record in world.records().values():
         metrics = record["metrics"]
@@ -305,29 +330,20 @@ def test_an_end_while_docker_restarts_is_found_in_the_list(tmp_path: Path) -> No
     world = Instance(BATCH, Box(task="4567", runs=((12.0, 20.0),)), folder=tmp_path)
     world.events.gap = (11.0, 15.0)
     records = world.run().records()
-    assert {name: one["metrics"]["cpuSeconds"] for name, one in records.items()} == {
-        "0123-batch": 5.2,
-        "4567-batch": 4,
-    }
+    assert {name: one["metrics"]["cpuSeconds"] for name, one in records.items()} == {"0123-batch": 5.2, "4567-batch": 4}
 
 
 def test_docker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
     world = Instance(BATCH, folder=tmp_path)
-
-    def fail(task: InstanceTask, *args: Any) -> None:
-        world.docker.failures = 1
-        on_event(task, *args)
-
-    on_event = InstanceTask.on_event
-    with patch.object(InstanceTask, "on_event", fail):
-        record = world.run().record()
+    world.docker.failing = lambda _: Unavailable("it did not answer", timed_out=True) if 12.4 < world.now < 13 else None
+    record = world.run().record()
     assert (record["status"], record["finishedAt"]) == ("success", "2025-11-20T00:53:32.400Z")
 
 
 def test_slow_puts_are_in_nobodys_way_and_a_stop_waits_for_them(tmp_path: Path) -> None:
     boxes = [Box(task=f"{number}", runs=((2.0, 12.4),)) for number in range(12)]
     world = Instance(*boxes, Box(task="runs", runs=((1.0, None),)), folder=tmp_path, until=14)
-    world.calls.last_seconds = 20
+    world.budget.last_seconds = 20
     records = world.run().records()
     assert len(records) == 12
     assert {one["metrics"]["cpuSeconds"] for one in records.values()} == {5.2}
@@ -343,7 +359,7 @@ def test_a_stop_right_after_an_end_still_reports_it(tmp_path: Path) -> None:
 
 def test_a_put_that_fails_is_printed_and_counts_as_reported(tmp_path: Path) -> None:
     world = Instance(BATCH, folder=tmp_path)
-    world.calls.last_seconds = 90
+    world.budget.last_seconds = 90
     world.run()
     assert len(world.output.lines) == 1
     assert world.reported.has("0123-batch")
@@ -351,24 +367,20 @@ def test_a_put_that_fails_is_printed_and_counts_as_reported(tmp_path: Path) -> N
 
 def test_a_container_that_is_removed_unseen_has_an_unknown_end(tmp_path: Path) -> None:
     world = Instance(BATCH, folder=tmp_path)
-    world.events.gap = (11.0, 15.0)
-    containers = world.docker.containers
-    with patch.object(world.docker, "containers", lambda: {} if world.now > 14 else containers()):
-        record = world.run().record()
+    world.events.gap, world.docker.is_empty_from = (11.0, 15.0), 14
+    record = world.run().record()
     assert (record["status"], record["metrics"]["cpuSeconds"]) == ("unknown", 5)
 
 
 def test_a_defect_with_one_container_costs_no_other_task(tmp_path: Path) -> None:
     world = Instance(BATCH, Box(task="4567", runs=((1.0, 5.0),)), folder=tmp_path)
-    inspect = world.docker.inspect
 
-    def broken(docker_id: str) -> Any:
+    def broken(docker_id: str) -> None:
         if docker_id.startswith("4567"):
             raise AttributeError(docker_id)
-        return inspect(docker_id)
 
-    with patch.object(world.docker, "inspect", broken):
-        assert world.run().records().keys() == {"0123-batch"}
+    world.docker.failing = broken
+    assert world.run().records().keys() == {"0123-batch"}
     (error,) = world.log.events("error")
     assert error.startswith("The monitor cannot follow a container (AttributeError in ")
 
@@ -412,38 +424,19 @@ class CountingCollector:
         return RecordPart(warnings=(f"{batch}: {self.samples[batch]} samples",))
 
 
-class LateSamples(CountingCollector):
-    """Counts the samples that are late, too."""
-
-    def __init__(self, world: Instance) -> None:
-        super().__init__()
-        self.world = world
-        self.late: Counter[str] = Counter()
-
-    def on_batch_started(self, container: ContainerMetadata) -> None:
-        """It has nothing to look for."""
-
-    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:
-        super().on_sample(batch, sample, sizes)
-        self.late[batch] += self.world.clock.wall_ns() - sample.read_ns > seconds(1)
-
-    def start(self) -> None:
-        """It has no thread."""
-
-    def final_reading(self, max_seconds: float) -> None:
-        """It reads nothing."""
-
-    def stop(self, max_seconds: float) -> None:
-        """It has no thread."""
-
-
 def test_a_collector_of_processes_that_appear_gets_each_sample_at_once(tmp_path: Path) -> None:
     world = Instance(BATCH, Box(task="4567", runs=((9.0, 29.5),)), folder=tmp_path)
-    found = LateSamples(world)
+    ages_ns: dict[str, list[int]] = {}
+
+    def on_sample(batch: str, sample: ContainerSample, _sizes: ResourceLimits) -> None:
+        ages_ns.setdefault(batch, []).append(world.clock.wall_ns() - sample.read_ns)
+
+    found = Mock(spec=ProcessCollector, on_sample=on_sample)
+    found.on_batch_started.return_value, found.part.return_value = None, RecordPart()
     world.collectors = (ProcessDiscovery(lambda docker_id: docker_id == "4567-batch", lambda: found),)
     world.run()
-    assert found.samples["4567-batch"] == 21
-    assert found.late["4567-batch"] == 0
+    assert len(ages_ns["4567-batch"]) == 21
+    assert max(ages_ns["4567-batch"]) <= seconds(1)
 
 
 def test_two_batches_of_one_name_have_records_of_their_own(tmp_path: Path) -> None:
@@ -493,12 +486,20 @@ def test_checkpoints_keep_their_period(tmp_path: Path) -> None:
 
 
 def test_a_notice_goes_to_the_log_stream_of_its_task(tmp_path: Path) -> None:
-    world = Instance(BATCH, folder=tmp_path, expected_seconds=5.0).run()
+    world = Instance(Box(runs=((2.0, 22.4),)), folder=tmp_path, expected_seconds=5.0).run()
     assert [(target.stream, json.loads(line)["type"]) for target, line in world.streams.lines] == [
         ("ecs/batch/0123", "task.notice"),
         ("ecs/batch/0123", "task.report"),
     ]
     assert not world.output.lines
+
+
+def test_a_batch_that_has_ended_is_not_overdue_while_its_restart_is_awaited(tmp_path: Path) -> None:
+    world = Instance(BATCH, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, until=60, container="batch")
+    world.settings = replace(world.settings, expected_seconds=12.0)
+    world.policies = {"0123-batch"}
+    world.run()
+    assert [json.loads(line)["type"] for _, line in world.streams.lines] == ["task.report"]
 
 
 def test_an_instance_without_tasks_reads_nothing(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
+from profiler.collectors.neuron.neuron_collector import LiveNeuron
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
-from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LatestGpu, LiveGpus
 from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuSample
 from profiler.monitor.prometheus.prometheus_metrics import (

@@ -1,7 +1,6 @@
 """From what the main loop knows to a snapshot, on a fake clock."""
 
-from collections.abc import Callable
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -17,10 +16,7 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.linux.host import InstanceReading
-from tests.fakes import (
-    FakeClock,
-    seconds,
-)
+from tests.fakes import FakeClock, seconds
 from tests.monitor_world import MIB, OWN
 from tests.prometheus_world import BATCH, TASK, SnapshotWorld
 from tests.scripted_gpus import ScriptedSource, reading
@@ -142,23 +138,9 @@ def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
     assert (gone.gpus, gone.sources["nvml"]) == (None, False)
 
 
-class SilentSource:
-    """A neuron-monitor whose reports the test makes."""
-
-    name = "neuron-monitor"
-    restarts = 0
-    pid = None
-    outage = None
-
-    failure: ThreadFailure | None = None
-
-    def start(self, on_report: Callable[[NeuronReport], None]) -> None: ...
-
-    def stop(self, max_seconds: float) -> None: ...
-
-
 def test_neuron_cores_vanish_with_the_reports() -> None:
-    silent: Any = SilentSource()
+    silent = Mock(restarts=0, pid=None, outage=None, failure=None)
+    silent.name = "neuron-monitor"
     watch = NeuronCollector(silent, 1, Log(), is_required=False)
     world, hear = SnapshotWorld(watch), watch._on_report
     assert world.tick().neuron is None

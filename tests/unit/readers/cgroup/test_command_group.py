@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cg
 from profiler.readers.cgroup.hierarchy import MemoryReading, read_own_cgroups
 from profiler.readers.linux import proc
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES, write_files
+from tests.open_files import open_files
 from tests.values import present
 
 _OWN_PID = os.getpid()
@@ -30,14 +30,14 @@ _V2 = ("0::/user/job.scope\n", "3 0 0:3 / /u rw - cgroup2 cgroup2 rw\n")
 class FakeCgroupFilesystem(CgroupFilesystem):
     """A kernel that creates its files in every new group."""
 
-    def __init__(self, child: dict[str, str], *, refuses: Callable[[Path], bool] = lambda _: False) -> None:
+    def __init__(self, child: dict[str, str], *, refuses: bool = False) -> None:
         self._child = child
         self._refuses = refuses
         self.made: list[Path] = []
         self.removed: list[Path] = []
 
     def make(self, folder: str) -> None:
-        if self._refuses(Path(folder)):
+        if self._refuses:
             raise OSError(30, "Read-only file system")
         Path(folder).mkdir()
         self.made.append(write_files(Path(folder), self._child))
@@ -50,19 +50,23 @@ class FakeCgroupFilesystem(CgroupFilesystem):
         self.removed.append(Path(folder))
 
 
-def _machine(root: Path, kind: tuple[str, str], *groups: str, files: dict[str, str] | None = None) -> Path:
-    """A tree with /proc, and with the groups of this process in the mounts m, c and u."""
+def _made(
+    child: dict[str, str],
+    root: Path,
+    kind: tuple[str, str],
+    *groups: str,
+    files: dict[str, str] | None = None,
+    refuses: bool = False,
+) -> tuple[CommandCgroup, FakeCgroupFilesystem]:
+    """What is made for a command in a tree with /proc, and with the groups of this process in the mounts m, c and u."""
     texts = {"proc/self/cgroup": kind[0], "proc/self/mountinfo": kind[1], **(files or {})}
-    return write_files(root, {**{f"{group}/cgroup.procs": f"1\n{_OWN_PID}\n" for group in groups}, **texts})
-
-
-def _made(root: Path, filesystem: FakeCgroupFilesystem) -> CommandCgroup:
-    return make_command_cgroup(read_own_cgroups(str(root)), _OWN_PID, _RUN, filesystem)
+    write_files(root, {**{f"{group}/cgroup.procs": f"1\n{_OWN_PID}\n" for group in groups}, **texts})
+    filesystem = FakeCgroupFilesystem(child, refuses=refuses)
+    return make_command_cgroup(read_own_cgroups(str(root)), _OWN_PID, _RUN, filesystem), filesystem
 
 
 def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> None:
-    filesystem = FakeCgroupFilesystem(V1_FILES)
-    own = _made(_machine(tmp_path, _HYBRID, "m/job", "c", "u"), filesystem)
+    own, filesystem = _made(V1_FILES, tmp_path, _HYBRID, "m/job", "c", "u")
     assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "c" / _NAME]
     own.enter()
     answer = own.start_counting()
@@ -80,69 +84,59 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
 def test_a_hierarchy_that_distributes_cpu_is_not_used(tmp_path: Path) -> None:
     mounts = _HYBRID[1].replace("rw,cpuacct", "rw,cpu,cpuacct")
     kind = (_HYBRID[0].replace("cpuacct", "cpu,cpuacct"), mounts)
-    filesystem = FakeCgroupFilesystem({**V1_FILES, **V2_FILES})
-    _made(_machine(tmp_path, kind, "m/job", "c", "u"), filesystem)
+    _, filesystem = _made({**V1_FILES, **V2_FILES}, tmp_path, kind, "m/job", "c", "u")
     assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "u" / _NAME]
 
 
 def test_a_group_that_cannot_be_entered_leaves_no_open_file(tmp_path: Path) -> None:
     """The kernel creates the folder before it refuses the group's files, such as under some security modules."""
-    filesystem = FakeCgroupFilesystem({name: text for name, text in V2_FILES.items() if name != "cgroup.procs"})
-    root = _machine(tmp_path, _V2, "u/user/job.scope")
-    before = len(proc.all_pids("/proc/self/fd"))
-    own = _made(root, filesystem)
+    child = {name: text for name, text in V2_FILES.items() if name != "cgroup.procs"}
+    own, filesystem = _made(child, tmp_path, _V2, "u/user/job.scope")
     assert (own.is_used, filesystem.removed) == (False, filesystem.made)
-    assert len(proc.all_pids("/proc/self/fd")) == before
+    assert not open_files(tmp_path)
 
 
 @pytest.mark.parametrize("limit", [("memory.max", "536870912"), ("cpu.max", "50000 100000")])
 def test_no_group_is_created_where_it_would_hide_a_limit(tmp_path: Path, limit: tuple[str, str]) -> None:
-    filesystem = FakeCgroupFilesystem(V2_FILES)
     name, value = limit
-    own = _made(_machine(tmp_path, _V2, "u/user/job.scope", files={f"u/user/{name}": f"{value}\n"}), filesystem)
+    own, filesystem = _made(V2_FILES, tmp_path, _V2, "u/user/job.scope", files={f"u/user/{name}": f"{value}\n"})
     assert (own.is_used, own.is_entered_at_once) == (False, False)
     assert filesystem.removed == filesystem.made
 
 
 def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path: Path) -> None:
     scope = "u/user/job.scope"
-    filesystem = FakeCgroupFilesystem(V2_FILES)
-    own = _made(_machine(tmp_path / "cpu", _V2, scope), filesystem)
+    own, _ = _made(V2_FILES, tmp_path / "cpu", _V2, scope)
     own.enter()
     own.on_started(own.start_counting())
     assert (own.has_cpu_accounting, own.cpu_ns(), own.memory(), own.memory_peak_bytes()) == (True, 0, None, None)
     files = {f"{scope}/cgroup.subtree_control": "memory pids\n"}
-    own = _made(
-        _machine(tmp_path / "memory", _V2, scope, files=files), FakeCgroupFilesystem({**V2_FILES, **V2_MEMORY_FILES})
-    )
+    own, _ = _made({**V2_FILES, **V2_MEMORY_FILES}, tmp_path / "memory", _V2, scope, files=files)
     assert own.memory_peak_bytes() == 870_000_000
     assert own.memory() is not None
 
 
 @pytest.mark.parametrize("handed_down", ["cpu memory", "io"])
 def test_version_2_is_not_used_where_it_distributes_cpu_or_io(tmp_path: Path, handed_down: str) -> None:
-    filesystem = FakeCgroupFilesystem(V2_FILES)
     scope = "u/user/job.scope"
-    own = _made(_machine(tmp_path, _V2, scope, files={f"{scope}/cgroup.subtree_control": handed_down}), filesystem)
+    own, filesystem = _made(V2_FILES, tmp_path, _V2, scope, files={f"{scope}/cgroup.subtree_control": handed_down})
     assert (own.is_used, filesystem.made) == (False, [])
 
 
 def test_a_folder_that_does_not_list_this_process_is_not_changed(tmp_path: Path) -> None:
-    filesystem = FakeCgroupFilesystem(V2_FILES)
     scope = "u/user/job.scope"
-    own = _made(_machine(tmp_path / "1", _V2, files={f"{scope}/cgroup.procs": "1\n2\n"}), filesystem)
+    own, filesystem = _made(V2_FILES, tmp_path / "1", _V2, files={f"{scope}/cgroup.procs": "1\n2\n"})
     assert (own.is_used, filesystem.made) == (False, [])
     for group in ("/../other", "/user/gone.scope"):
-        root = _machine(tmp_path / group.replace("/", "_"), (f"0::{group}\n", _V2[1]), "u")
-        assert not _made(root, filesystem).is_used
+        _, filesystem = _made(V2_FILES, tmp_path / group.replace("/", "_"), (f"0::{group}\n", _V2[1]), "u")
+        assert filesystem.made == []
     mounted_elsewhere = (_V2[0], _V2[1].replace(" / /u", " /docker/abc /u"))
-    assert not _made(_machine(tmp_path / "4", mounted_elsewhere, "u", scope), filesystem).is_used
+    _, filesystem = _made(V2_FILES, tmp_path / "4", mounted_elsewhere, "u", scope)
     assert filesystem.made == []
 
 
 def test_a_refusal_by_the_kernel_changes_nothing(tmp_path: Path) -> None:
-    filesystem = FakeCgroupFilesystem(V1_FILES, refuses=lambda _: True)
-    own = _made(_machine(tmp_path, _HYBRID, "m/job", "c", "u"), filesystem)
+    own, _ = _made(V1_FILES, tmp_path, _HYBRID, "m/job", "c", "u", refuses=True)
     own.enter()
     own.on_started(own.start_counting())
     assert (own.is_used, own.has_cpu_accounting) == (False, False)
@@ -151,8 +145,7 @@ def test_a_refusal_by_the_kernel_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_group_that_could_not_be_joined_is_removed(tmp_path: Path) -> None:
-    filesystem = FakeCgroupFilesystem(V1_FILES)
-    own = _made(_machine(tmp_path, _V1, "m/job", "c"), filesystem)
+    own, filesystem = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
     own.on_started(b"5 01")
     assert filesystem.removed == [tmp_path / "m/job" / _NAME]
     assert (own.has_cpu_accounting, own.memory(), own.contains(_OWN_PID)) == (True, None, False)
@@ -177,7 +170,7 @@ _STAT = "{pid} (a b) {state} 1 1 1 0 -1 {flags} 9 9 9 9 9 9 9 9 20 0 1 0 7 9 3 9
 def test_a_process_that_is_ending_is_still_in_its_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, stat: str | None, *, is_inside: bool
 ) -> None:
-    own = _made(_machine(tmp_path, _V1, "m/job", "c"), FakeCgroupFilesystem(V1_FILES))
+    own, _ = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
     group = group.replace("OWN", f"/job/{_NAME}")
     texts = {"/proc/5/cgroup": f"4:memory:{group}\n2:cpuacct:/\n", "/proc/5/stat": stat}
     monkeypatch.setattr(proc, "read_text", texts.get)
@@ -186,8 +179,7 @@ def test_a_process_that_is_ending_is_still_in_its_group(
 
 
 def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
-    filesystem = FakeCgroupFilesystem(V2_FILES)
-    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), filesystem)
+    own, filesystem = _made(V2_FILES, tmp_path, _V2, "u/user/job.scope")
     entrance = tmp_path / "u/user/job.scope" / _NAME / "cgroup.procs"
     entrance.write_text("0\n")  # cannot be moved
     naps = []

@@ -13,15 +13,16 @@ from profiler.readers.cgroup.container_group import (
     find_container_cgroup,
 )
 from profiler.readers.cgroup.hierarchy import (
-    V2_MEMORY,
+    VERSION_2,
     MemoryReading,
     group_folders,
     parse_memory,
     read_own_cgroups,
 )
 from profiler.readers.container_sample import ResourceLimits
-from profiler.readers.linux.proc import all_pids, parse_mountinfo
+from profiler.readers.linux.proc import parse_mountinfo
 from tests.cgroup_files import CPU_STAT, V1_FILES, V2_MEMORY_FILES, write_files
+from tests.open_files import open_files
 from tests.values import present
 
 _GIB = 2**30
@@ -119,7 +120,7 @@ sizes = st.integers(0, 2**50)
 @given(sizes, sizes, sizes, sizes, sizes, sizes)
 def test_memory_is_never_negative(usage: int, active: int, inactive: int, mapped: int, cache: int, shared: int) -> None:
     stat = f"active_file {active}\ninactive_file {inactive}\nfile_mapped {mapped}\nfile {cache}\nshmem {shared}\n"
-    reading = present(parse_memory(f"{usage}\n".encode(), stat.encode(), V2_MEMORY))
+    reading = present(parse_memory(f"{usage}\n".encode(), stat.encode(), VERSION_2))
     assert 0 <= reading.used_bytes <= usage
     assert reading.unmapped_bytes == usage - reading.used_bytes
     assert 0 <= present(reading.cache_bytes) <= cache
@@ -251,7 +252,6 @@ def test_version_2_shows_when_no_process_is_left(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:
-    before = len(all_pids("/proc/self/fd"))
     assert find_container_cgroup(7, ID, str(tmp_path)) is None
     process(tmp_path, V2_CGROUP, "", V2_GROUP_FILES)
     assert find_container_cgroup(7, ID, str(tmp_path)) is None
@@ -259,7 +259,7 @@ def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> 
     assert find_container_cgroup(8, ID, str(tmp_path)) is None
     process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_GROUP_FILES, pid=9)
     found(tmp_path, 9).close()
-    assert len(all_pids("/proc/self/fd")) == before
+    assert not open_files(tmp_path)
 
 
 def test_the_containers_own_group_is_the_one_with_its_id() -> None:

@@ -1,17 +1,26 @@
-"""Requests to the Docker daemon over its socket."""
+"""Requests to the Docker daemon; the stream of its events, its lines, a daemon that comes back, and its end."""
 
 import json
+import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiler.core.clock import SystemClock
+from profiler.core.log import Log
 from profiler.readers import Unavailable
-from profiler.readers.docker.docker_api import DockerApi
+from profiler.readers.docker.docker_api import ContainerEvent, DockerApi, DockerEvents, connect_docker, parse_event
 from profiler.readers.docker.ecs_container import EcsContainer
 from tests.fake_docker_daemon import RECORDED, FakeDockerDaemon
+from tests.values import mutated
 
+LINES = [json.dumps(event).encode() for event in RECORDED["events"]]
+EVENTS = [event for line in LINES if (event := parse_event(line)) is not None]
 ENDED = RECORDED["ended"]
 ANSWERS = {
     "/containers/json?all=true&filters=": json.dumps(RECORDED["list"]).encode(),
@@ -60,3 +69,91 @@ def test_without_a_daemon_the_reason_says_so(daemon: FakeDockerDaemon, tmp_path:
     assert DockerApi(str(tmp_path / "other"), SystemClock()).inspect("a") == Unavailable(
         "/containers/a/json cannot be read: FileNotFoundError"
     )
+
+
+class Stream:
+    """The stream of a daemon, and a wait for its news."""
+
+    def __init__(self, path: str, since_ns: int | None = None) -> None:
+        self._news = threading.Semaphore(0)
+        self.events = DockerEvents(partial(connect_docker, path), self._news.release, Log(), SystemClock(), since_ns)
+        self.events.start()
+
+    def next_batch(self, count: int = 1) -> list[ContainerEvent | None]:
+        """What is new after ``count`` news."""
+        for _ in range(count):
+            assert self._news.acquire(timeout=60)
+        return self.events.take()
+
+
+@pytest.fixture
+def stream(daemon: FakeDockerDaemon) -> Iterator[Stream]:
+    stream = Stream(daemon.path)
+    assert stream.next_batch() == [None]
+    yield stream
+    stream.events.stop(60)
+
+
+def test_a_recorded_run_that_was_killed() -> None:
+    """The stop sends SIGTERM, then SIGKILL."""
+    first = [event for event in EVENTS if event.docker_id == EVENTS[0].docker_id]
+    assert [(event.action, event.signal, event.exit_code) for event in first] == [
+        ("start", None, None),
+        ("kill", 15, None),
+        ("kill", 15, None),
+        ("kill", 9, None),
+        ("die", None, 137),
+        ("destroy", None, None),
+    ]
+
+
+def test_a_recorded_run_that_ran_out_of_memory() -> None:
+    second = [event for event in EVENTS if event.docker_id != EVENTS[0].docker_id]
+    assert [event.action for event in second] == ["start", "oom", "die", "destroy"]
+    assert all(event.task_arn.startswith("arn:aws:ecs:") for event in EVENTS)
+
+
+def test_new_events_do_not_need_the_fields_that_docker_removed() -> None:
+    """API 1.48 has neither ``status`` nor ``id`` nor ``from``."""
+    line = b'{"Type":"container","Action":"die","Actor":{"ID":"a","Attributes":{"exitCode":"3"}},"timeNano":7}'
+    assert parse_event(line) == ContainerEvent(action="die", docker_id="a", time_ns=7, exit_code=3)
+
+
+@given(mutated(*RECORDED["events"]) | st.binary(max_size=9))
+def test_no_line_raises(event: Any) -> None:
+    parse_event(event if isinstance(event, bytes) else json.dumps(event).encode())
+
+
+@pytest.mark.parametrize("cut", [0, 1, 300, len(LINES[0]), len(LINES[0]) + 1])
+def test_lines_may_be_divided_and_joined(daemon: FakeDockerDaemon, stream: Stream, cut: int) -> None:
+    text = b"\n".join([*LINES[:2], b"no JSON", b""])
+    daemon.send(*(part for part in (text[:cut], text[cut:]) if part))
+    assert stream.next_batch(2) == EVENTS[:2]
+
+
+def test_a_stream_that_is_lost_continues_after_the_last_event(daemon: FakeDockerDaemon, stream: Stream) -> None:
+    daemon.send(LINES[0] + b"\n")
+    assert stream.next_batch() == [EVENTS[0]]
+    daemon.hang_up()
+    assert stream.next_batch() == [None]
+    following_ns = EVENTS[0].time_ns + 1
+    assert f"since={following_ns // 10**9}.{following_ns % 10**9:09}&" in daemon.paths[1]
+    daemon.send(LINES[1] + b"\n")
+    assert stream.next_batch() == [EVENTS[1]]
+
+
+def test_a_daemon_that_starts_later_is_found(tmp_path: Path) -> None:
+    stream = Stream(str(tmp_path / "docker.sock"), since_ns=5)
+    daemon = FakeDockerDaemon(tmp_path / "docker.sock", {})
+    assert stream.next_batch() == [None]
+    assert "since=0.000000005&" in daemon.paths[0]
+    stream.events.stop(60)
+    daemon.close()
+
+
+def test_too_many_events_that_nobody_takes_make_the_list_stale(
+    daemon: FakeDockerDaemon, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler.readers.docker.docker_api._MAX_WAITING", 2)
+    daemon.send(*(line + b"\n" for line in LINES[:4]))
+    assert stream.next_batch(4) == [None, EVENTS[3]]

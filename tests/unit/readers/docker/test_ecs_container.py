@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -135,6 +135,8 @@ def test_no_list_raises(document: Any) -> None:
 
 
 @given(st.binary(max_size=40), st.integers(0, 4000))
+@example(b'\xff"}', 50)
+@example(b"[" * 100_000, 0)
 def test_what_is_not_json_is_unavailable_and_not_quoted(added: bytes, at: int) -> None:
     body = json.dumps(RECORDED["running"]).encode()
     for decoded in (decode_container(body[:at] + added), decode_list(body[:at] + added)):

@@ -11,6 +11,7 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup, container_paths, group_path
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES, write_files
 from tests.fakes import seconds
+from tests.open_files import open_files
 
 ID = "0213e8fb72f8" + "0" * 52
 TASK = "0123456789abcdef0123456789abcdef"
@@ -42,10 +43,6 @@ FILES = {
     "blkio": {"blkio.throttle.io_service_bytes_recursive": V1_BLOCKS},
     "pids": {"pids.current": "2\n"},
 }
-
-
-def open_files() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def opened(group: OpenGroup | Unavailable) -> OpenGroup:
@@ -143,10 +140,10 @@ def test_a_group_that_does_not_exist_is_gone(tmp_path: Path) -> None:
 def test_a_group_that_was_closed_is_gone_and_its_files_are_closed(tmp_path: Path) -> None:
     for controller, files in FILES.items():
         write_files(tmp_path / controller / "ecs" / TASK, files)
-    before = open_files()
     group = opened(InstanceCgroups(str(tmp_path)).open_task(f"/ecs/{TASK}"))
+    assert open_files(tmp_path)
     group.close()
-    assert open_files() == before
+    assert not open_files(tmp_path)
     for reading in (group.sample(7), group.totals()):
         assert isinstance(reading, Unavailable)
         assert reading.is_gone

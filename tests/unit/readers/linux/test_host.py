@@ -58,10 +58,6 @@ def test_this_machine_can_be_read_and_architectures_have_the_names_that_ecs_uses
     assert [architecture(name) for name in ("x86_64", "aarch64", "riscv64")] == ["X86_64", "ARM64", "riscv64"]
 
 
-def everything_is_a_folder(_: str) -> bool:
-    return True
-
-
 def mount(device: str, point: str, kind: str = "ext4") -> str:
     return f"27 1 {device} / {point} rw - {kind} source rw\n"
 
@@ -82,7 +78,7 @@ def test_the_disks_are_the_root_and_each_volume_on_a_disk() -> None:
 
 @pytest.mark.parametrize("kind", ["btrfs", "bcachefs", "zfs"])
 def test_a_disk_whose_file_system_has_no_device_is_one(kind: str) -> None:
-    assert disk_mounts(mount("0:40", "/volume", kind), everything_is_a_folder) == ("/", "/volume")
+    assert disk_mounts(mount("0:40", "/volume", kind), bool) == ("/", "/volume")
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "nfs", "cifs", "fuse.mount-s3", "9p", "lustre", "ceph", ""])
@@ -101,7 +97,7 @@ def test_a_mount_that_can_hang_is_never_accessed(kind: str) -> None:
 
 def test_of_many_mounts_sixteen_are_shown() -> None:
     table = "".join(mount("8:1", f"/a{number:02}") for number in range(40))
-    shown = disk_mounts(table, everything_is_a_folder)
+    shown = disk_mounts(table, bool)
     assert shown == ("/", *(f"/a{n:02}" for n in range(MAX_DISKS - 1)))
 
 

@@ -164,8 +164,7 @@ def _shares() -> MemoryShares:
 
 
 def test_growth_and_new_processes_are_seen() -> None:
-    children = frozenset[int]()
-    tree, quick = ProcessTree(os.getpid(), children, lambda: 0), QuickMemory(os.getpid(), children)
+    tree, quick = ProcessTree(os.getpid(), (), lambda: 0), QuickMemory(os.getpid(), ())
     shares = _shares()
     with _process() as first:
         first("30")
@@ -190,8 +189,7 @@ def test_growth_and_new_processes_are_seen() -> None:
 
 
 def test_memory_that_a_fork_shares_is_not_counted_twice() -> None:
-    children = frozenset[int]()
-    tree, quick = ProcessTree(os.getpid(), children, lambda: 0), QuickMemory(os.getpid(), children)
+    tree, quick = ProcessTree(os.getpid(), (), lambda: 0), QuickMemory(os.getpid(), ())
     with _process() as process:
         process("50")
         quick.follow(_shares().divide(tree.read()))

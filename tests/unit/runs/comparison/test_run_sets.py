@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.record_model import Cost, Metrics, Report
+from profiler.record.record_model import Container, Cost, Metrics, Report
 from profiler.runs.comparison.compared_metrics import (
     COMPARED_METRICS,
     MedianChange,
@@ -23,7 +22,7 @@ from profiler.runs.comparison.compared_metrics import (
     is_measured,
     median_change,
 )
-from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
+from profiler.runs.comparison.run_sets import RunSet, read_run_sets
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
@@ -152,9 +151,7 @@ def read(
     a: str, b: str, *reports: Report, last: int = 50, container: str | None = None, **conditions: Any
 ) -> tuple[tuple[RunSet, RunSet], list[str]]:
     source = ListedRuns(PastRun(report=one) for one in reports)
-    sets, remarks = read_run_sets(
-        source, (a, b), SetSelection(runs=RunFilter(**conditions), last=last, container=container)
-    )
+    sets, remarks = read_run_sets(source, (a, b), RunFilter(**conditions), last, container)
     return sets, list(remarks)
 
 
@@ -194,7 +191,7 @@ def test_only_successes_of_a_name_count_and_the_others_are_counted() -> None:
 def test_the_newest_successes_count_and_no_more_is_read() -> None:
     nights = [PastRun(report=one) for one in (*runs_of("nightly", 30), *runs_of("weekly", 30))]
     source = ListedRuns(nights)
-    (a, b), _ = read_run_sets(source, ("nightly", "weekly"), SetSelection(runs=RunFilter(), last=5))
+    (a, b), _ = read_run_sets(source, ("nightly", "weekly"), RunFilter(), 5)
     assert ids(a) == [f"nightly-{number}" for number in (29, 28, 27, 26, 25)]
     assert (a.has_more, a.left_out_text, b.has_more) == (True, "all but the newest 5", True)
     assert source.read == 12
@@ -230,27 +227,23 @@ def test_a_name_in_several_accounts_or_regions_is_refused_with_the_options() -> 
             "nightly is a family in several accounts (1, 2) and Regions (eu-west-1, us-east-1): choose one with "
             "--account and --task-region, or name runs by their ids."
         )
-    weekly = [replace(one, record=replace(one.record, account_id="2")) for one in WEEKLY]
-    (a, _), _ = read("nightly", "weekly", *runs, *weekly, accounts=("2",))
+    (a, _), _ = read("nightly", "weekly", *runs, *runs_of("weekly", account_id="2"), accounts=("2",))
     assert ids(a) == ["b1", "b0"]
 
 
 def test_tasks_with_reports_of_several_containers_need_a_choice() -> None:
-    def container(name: str, number: int) -> Report:
-        made = report(number, task_id=f"t{number}")
-        return replace(made, record=replace(made.record, container=replace(made.record.container, name=name)))
+    def container(name: str, number: int, **more: Any) -> Report:
+        return report(number, task_id=f"t{number}", container=Container(name=name), **more)
 
-    runs = [container(name, number) for name in ("load", "export") for number in range(2)]
+    runs = [
+        *(container("load", number) for number in (0, 1, 9)),
+        *(container("export", n, cost=Cost()) for n in (0, 1)),
+    ]
     with pytest.raises(UsageError, match=r"2 containers \(export, load\): choose one with --container"):
         read("nightly", "weekly", *runs, *WEEKLY)
     for text in ("nightly", "nightly@1"):
         with pytest.raises(TaskProfilerError, match=rf"is in {text}: its runs have container load, container export\."):
             read(text, "weekly", *runs, *WEEKLY, container="x")
-    runs += [container("load", 9)]
-    runs = [
-        replace(one, record=replace(one.record, cost=Cost(usd=1))) if one.record.container.name == "export" else one
-        for one in runs
-    ]
     (a, b), _ = read("nightly", "t9", *runs, container="load")
     assert ([record.container.name for record in a.records], ids(b)) == (["load"] * 3, ["t9"])
     assert [record.cost is not None for record in a.records] == [False, True, True]  # those of tasks with an export

@@ -167,18 +167,17 @@ def families_in(document: Mapping[str, Any]) -> FoundFamilies:
 def test_the_record_of_a_document_is_the_evidence_with_the_price_on_spot() -> None:
     text = encode(report(cost=Cost(usd=0.02, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))).decode()
     task = {"id": "a", "family": "nightly", "capacity_provider": "FARGATE_SPOT"}
-    for record in (text, json.dumps(json.loads(text)["record"])):  # the whole line, or its record alone
-        families = families_in(document(record, task=task))
-        found = present(families.families[FamilyKey("nightly", None, "us-east-1")])
-        assert (found.runs, found.latest.container.name, present(found.latest.cost).usd) == (1, "batch", 0.006)
-        assert families.notes == ()
+    families = families_in(document(text, task=task))
+    found = present(families.families[FamilyKey("nightly", None, "us-east-1")])
+    assert (found.runs, found.latest.container.name, present(found.latest.cost).usd) == (1, "batch", 0.006)
+    assert families.notes == ()
 
 
 def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> None:
-    """A shipper may deliver a line as an object, without its text."""
     usage: dict[str, Any] = {"memory": {"used_mb": {"max": 400.5}, "size_mb": 2048}}
     usage |= {"cpu": {"size": 1, "used": {"p95": 0.3}}, "duration_ms": 60_000.0}
-    task = {"id": "a", "family": "nightly", "launch_type": "FARGATE", "size": {"vcpu": 1, "memory_mb": 2048}}
+    task: dict[str, Any] = {"id": "a", "family": "nightly", "launch_type": "FARGATE"}
+    task |= {"size": {"vcpu": 1, "memory_mb": 2048}}
     found = present(*families_in(document(None, usage=usage, task=task)).families.values())
     assert (found.required_memory_mb, found.required_vcpu) == (400.5, 0.3)
     assert found.latest.task_size == TaskSize(vcpu=1, memory_mb=2048)
@@ -186,8 +185,11 @@ def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> No
 
     # The index accepts a document with values of another type, and ignores them.
     usage = {**usage, "cpu": {"size": "many", "used": {"p95": {}}}, "duration_ms": "long"}
-    found = present(*families_in(document(None, usage=usage)).families.values())
+    task = {**task, "stop_code": 5, "status": ["success"], "out_of_memory": "perhaps"}
+    found = present(*families_in(document(None, usage=usage, task=task)).families.values())
     assert (found.required_memory_mb, found.required_vcpu) == (400.5, None)
+    found = present(*families_in(document(encode(report()).decode(), task=task)).families.values())
+    assert (found.latest.status, found.latest.likely_out_of_memory) == ("success", False)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ class BrokenRuns(ListedRuns):
         yield from super().runs(selection)
         raise TaskProfilerError("The cluster cannot be reached.")
 
+    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
+        raise TaskProfilerError("The checkpoints cannot be read.")
+
 
 def listed(*reports: Report, kind: type[ListedRuns] = ListedRuns) -> ListedRuns:
     return kind(PastRun(report=one, line=encode(one)) for one in reports)
@@ -76,6 +79,10 @@ def test_a_source_that_fails_is_reported_once_and_the_last_one_raises() -> None:
     assert [one.report for one in source.runs(RunFilter())] == [*RUNS[:3]]
     assert [one.report for one in source.runs(RunFilter())] == [RUNS[0], RUNS[2]]
     assert failures == ["The cluster cannot be reached."]
+    source, failures = joined(listed(kind=BrokenRuns), listed(), listed(kind=BrokenRuns))
+    past = PastRun(report=RUNS[0], checkpoints=(checkpoint(RUNS[0]),))
+    assert source.checkpoints(past) == past.checkpoints
+    assert failures == ["The checkpoints cannot be read."], "the third source is not read"
     source, failures = joined(listed(kind=BrokenRuns), listed(kind=BrokenRuns))
     with pytest.raises(TaskProfilerError, match="cannot be reached"):
         list(source.runs(RunFilter()))
