@@ -1,7 +1,7 @@
-"""The runs in the documents of Elasticsearch or OpenSearch, as the forwarder wrote them.
+"""The runs in the documents of Elasticsearch or OpenSearch.
 
-A document has the run's line as text. ECS's event may have corrected the status since the report was written, and it
-also makes documents of runs that left no record.
+A document has the run's record as text: the forwarder's whole line, or only the line's ``record``. ECS's event may have
+corrected the status since the report was written, and it also makes documents of runs that left no record.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.family_identity import FamilyKey
-from profiler.record.impossible_values import without_impossible
+from profiler.record.impossible_values import decode_leniently, without_impossible
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
 from profiler.record.run_outcome import Status
@@ -291,12 +291,22 @@ class IndexedRuns(RunSource):
         return PastRun(report=replace(report, record=corrected), line=line, event=event)
 
     def _read(self, source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
-        """The report of a document and its line."""
+        """The report of a document and its line: the whole line, or restored from its record."""
         text = source.get("record")
         if not isinstance(text, str):
             return None
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             return decode(text), text.encode()
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            decoded = decode_leniently(Record, text)
+            kind = source.get("event", _EMPTY).get("dataset")
+            report = Report(
+                time=_time(source),
+                type=CHECKPOINT if kind == CHECKPOINT else "task.report",
+                schema_version=SCHEMA_VERSION,
+                record=without_impossible(decoded) or decoded,
+            )
+            return report, msgspec.json.encode(report)
         self._unreadable.add(text)
         return None
 

@@ -167,10 +167,11 @@ def families_in(document: Mapping[str, Any]) -> FoundFamilies:
 def test_the_record_of_a_document_is_the_evidence_with_the_price_on_spot() -> None:
     text = encode(report(cost=Cost(usd=0.02, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))).decode()
     task = {"id": "a", "family": "nightly", "capacity_provider": "FARGATE_SPOT"}
-    families = families_in(document(text, task=task))
-    found = present(families.families[FamilyKey("nightly", None, "us-east-1")])
-    assert (found.runs, found.latest.container.name, present(found.latest.cost).usd) == (1, "batch", 0.006)
-    assert families.notes == ()
+    for record in (text, json.dumps(json.loads(text)["record"])):  # the whole line, or its record alone
+        families = families_in(document(record, task=task))
+        found = present(families.families[FamilyKey("nightly", None, "us-east-1")])
+        assert (found.runs, found.latest.container.name, present(found.latest.cost).usd) == (1, "batch", 0.006)
+        assert families.notes == ()
 
 
 def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> None:
