@@ -149,12 +149,15 @@ def _metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
     yield "", "A", "B", "Change", "95 % interval", "Verdict"
     for one in _known_changes(changes):
         change, unit = one.change, one.metric.unit
+        values = [UNKNOWN if value is None else format_value(value, unit) for value in (change.a, change.b)]
+        if values == [format_value(0, unit)] * 2:  # such as a few KB
+            change = MedianChange(a=change.a, b=change.b, verdict="no difference seen")
         yield (
             one.metric.title,
-            *(UNKNOWN if value is None else format_value(value, unit) for value in (change.a, change.b)),
+            *values,
             _percent_text(change.change_percent),
             _interval_text(change),
-            FEW_RUNS if min(one.known_a, one.known_b) < MIN_RUNS else one.change.verdict,
+            FEW_RUNS if min(one.known_a, one.known_b) < MIN_RUNS else change.verdict,
         )
 
 

@@ -100,6 +100,13 @@ def test_a_long_record_loses_the_least_important_lines() -> None:
         assert [one for one in shown if one.startswith(beginning)], beginning
 
 
+@pytest.mark.usefixtures("los_angeles")
+def test_a_run_at_the_end_of_summer_time_has_two_zones() -> None:
+    """From 01:30 to 01:30: without the zones, it would seem to have taken no time."""
+    shown = page(with_record(etl(), started_at="2026-11-01T08:30:00Z", finished_at="2026-11-01T09:30:00Z"))
+    assert [row for row in shown if "Sun 2026-11-01 01:30:00 PDT → 01:30:00 PST" in row]
+
+
 def with_record(report: Report, **record: Any) -> Report:
     return replace(report, record=replace(report.record, **record))
 
