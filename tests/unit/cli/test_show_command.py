@@ -123,7 +123,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "  cost     $0.024 for 14m 25s billed",
         "  Memory   █████████▓▓▓▓▓▓▓▓▓▓░   1.8 GB   3.8 GB    ≥4 GB  of 4 GB",
         "           1 used all of its 2 vCPU from +2m 20s to +7m, 33 % of the run",
-        "  memory peak                 4 GB      3.2 GB       +23 %",
+        "  memory peak                ≥4 GB     ≥3.2 GB       +23 %",
         "  advice   2 vCPU, 5 GB, costs 5 % more (based on this run)",
     ),
     "it saw more memory": (
