@@ -284,7 +284,7 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
         failure(),
         None,
         "bad: nightly-etl:26 failed with exit code 3 after 19m 42s.",
-        "The memory limit was not reached: at most 81 % of 4 GB was used.",
+        "No sample reached the memory limit: at most 81 % of 4 GB was seen.",
     ),
     (
         changed(failure(), exit_code=139, likely_out_of_memory=None),
