@@ -26,6 +26,7 @@ from profiler.sizing.trend import MIN_RUNS, Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month, usd_per_month
 
 _MAX_RUNS_AHEAD = 1000
+_MANY_RUNS = 10
 _MIN_PERCENT = 0.5
 
 
@@ -174,7 +175,10 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 def _monthly(usd_per_run: float, evidence: Evidence) -> str:
     runs, usd = runs_per_month(evidence), usd_per_month(usd_per_run, evidence)
-    return "" if runs is None or usd is None else f", about {format_usd(usd)} a month at {runs:.0f} runs"
+    if runs is None or usd is None:
+        return ""
+    count = f"{runs:.0f}" if runs >= _MANY_RUNS else f"{runs:.2g}"  # a quarterly batch has no month of 0 runs
+    return f", about {format_usd(usd)} a month at {count} {'run' if count == '1' else 'runs'}"
 
 
 def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
