@@ -75,7 +75,8 @@ def _basis(evidence: Evidence) -> str:
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     size_mb, oom_size_mb, required_mb = choice.current.memory_mb, evidence.oom_size_mb, evidence.required_memory_mb
     if not (evidence.has_success or evidence.out_of_memory or choice.changes):
-        yield "No run succeeded, so no smaller size is recommended: failures do not show how much a run needs."
+        succeeded = "succeeded" if evidence.failed + evidence.stopped == evidence.runs else "is known to have succeeded"
+        yield f"No run {succeeded}, so no smaller size is recommended: failures do not show how much a run needs."
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
     elif evidence.reached_size_mb is not None:
