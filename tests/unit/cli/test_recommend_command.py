@@ -149,7 +149,7 @@ def test_check_ends_with_3_for_a_risk_or_a_saving(reports: list[Report], problem
 
 
 def test_the_check_has_the_saving_of_the_table(cli: Cli) -> None:
-    found = cli("recommend", "--from", kept([report(size=(2, 5120))]), "--check")
+    found = cli("recommend", "--from", kept([report(size=(1, 3072))]), "--check")
     (saved,) = re.findall(r"saves (\S+ %)", found.err)
     assert saved == re.split("  +", found.out.splitlines()[1])[4]
 
