@@ -151,11 +151,18 @@ def _metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
         change, unit = one.change, one.metric.unit
         yield (
             one.metric.title,
-            *(UNKNOWN if value is None else format_value(value, unit) for value in (change.a, change.b)),
+            *(UNKNOWN if value is None else _value_text(value, unit) for value in (change.a, change.b)),
             _percent_text(change.change_percent),
             _interval_text(change),
             FEW_RUNS if min(one.known_a, one.known_b) < MIN_RUNS else one.change.verdict,
         )
+
+
+def _value_text(value: float, unit: str) -> str:
+    """The value; a few KB, whose change would have no visible cause, are not 0 MB."""
+    text = format_value(value, unit)
+    is_hidden = value > 0 and unit == "bytes" and text == format_value(0, unit)
+    return f"{value / 1024:.2g} KB" if is_hidden else text
 
 
 def _known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
@@ -244,7 +251,7 @@ def annotations(sets: Sequence[RunSet], exceeded: Sequence[MetricChange], percen
     """A workflow command for each metric above the limit."""
     for one in exceeded:
         change = one.change
-        before, after = (format_value(value or 0, one.metric.unit) for value in (change.a, change.b))
+        before, after = (_value_text(value or 0, one.metric.unit) for value in (change.a, change.b))
         message = (
             f"{one.metric.title} {_percent_text(change.change_percent)} ({_interval_text(change)}), above the limit of "
             f"{percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."

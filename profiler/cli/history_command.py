@@ -54,7 +54,8 @@ def list_history(*, options: SourceOptions, last: int, as_json: bool, delete: bo
         retries = {run.report.record.task_id for run in chosen if run.event is not None and run.event.retry_of}
         write_lines(table_lines(chosen, terminal_columns(), retries))
     if has_more:
-        warn(f"Only the {last} newest runs are shown: --last N shows more.")
+        shown = "run is" if last == 1 else f"{last} runs are"
+        warn(f"Only the newest {shown} shown: --last N shows more.")
 
 
 def _json_line(run: PastRun) -> bytes:

@@ -158,8 +158,8 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
 
 
 def _first_digit(value: float, digits: int, least: int = 1) -> int:
-    """The decimals with which a value that is not 0 reads at least ``least`` in its last digits."""
-    while value > 0 and _round_half_up(value, digits) < least and digits < _MAX_DIGITS:
+    """The decimals with which a value that is not 0 has as many significant digits as ``least``: 1 or 10."""
+    while value > 0 and _round_half_up(value, digits + 1) < 10 * least and digits < _MAX_DIGITS:
         digits += 1
     return digits
 

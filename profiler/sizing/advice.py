@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from profiler.record.hardware import WHOLE_INSTANCE, gpu_advice
 from profiler.record.impossible_values import without_impossible
 from profiler.record.record_model import Recommendation, Record, Report, TaskSize
-from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory, format_usd
+from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory, format_percent, format_usd
 from profiler.record.worth_a_word import is_near_limit
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
@@ -72,7 +72,8 @@ class Advice(Struct, frozen=True, kw_only=True):
             return None
         if min_saving_usd and (usd is None or usd < min_saving_usd):
             return None
-        return f"the recommended size saves {saving_percent:g} %{'' if usd is None else f', {format_usd(usd)} a month'}"
+        saved = format_percent(saving_percent)
+        return f"the recommended size saves {saved}{'' if usd is None else f', {format_usd(usd)} a month'}"
 
 
 def advise(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, *, brief: bool = False) -> Advice:

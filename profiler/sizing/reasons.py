@@ -26,6 +26,7 @@ from profiler.sizing.trend import MIN_RUNS, Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month, usd_per_month
 
 _MAX_RUNS_AHEAD = 1000
+_MANY_RUNS = 10
 _MIN_PERCENT = 0.5
 
 
@@ -74,7 +75,8 @@ def _basis(evidence: Evidence) -> str:
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     size_mb, oom_size_mb, required_mb = choice.current.memory_mb, evidence.oom_size_mb, evidence.required_memory_mb
     if not (evidence.has_success or evidence.out_of_memory or choice.changes):
-        yield "No run succeeded, so no smaller size is recommended: failures do not show how much a run needs."
+        succeeded = "succeeded" if evidence.failed + evidence.stopped == evidence.runs else "is known to have succeeded"
+        yield f"No run {succeeded}, so no smaller size is recommended: failures do not show how much a run needs."
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
     elif evidence.reached_size_mb is not None:
@@ -174,7 +176,10 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 def _monthly(usd_per_run: float, evidence: Evidence) -> str:
     runs, usd = runs_per_month(evidence), usd_per_month(usd_per_run, evidence)
-    return "" if runs is None or usd is None else f", about {format_usd(usd)} a month at {runs:.0f} runs"
+    if runs is None or usd is None:
+        return ""
+    count = f"{runs:.0f}" if runs >= _MANY_RUNS else f"{runs:.2g}"  # a quarterly batch has no month of 0 runs
+    return f", about {format_usd(usd)} a month at {count} {'run' if count == '1' else 'runs'}"
 
 
 def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:

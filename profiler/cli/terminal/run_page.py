@@ -133,9 +133,10 @@ def _when(record: Record) -> str:
         return ""
     text = f"{started:%a %Y-%m-%d %H:%M:%S}"
     if finished is not None:
+        zone = "" if finished.tzname() == started.tzname() else f" {started:%Z}"  # at the change of summer time
         day = "" if finished.date() == started.date() else f"{finished:%a %Y-%m-%d }"
-        text += f" → {day}{finished:%H:%M:%S}"
-    text += f" {started:%Z}"
+        text += f"{zone} → {day}{finished:%H:%M:%S}"
+    text += f" {finished or started:%Z}"
     if metrics.duration_ms is not None:
         text += f" · {format_duration(metrics.duration_ms)}"
     if metrics.init_duration_ms is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, wrapped
 from profiler.cli.terminal.page_parts import CPU_PARTS, View, local, time_parts
@@ -152,15 +153,15 @@ def _metric_row(
     is_peak = path == _MEMORY_PEAK  # a peak that was measured in another way does not show the usual range
     usual = usual_range(get(view_of(one)) for one in earlier if not is_peak or _peak_note(this, one) is None)
     this_text, other_text = _text(new, unit), _text(old, unit)
-    marks = [AT_LEAST if path == _CPU_TIME and is_cpu_partial(one) else "" for one in (this, that)]
-    if any(marks):
-        return ComparedRow(name=name, this=marks[0] + this_text, other=marks[1] + other_text, is_changed=False)
+    values = (new, this), (old, that)
+    marks = [AT_LEAST if value is not None and _is_least(path, one) else "" for value, one in values]
+    shown = ComparedRow(name=name, this=marks[0] + this_text, other=marks[1] + other_text, is_changed=False)
+    if any(marks) and not is_peak:
+        return shown
     percent = None if new is None or not old or this_text == other_text else 100 * (new - old) / old
     are_known = new is not None and old is not None
-    return ComparedRow(
-        name=name,
-        this=this_text,
-        other=other_text,
+    return replace(
+        shown,
         change=format_change(new, old, lambda value: _text(value, unit)) if are_known else "",
         change_percent=percent,
         has_few=bool(earlier) and usual is None,
@@ -170,6 +171,13 @@ def _metric_row(
             else abs(percent) >= 100 * MIN_SHARE and (usual is None or new is None or not usual[0] <= new <= usual[1])
         ),
     )
+
+
+def _is_least(path: str, record: Record) -> bool:
+    """Whether the number may have been higher: a part of the run was not seen."""
+    if path == _MEMORY_PEAK:
+        return record.metrics.memory_peak_source != "kernel"
+    return path == _CPU_TIME and is_cpu_partial(record)
 
 
 def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
-from profiler.record.record_model import Record, Series
+from profiler.record.record_model import Record, Series, known_status
 from profiler.record.units import format_count, format_duration, format_memory, format_peak, format_percent, format_vcpu
 from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu, is_near_limit
 
@@ -196,6 +196,8 @@ def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Mom
     size = record.metrics.vcpu_size
     if not size:
         return
+    run_ms = record.metrics.duration_ms or length_ms
+    has_end = known_status(record) != "running" and length_ms + series.step_ms > run_ms
     busy, idle = SATURATED_SHARE * size, idle_vcpu(size)
     kinds: Mapping[MomentKind, Callable[[float], bool]] = {
         "saturated": lambda vcpu: vcpu >= busy,
@@ -207,9 +209,9 @@ def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Mom
             start_ms, end_ms = (min(step * series.step_ms, length_ms) for step in steps)
             if end_ms <= start_ms:
                 continue
-            until = "the end" if end_ms >= length_ms else elapsed(end_ms)
-            during = f"from {elapsed(start_ms)} to {until}"
-            share = format_percent(100 * (end_ms - start_ms) / length_ms)
+            last = "the end" if has_end else "the last reading"
+            during = f"from {elapsed(start_ms)} to {last if end_ms >= length_ms else elapsed(end_ms)}"
+            share = format_percent(100 * (end_ms - start_ms) / run_ms)
             used = f"used all of its {format_vcpu(size)} {during}, {share} of the run"
             text = used if kind == "saturated" else f"idle {during}"
             yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)

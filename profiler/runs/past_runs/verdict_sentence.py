@@ -5,7 +5,14 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.record_model import CHECKPOINT, Metrics, Record, is_sampled_each_minute, known_status
+from profiler.record.record_model import (
+    CHECKPOINT,
+    Metrics,
+    Record,
+    is_sampled_each_minute,
+    known_peak_source,
+    known_status,
+)
 from profiler.record.run_outcome import describe_cause, describe_exit_code
 from profiler.record.units import format_duration, format_memory, format_percent
 from profiler.runs.past_runs.run_source import LOST, PastRun, TaskEvent, is_silent
@@ -89,8 +96,10 @@ def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
     used_mb, size_mb = record.metrics.max_memory_used_mb, record.metrics.memory_size_mb
     if record.likely_out_of_memory is False and cause is None and used_mb is not None and size_mb:
         # The measurement alone: a runtime can end at its own lower limit, such as a heap size.
-        share = format_percent(100 * used_mb / size_mb)
-        cause = f"The memory limit was not reached: at most {share} of {format_memory(size_mb)} was used."
+        share = f"at most {format_percent(100 * used_mb / size_mb)} of {format_memory(size_mb)}"
+        cause = f"No sample reached the memory limit: {share} was seen."
+        if known_peak_source(record.metrics) == "kernel":
+            cause = f"The memory limit was not reached: {share} was used."
     return Verdict(
         text=f"{name} failed with exit code {describe_exit_code(record.exit_code)}{_after(record)}.",
         evidence=cause,

@@ -72,6 +72,12 @@ def test_json_is_the_object_of_the_contract(cli: Cli) -> None:
     assert (found.code, found.err) == (0, "task-profiler: Left out of nightly@2: 1 failed.\n")
 
 
+def test_a_few_kilobytes_are_not_0(cli: Cli) -> None:
+    sets = nights("1", 400, block_write_bytes=3000), nights("2", 400, block_write_bytes=0)
+    written = next(row for row in cli("compare", *BOTH, "--from", kept(*sets)).out.splitlines() if "written" in row)
+    assert re.split(r"  +", written)[:4] == ["written", "2.9 KB", "0 MB", "-100.0 %"]
+
+
 def test_the_text_has_both_sets_and_the_metrics_that_a_run_has(cli: Cli) -> None:
     last = report(250, revision="2", status="failure")
     found = cli("compare", *BOTH, "--from", kept(*GROWN, [last]))

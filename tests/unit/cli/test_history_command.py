@@ -94,7 +94,8 @@ def test_runs_that_are_not_shown_are_mentioned(tmp_path: Path) -> None:
     file.write_bytes(lines(report(number) for number in range(3)))
     shown = run_here({}, "history", "--from", str(file), "--last", "2")
     assert len(shown.stdout.splitlines()) == 3
-    assert "Only the 2 newest runs are shown" in shown.stderr
+    assert "Only the newest 2 runs are shown" in shown.stderr
+    assert "Only the newest run is shown" in run_here({}, "history", "--from", str(file), "--last", "1").stderr
     assert run_here({}, "history", "--from", str(file), "--last", "3").stderr == ""
 
 

@@ -148,6 +148,12 @@ def test_check_ends_with_3_for_a_risk_or_a_saving(reports: list[Report], problem
     assert cli("recommend", "--from", source).code == 0
 
 
+def test_the_check_has_the_saving_of_the_table(cli: Cli) -> None:
+    found = cli("recommend", "--from", kept([report(size=(1, 3072))]), "--check")
+    (saved,) = re.findall(r"saves (\S+ %)", found.err)
+    assert saved == re.split("  +", found.out.splitlines()[1])[4]
+
+
 def test_the_saving_of_a_month_sorts_the_families_and_has_a_total_and_a_limit(cli: Cli) -> None:
     """1 vCPU and 2 GiB for ten minutes, 30.4375 runs a month, of which three quarters are saved."""
     made = [

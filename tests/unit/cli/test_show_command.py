@@ -100,6 +100,13 @@ def test_a_long_record_loses_the_least_important_lines() -> None:
         assert [one for one in shown if one.startswith(beginning)], beginning
 
 
+@pytest.mark.usefixtures("los_angeles")
+def test_a_run_at_the_end_of_summer_time_has_two_zones() -> None:
+    """From 01:30 to 01:30: without the zones, it would seem to have taken no time."""
+    shown = page(with_record(etl(), started_at="2026-11-01T08:30:00Z", finished_at="2026-11-01T09:30:00Z"))
+    assert [row for row in shown if "Sun 2026-11-01 01:30:00 PDT → 01:30:00 PST" in row]
+
+
 def with_record(report: Report, **record: Any) -> Report:
     return replace(report, record=replace(report.record, **record))
 
@@ -116,7 +123,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "  cost     $0.024 for 14m 25s billed",
         "  Memory   █████████▓▓▓▓▓▓▓▓▓▓░   1.8 GB   3.8 GB    ≥4 GB  of 4 GB",
         "           1 used all of its 2 vCPU from +2m 20s to +7m, 33 % of the run",
-        "  memory peak                 4 GB      3.2 GB       +23 %",
+        "  memory peak                ≥4 GB     ≥3.2 GB       +23 %",
         "  advice   2 vCPU, 5 GB, costs 5 % more (based on this run)",
     ),
     "it saw more memory": (

@@ -1,6 +1,7 @@
 """What each size would take and cost, by hand, and what holds for any runs."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -206,6 +207,15 @@ def test_runs_by_month_need_five_runs_and_a_day(runs: int, window_ns: int, by_mo
     evidence = evidence_of([measured()])
     found = runs_per_month(replace(evidence, window_tasks=runs, window_ns=window_ns))
     assert found == (None if by_month is None else pytest.approx(by_month, rel=0.01))
+
+
+@pytest.mark.parametrize(
+    ("days", "text"), [(4, "30 runs"), (30, "4.1 runs"), (4 * 30.4, "1 run"), (4 * 91.3, "0.33 runs")]
+)
+def test_a_rare_batch_has_a_part_of_a_run_in_a_month(days: float, text: str) -> None:
+    evidence = replace(evidence_of([measured()]), window_tasks=5, window_ns=round(days * DAY_NS))
+    (monthly,) = re.findall(r"a month at (\S+ runs?)\b", " ".join(advise(evidence, Policy(), PriceOverrides()).reasons))
+    assert monthly == text
 
 
 # --- the reasons ------------------------------------------------------------------------------

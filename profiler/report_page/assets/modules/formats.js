@@ -14,10 +14,10 @@ const asDecimal = (value, digits) => {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 };
 
-// The decimals with which a value that is not 0 reads at least `least` in its last digits.
+// The decimals with which a value that is not 0 has as many significant digits as `least`: 1 or 10.
 function firstDigit(value, digits, least = 1) {
   let more = digits;
-  while (value > 0 && scaled(value, more) < least && more < 20) more += 1;
+  while (value > 0 && scaled(value, more + 1) < 10 * least && more < 20) more += 1;
   return more;
 }
 

@@ -93,6 +93,18 @@ def test_two_steps_are_no_stretch_and_a_gap_ends_one() -> None:
     assert texts(record(three)) == ["idle from +40s to +1m 30s", "idle from +1m 40s to +2m 20s"], "the two longest"
 
 
+def test_a_stretch_up_to_the_last_reading_is_not_up_to_the_end() -> None:
+    """The series of checkpoints may end before the run, and a run in progress has not ended."""
+    idle = record([1.0] * 3 + [0.0] * 6, duration_ms=180_000)
+    assert texts(idle) == ["idle from +30s to the last reading"]
+    assert texts(replace(record([0.0] * 6, duration_ms=60_000), status="running")) == [
+        "idle from +0s to the last reading"
+    ]
+    assert texts(record([2.0] * 6, duration_ms=120_000)) == [
+        "used all of its 2 vCPU from +0s to the last reading, 50 % of the run"
+    ]
+
+
 def test_a_flat_memory_near_its_limit_stands_out() -> None:
     assert texts(record(memory=[899.0] * 9)) == []
     assert texts(record(memory=[900.0] * 9)) == ["memory peak ≥900 MB at +0s, 90 % of 1000 MB"]
@@ -284,7 +296,7 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
         failure(),
         None,
         "bad: nightly-etl:26 failed with exit code 3 after 19m 42s.",
-        "The memory limit was not reached: at most 81 % of 4 GB was used.",
+        "No sample reached the memory limit: at most 81 % of 4 GB was seen.",
     ),
     (
         changed(failure(), exit_code=139, likely_out_of_memory=None),
