@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -140,20 +140,22 @@ class ReportPaths:
             forwarded = [_name(one["destinationArn"]) for one in found if _passes(one.get("filterPattern"))]
             forwarded += [
                 _name(str(document.get("DestinationArn")))
-                for document, excluded in self._of_account
+                for document, excluded in self._of_account or ()
                 if f'"{name}"' not in excluded and _passes(document.get("FilterPattern"))
             ]
-            return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
+            if forwarded or self._of_account is not None:
+                return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
         return LogGroupState(exists=None)
 
     @cached_property
-    def _of_account(self) -> tuple[tuple[Mapping[str, object], str], ...]:
-        """The account-wide subscriptions, each with the criteria that exclude log groups."""
-        policies: list[Mapping[str, Any]] = []
+    def _of_account(self) -> tuple[tuple[Mapping[str, object], str], ...] | None:
+        """The account-wide subscriptions, each with the criteria that exclude log groups; None: unknown."""
         what = "The account-wide subscriptions could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeAccountPolicies"):
-            policies += account_subscriptions(self._open("logs"))
-        return tuple((mapping(json.loads(one["policyDocument"])), one.get("selectionCriteria", "")) for one in policies)
+            policies = account_subscriptions(self._open("logs"))
+            criteria = (one.get("selectionCriteria", "") for one in policies)
+            return tuple(zip((mapping(json.loads(one["policyDocument"])) for one in policies), criteria, strict=True))
+        return None
 
     def _read_policies(self, role: str) -> _Policies | None:
         """All policies of a role; None if there is no such role."""

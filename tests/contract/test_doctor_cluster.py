@@ -195,6 +195,16 @@ def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(
     account.iam.attach_role_policy(RoleName="jobs", PolicyArn=arn)
     assert account.doctor()[1]["done"]["permission"] == "allowed"
 
+    account.aws.client("kinesis").create_stream(StreamName="reports", ShardCount=1)
+    account.logs.put_subscription_filter(
+        logGroupName="/ecs/wrapped", filterName="f", filterPattern="", destinationArn=STREAM
+    )
+    account.report("done")
+    account.proxy.refused = {"DescribeAccountPolicies"}
+    _, found = account.doctor()
+    assert problems(found["done"]) == problems(found["wrapped"]) == []  # one for the account may forward it
+    assert found["wrapped"]["forwardedTo"] == ["reports"]
+
     account.proxy.refused = {"DescribeSubscriptionFilters"}
     done = account.command("doctor", "--cluster", "jobs", "--json")
     found = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
