@@ -13,6 +13,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     STANDARD,
     account_subscriptions,
     log_group_class,
+    passes_reports,
     subscription_filters,
 )
 from profiler.core.aws_clients import AwsClient
@@ -137,11 +138,11 @@ class ReportPaths:
         what = "The subscriptions of log groups could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeSubscriptionFilters"):
             found = subscription_filters(self._open("logs"), name)
-            forwarded = [_name(one["destinationArn"]) for one in found if _passes(one.get("filterPattern"))]
+            forwarded = [_name(one["destinationArn"]) for one in found if passes_reports(one.get("filterPattern"))]
             forwarded += [
                 _name(str(document.get("DestinationArn")))
                 for document, excluded in self._of_account or ()
-                if f'"{name}"' not in excluded and _passes(document.get("FilterPattern"))
+                if f'"{name}"' not in excluded and passes_reports(document.get("FilterPattern"))
             ]
             if forwarded or self._of_account is not None:
                 return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
@@ -186,11 +187,6 @@ def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:
                 return "denied"
             is_certain &= ("Allow", False) in found and ("Deny", True) not in found
     return "allowed" if is_certain else "unknown"
-
-
-def _passes(pattern: object) -> bool:
-    """Whether a filter pattern passes reports on: all lines, or only the monitor's, unless these are notices alone."""
-    return not pattern or "task." in str(pattern).replace("task.notice", "")
 
 
 def _name(arn: str) -> str:
