@@ -108,6 +108,15 @@ def test_json_gets_the_container_and_its_own_log_in_the_stacks_region() -> None:
     assert added.after.startswith(b'{\n    "Resources"')
 
 
+def test_a_family_that_only_a_deployment_knows_names_no_log_group() -> None:
+    before = YAML.replace("LogDriver: awslogs", "LogDriver: splunk").encode()
+    with pytest.raises(TaskProfilerError, match=r"knows the family \(!Sub .*\): name the group with --log-group"):
+        add(before)
+    added = add(before, log_group="/ecs/nightly").after
+    assert b"awslogs-group: /ecs/nightly\n" in added
+    assert add(added).after == added
+
+
 @pytest.mark.parametrize("no", ["'false'", "false", "no", "Off"])
 def test_a_templates_flag_may_be_a_text(no: str) -> None:
     side = f"        - {{Name: side, Image: proxy, Essential: {no}}}\n"
