@@ -210,7 +210,9 @@ def _monitor(
     image: str,
 ) -> MonitorContainer:
     own_log = None
-    if options.log_group is not None or batch.log_driver != AWSLOGS:
+    raw = next((one for one in _raw_containers(definition) if one.get("name") == batch.name), {})
+    is_log_known = not isinstance(mapping(raw.get("logConfiguration")).get("options"), Function)
+    if options.log_group is not None or batch.log_driver != AWSLOGS or not is_log_known:
         own_log = OwnLog(
             group=options.log_group or _own_group(text(definition.get("family")) or batch.name),
             region=text(batch.log_options.get("awslogs-region")) or options.region,

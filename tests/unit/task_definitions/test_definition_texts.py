@@ -117,6 +117,13 @@ def test_a_family_that_only_a_deployment_knows_names_no_log_group() -> None:
     assert add(added).after == added
 
 
+def test_log_options_that_only_a_deployment_knows_are_not_the_monitors() -> None:
+    batch = {"Name": "b", "LogConfiguration": {"LogDriver": "awslogs", "Options": {"Fn::If": ["A", {}, {}]}}}
+    added = add(template(batch, Family="n")).after
+    assert b'"awslogs-group": "/ecs/n"' in added
+    assert add(added).after == added
+
+
 @pytest.mark.parametrize("no", ["'false'", "false", "no", "Off"])
 def test_a_templates_flag_may_be_a_text(no: str) -> None:
     side = f"        - {{Name: side, Image: proxy, Essential: {no}}}\n"
