@@ -69,6 +69,11 @@ def account_subscriptions(logs: AwsClient) -> list[Mapping[str, Any]]:
     return list(logs.describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY").get("accountPolicies", ()))
 
 
+def passes_reports(pattern: object) -> bool:
+    """Whether a filter pattern passes reports on: all lines, or only the monitor's, unless these are notices alone."""
+    return not pattern or "task." in str(pattern).replace("task.notice", "")
+
+
 def create_log_group(open_client: OpenClient, name: str) -> bool:
     """Create the group: ECS starts no container whose log group is missing. Returns False if it exists already."""
     logs = open_client("logs")

@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -13,6 +13,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     STANDARD,
     account_subscriptions,
     log_group_class,
+    passes_reports,
     subscription_filters,
 )
 from profiler.core.aws_clients import AwsClient
@@ -30,6 +31,7 @@ from profiler.task_definitions.permissions import (
 
 Permission = Literal["allowed", "denied", "no role", "unknown"]
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
+_Wanted: TypeAlias = Mapping[str, Iterable[str]]  # the resources by the action
 _READ_POLICIES = (
     "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and iam:GetPolicyVersion"
 )
@@ -100,13 +102,10 @@ class ReportPaths:
         if not streams or role is None:
             return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
-            for read in (self._own_policy, self._policies_of):
-                documents = read(role)
-                if documents is None:
-                    return "no role"
-                if _allows(documents, "logs:PutLogEvents", streams):
-                    return "allowed"
-            return "denied"
+            wanted = {"logs:PutLogEvents": streams}
+            if _verdict(self._own_policy(role), wanted) == "allowed":
+                return "allowed"
+            return self._permission(role, wanted)
         return "unknown"
 
     def may_pull(self, role_arn: str, image: str) -> Permission | None:
@@ -115,15 +114,20 @@ class ReportPaths:
         if found is None:
             return None
         account, region, repository = found.groups()
-        arn = f"arn:{arn_part(role_arn, 1)}:ecr:{region}:{account}:repository/{repository}"
+        arn = f"arn:{arn_part(role_arn, 1) or 'aws'}:ecr:{region}:{account}:repository/{repository}"
         with noted_errors(self.problems.add, "The execution roles could not be read", _READ_POLICIES):
-            documents = self._policies_of(role_arn.rpartition("/")[2])
-            if documents is None:
-                return "no role"
-            wanted = {"ecr:GetAuthorizationToken": "*", "ecr:BatchGetImage": arn, "ecr:GetDownloadUrlForLayer": arn}
-            may_all = all(_allows(documents, action, frozenset({resource})) for action, resource in wanted.items())
-            return "allowed" if may_all else "denied"
+            wanted = {"ecr:GetAuthorizationToken": ("*",)}
+            wanted |= dict.fromkeys(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), (arn,))
+            return self._permission(role_arn.rpartition("/")[2], wanted)
         return "unknown"
+
+    def _permission(self, role: str, wanted: _Wanted) -> Permission:
+        """Whether the policies of a role allow all actions. Raises boto3's errors."""
+        documents = self._policies_of(role)
+        verdict = "no role" if documents is None else _verdict(documents, wanted)
+        if verdict == "unknown":
+            self.problems.add(f"The policies of the role {role} have conditions, which are not evaluated.")
+        return verdict
 
     def _read_log_group(self, name: str) -> LogGroupState:
         group_class: str | None = STANDARD
@@ -134,23 +138,25 @@ class ReportPaths:
         what = "The subscriptions of log groups could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeSubscriptionFilters"):
             found = subscription_filters(self._open("logs"), name)
-            forwarded = [_name(one["destinationArn"]) for one in found if _passes(one.get("filterPattern"))]
+            forwarded = [_name(one["destinationArn"]) for one in found if passes_reports(one.get("filterPattern"))]
             forwarded += [
                 _name(str(document.get("DestinationArn")))
-                for document, excluded in self._of_account
-                if f'"{name}"' not in excluded and _passes(document.get("FilterPattern"))
+                for document, excluded in self._of_account or ()
+                if f'"{name}"' not in excluded and passes_reports(document.get("FilterPattern"))
             ]
-            return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
+            if forwarded or self._of_account is not None:
+                return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
         return LogGroupState(exists=None)
 
     @cached_property
-    def _of_account(self) -> tuple[tuple[Mapping[str, object], str], ...]:
-        """The account-wide subscriptions, each with the criteria that exclude log groups."""
-        policies: list[Mapping[str, Any]] = []
+    def _of_account(self) -> tuple[tuple[Mapping[str, object], str], ...] | None:
+        """The account-wide subscriptions, each with the criteria that exclude log groups; None: unknown."""
         what = "The account-wide subscriptions could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeAccountPolicies"):
-            policies += account_subscriptions(self._open("logs"))
-        return tuple((mapping(json.loads(one["policyDocument"])), one.get("selectionCriteria", "")) for one in policies)
+            policies = account_subscriptions(self._open("logs"))
+            criteria = (one.get("selectionCriteria", "") for one in policies)
+            return tuple(zip((mapping(json.loads(one["policyDocument"])) for one in policies), criteria, strict=True))
+        return None
 
     def _read_policies(self, role: str) -> _Policies | None:
         """All policies of a role; None if there is no such role."""
@@ -169,17 +175,18 @@ class ReportPaths:
         return mapping(iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"])
 
 
-def _allows(documents: _Policies, action: str, resources: frozenset[str]) -> bool:
-    """Whether statements without a condition allow the action on all resources, and none without one denies it."""
+def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:
+    """Whether the statements allow the actions on all of their resources; unknown if that depends on a condition."""
     statements = [one for document in documents for one in statements_of(document)]
-    about = [one for one in statements if "Condition" not in one and concerns(one, action)]
-    effects = [{one.get("Effect") for one in about if covers(one, resource)} for resource in resources]
-    return all("Allow" in found and "Deny" not in found for found in effects)
-
-
-def _passes(pattern: object) -> bool:
-    """Whether a filter pattern passes reports on: all lines, or only the monitor's, unless these are notices alone."""
-    return not pattern or "task." in str(pattern).replace("task.notice", "")
+    is_certain = True
+    for action, resources in wanted.items():
+        about = [one for one in statements if concerns(one, action)]
+        for resource in resources:
+            found = [(one.get("Effect"), "Condition" in one) for one in about if covers(one, resource)]
+            if ("Deny", False) in found or "Allow" not in (effect for effect, _ in found):
+                return "denied"
+            is_certain &= ("Allow", False) in found and ("Deny", True) not in found
+    return "allowed" if is_certain else "unknown"
 
 
 def _name(arn: str) -> str:

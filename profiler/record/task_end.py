@@ -21,6 +21,7 @@ from profiler.record.spot_price import FARGATE_SPOT
 _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
 _FAILED_TO_START = "taskfailedtostart"
+_STOPPED_BY_USER = "userinitiated"
 # Substrings of reasons, and stop codes, in lower case. The spelling and spacing depend on the version of the agent.
 _OUT_OF_MEMORY = ("outofmemory", "out of memory", "killed due to memory usage")
 _EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
@@ -31,7 +32,7 @@ _EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
         "termination notice",
         "terminationnotice",
     ),
-    "user": ("stopped by user", "userinitiated"),
+    "user": ("stopped by user", _STOPPED_BY_USER),
     "scheduler": (
         "serviceschedulerinitiated",
         "scaling activity initiated",
@@ -50,7 +51,8 @@ _EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
 _IMAGE = ("cannotpull", "pull image", "image pull", "manifest unknown")
 _RESOURCES = (
     "resourceinitializationerror",
-    "network interface provisioning",
+    "provisioning to complete",
+    "capacity is unavailable",
     "unable to place",
     "resource:",
     "cannotstartcontainererror",
@@ -130,6 +132,11 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
         return self.launch_type == FARGATE or self.capacity_provider in (FARGATE, FARGATE_SPOT)
 
     @property
+    def reason_of_ecs(self) -> str:
+        """The reason in lower case; empty if a user can have written it, in StopTask."""
+        return "" if (self.stop_code or "").lower() == _STOPPED_BY_USER else (self.stopped_reason or "").lower()
+
+    @property
     def is_service_task(self) -> bool:
         return (self.group or "").startswith(SERVICE_GROUP) or (self.started_by or "").startswith("ecs-svc/")
 
@@ -187,7 +194,7 @@ def judge_candidates(
 def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool:
     """Whether the exit code is the one of a container that ECS stops after another one of the task ended."""
     if container.exit_code == SIGKILL_EXIT_CODE:
-        return not (ran_out_of_memory(container) or _contains_any((task.stopped_reason or "").lower(), _OUT_OF_MEMORY))
+        return not (ran_out_of_memory(container) or _contains_any(task.reason_of_ecs, _OUT_OF_MEMORY))
     return container.exit_code == SIGTERM_EXIT_CODE
 
 
@@ -205,7 +212,7 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monito
 
     The reason of the ``monitor`` does not explain the end.
     """
-    own_reason = f"{(batch.reason if batch else None) or ''} {task.stopped_reason or ''}".lower()
+    own_reason = f"{(batch.reason if batch else None) or ''} {task.reason_of_ecs}".lower()
     reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])
     out_of_memory = _contains_any(own_reason, _OUT_OF_MEMORY)
     exit_code = batch.exit_code if batch is not None else None

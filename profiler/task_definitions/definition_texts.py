@@ -36,6 +36,9 @@ _JSON = re.compile(rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*[{\[]")
 _YAML_LINE = re.compile(rb"^(\xef\xbb\xbf)?(---|%YAML|[\w\"'][^\n]*:(\s|$))", re.MULTILINE)
 _TASK_NUMBERS = ("cpu", "memory")
 _CONTAINER_NUMBERS = ("memory", "memoryReservation", "stopTimeout", "cpu")
+_CONTAINER_FLAGS = ("essential", "readonlyRootFilesystem")
+# CloudFormation reads YAML 1.1, and flags in quotes.
+_FLAGS = dict.fromkeys(("true", "yes", "on"), True) | dict.fromkeys(("false", "no", "off"), False)
 _TEMPLATE_NAMES = Names(lambda name: name[:1].lower() + name[1:], pascal_case, FREE_KEYS)
 # Changes a definition: (definition, the ARN of its revision, the text that is a template's Region of the stack).
 ChangeDefinition: TypeAlias = Callable[[Mapping[str, object], str | None, str | None], ChangedDefinition]
@@ -204,16 +207,18 @@ def _resource(logical_id: str, resource: Node, text: str) -> _Place:
             "list."
         )
     view = mapping(camel_case(_view(properties, text, is_template=True)))
-    # Templates may write numbers as texts, and texts as numbers.
-    numbered = [_with_numbers(one) if isinstance(one, dict) else one for one in _list(view["containerDefinitions"])]
+    # Templates may write numbers and flags as texts, and texts as numbers.
+    typed = [_with_types(one) if isinstance(one, dict) else one for one in _list(view["containerDefinitions"])]
     sizes = {name: str(view[name]) for name in _TASK_NUMBERS if isinstance(view.get(name), int)}
-    definition = {"family": logical_id, **view, **sizes, "containerDefinitions": numbered}
+    definition = {"family": logical_id, **view, **sizes, "containerDefinitions": typed}
     return _Place(node=properties, definition=definition, logical_id=logical_id)
 
 
-def _with_numbers(container: Mapping[str, object]) -> Mapping[str, object]:
+def _with_types(container: Mapping[str, object]) -> Mapping[str, object]:
     texts = ((name, str(container.get(name))) for name in _CONTAINER_NUMBERS)
-    return {"name": "", **container} | {name: int(written) for name, written in texts if written.isdecimal()}
+    numbers = {name: int(written) for name, written in texts if written.isdecimal()}
+    words = ((name, str(container.get(name)).lower()) for name in _CONTAINER_FLAGS)
+    return {"name": "", **container, **numbers, **{name: _FLAGS[word] for name, word in words if word in _FLAGS}}
 
 
 def _list(value: object) -> list[object]:

@@ -31,6 +31,7 @@ from profiler.task_definitions.monitor_container import (
     default_image,
     refresh,
 )
+from profiler.task_definitions.text_style import Function
 
 _MAX_CONTAINERS = 10
 
@@ -80,6 +81,12 @@ def add_monitor(
         added = _with_existing_monitor(definition, containers, existing, options)
     else:
         added = _with_new_monitor(definition, containers, options, image)
+    family = definition.get("family")
+    if isinstance(family, Function) and added.monitor is not None and added.monitor.own_log_group == _own_group(family):
+        raise TaskProfilerError(
+            f"The report needs a log group of its own, and only a deployment knows the family ({family}): name the "
+            "group with --log-group."
+        )
     if options.shared_pids or options.stacks is not None:
         return _with_shared_pids(added)
     return added
@@ -203,9 +210,11 @@ def _monitor(
     image: str,
 ) -> MonitorContainer:
     own_log = None
-    if options.log_group is not None or batch.log_driver != AWSLOGS:
+    raw = next((one for one in _raw_containers(definition) if one.get("name") == batch.name), {})
+    is_log_known = not isinstance(mapping(raw.get("logConfiguration")).get("options"), Function)
+    if options.log_group is not None or batch.log_driver != AWSLOGS or not is_log_known:
         own_log = OwnLog(
-            group=options.log_group or f"/ecs/{text(definition.get('family')) or batch.name}",
+            group=options.log_group or _own_group(text(definition.get("family")) or batch.name),
             region=text(batch.log_options.get("awslogs-region")) or options.region,
             stream_prefix=text(batch.log_options.get("awslogs-stream-prefix")) or DEFAULT_STREAM_PREFIX,
             is_requested=options.log_group is not None,
@@ -219,6 +228,10 @@ def _monitor(
         stacks=options.stacks,
         settings=options.settings,
     )
+
+
+def _own_group(family: str) -> str:
+    return f"/ecs/{family}"
 
 
 def _raw_containers(definition: Mapping[str, object]) -> Iterator[Mapping[str, object]]:

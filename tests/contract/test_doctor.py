@@ -96,7 +96,7 @@ def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -
     assert code == 1
     texts = [one["text"] for one in problems(found)]
     for expected in (
-        f"{LOG_GROUPS[1]} has no subscription filter that delivers to this stack.",
+        f"{LOG_GROUPS[1]} has no subscription filter that delivers Task Profiler's lines to this stack.",
         "2 of 5 invocations of tp-forward-logs failed in 24 hours. Last error: [ERROR] ForwarderError: no route",
     ):
         assert expected in texts
@@ -104,6 +104,20 @@ def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -
     assert sum("about 1 message in" in text for text in texts) == 2
     assert len(texts) == 5
     assert all(one["advice"] for one in problems(found))
+    deployment.proxy.refused = {"FilterLogEvents"}
+    texts = [one["text"] for one in problems(deployment.doctor()[1])]
+    failed = "2 of 5 invocations of tp-forward-logs failed in 24 hours. Last error: unknown. The log of tp-forward-logs"
+    assert sum(text.startswith(failed) for text in texts) == 1
+
+
+def test_a_subscription_of_other_lines_is_none(deployment: Deployment) -> None:
+    deploy()
+    logs = boto3.client("logs")
+    (found,) = logs.describe_subscription_filters(logGroupName=LOG_GROUPS[1])["subscriptionFilters"]
+    fields = ("logGroupName", "filterName", "destinationArn")
+    logs.put_subscription_filter(**{name: found[name] for name in fields}, filterPattern="ERROR")
+    (one,) = problems(deployment.doctor()[1])
+    assert one["text"].startswith(f"{LOG_GROUPS[1]} has no subscription filter that delivers Task Profiler's lines")
 
 
 def test_what_a_stack_leaves_out_is_noted(deployment: Deployment) -> None:

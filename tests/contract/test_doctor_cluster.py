@@ -193,6 +193,16 @@ def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(
     account.iam.attach_role_policy(RoleName="jobs", PolicyArn=arn)
     assert account.doctor()[1]["done"]["permission"] == "allowed"
 
+    account.aws.client("kinesis").create_stream(StreamName="reports", ShardCount=1)
+    account.logs.put_subscription_filter(
+        logGroupName="/ecs/wrapped", filterName="f", filterPattern="", destinationArn=STREAM
+    )
+    account.report("done")
+    account.proxy.refused = {"DescribeAccountPolicies"}
+    _, found = account.doctor()
+    assert problems(found["done"]) == problems(found["wrapped"]) == []  # one for the account may forward it
+    assert found["wrapped"]["forwardedTo"] == ["reports"]
+
     account.proxy.refused = {"DescribeSubscriptionFilters"}
     done = account.command("doctor", "--cluster", "jobs", "--json")
     found = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
@@ -203,6 +213,28 @@ def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(
     account.ecs.create_cluster(clusterName="empty")
     done = account.command("doctor", "--cluster", "empty")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+
+
+def test_conditions_of_policies_are_unknown_rather_than_refused(account: Account) -> None:
+    account.roll_out("done")
+    account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
+    put = {"Action": "logs:PutLogEvents", "Resource": "*"}
+    condition = {"Condition": {"StringEquals": {"aws:RequestedRegion": REGION}}}
+    found = []
+    for statements in (
+        [{"Effect": "Allow", **put, **condition}],
+        [{"Effect": "Allow", **put}, {"Effect": "Deny", **put, **condition}],
+        [{"Effect": "Allow", **put, **condition}, {"Effect": "Deny", **put}],
+        [{"Effect": "Allow", **put}, {"Effect": "Allow", **put, **condition}],
+        [{"Effect": "Deny", **put, **condition}],
+    ):
+        document = json.dumps({"Version": "2012-10-17", "Statement": statements})
+        account.iam.put_role_policy(RoleName="jobs", PolicyName="logs", PolicyDocument=document)
+        done = account.command("doctor", "--cluster", "jobs", "--json")
+        families = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
+        sentence = "The policies of the role jobs have conditions, which are not evaluated."
+        found.append((families["done"]["permission"], sentence in done.stderr))
+    assert found == [("unknown", True), ("unknown", True), ("denied", False), ("allowed", False), ("denied", False)]
 
 
 IMAGES = {"Action": ["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]}
@@ -239,5 +271,5 @@ def test_an_execution_role_that_may_not_pull_the_monitors_image_is_a_problem(acc
         notes = [note.startswith(role) for note in planned["notes"]]
         found.append((role, [text for text in problems(families["done"]) if "execution role" in text], any(notes)))
     gone = "The execution role start does not exist, so ECS starts no task."
-    allowed = "The execution role start allows the pull of the monitor's image."
+    allowed = "The policies of the execution role start allow the pull of the monitor's image."
     assert found == [(gone, [gone], True), (refused, [refused], True), (allowed, [], False)]

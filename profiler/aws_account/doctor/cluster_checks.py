@@ -186,7 +186,7 @@ class ClusterChecks(Struct):
             )
 
     def _missing_due(self, monitor: FamilyMonitor) -> int | None:
-        """The last due time of more than a day ago that came after the registration of the revision."""
+        """The last due time of more than a day ago, after the revision's registration and the schedule's change."""
         document = monitor.planned.document
         if document is None or document.registered_ns is None:
             return None
@@ -196,7 +196,7 @@ class ClusterChecks(Struct):
                 due_ns = last_due(schedule, self.now_ns - NS_PER_DAY) if schedule.is_enabled else None
             except ScheduleExpressionError:
                 continue
-            if due_ns is not None and due_ns > since_ns:
+            if due_ns is not None and due_ns > max(since_ns, schedule.modified_ns or 0):
                 return due_ns
         return None
 

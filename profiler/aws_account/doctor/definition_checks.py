@@ -136,7 +136,7 @@ def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths)
             "and ecr:GetDownloadUrlForLayer.",
         )
     if permission == "allowed":
-        return ok(EXECUTION_ROLE, f"The execution role {name} allows the pull of the monitor's image.")
+        return ok(EXECUTION_ROLE, f"The policies of the execution role {name} allow the pull of the monitor's image.")
     return None
 
 

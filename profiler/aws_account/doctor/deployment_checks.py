@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.clusters_and_log_groups import account_subscriptions, subscription_filters
+from profiler.aws_account.clusters_and_log_groups import account_subscriptions, passes_reports, subscription_filters
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.replay import count_messages
 from profiler.aws_account.stack_state import StackState, existing_stack, export_lines, obstacle
@@ -122,7 +122,10 @@ class _DeploymentChecks(Struct):
         """The invocations of the last 24 hours."""
         invocations, errors = (self._sum(name, metric) for metric in ("Invocations", "Errors"))
         if errors:
-            line = self._last_error(name)
+            try:
+                line = self._last_error(name)
+            except TaskProfilerError as error:
+                line = f"unknown. {error}"
             yield problem(
                 topic,
                 f"{errors} of {invocations} invocations of {name} failed in 24 hours."
@@ -170,12 +173,13 @@ class _DeploymentChecks(Struct):
             with aws_errors("The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"):
                 policies = account_subscriptions(self.open_client("logs"))
             documents = (json.loads(policy["policyDocument"]) for policy in policies)
-            if any(document.get("DestinationArn") == destination for document in documents):
+            filters = ((document.get("DestinationArn"), document.get("FilterPattern")) for document in documents)
+            if self._delivers(filters, destination):
                 yield ok(_SUBSCRIPTION, "All log groups of the Region are subscribed that have the class Standard.")
                 return
             yield problem(
                 _SUBSCRIPTION,
-                "The account-wide subscription does not deliver to this stack.",
+                "The account-wide subscription does not deliver Task Profiler's lines to this stack.",
                 "AWS allows one account-wide subscription for each account and Region: aws logs "
                 "describe-account-policies --policy-type SUBSCRIPTION_FILTER_POLICY shows it. Remove the other one, or "
                 "set Subscribe=groups.",
@@ -189,11 +193,17 @@ class _DeploymentChecks(Struct):
 
     def _subscription(self, group: str, destination: str) -> Iterator[Finding]:
         with aws_errors(f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"):
-            found = {one["destinationArn"] for one in subscription_filters(self.open_client("logs"), group)}
-        if destination in found:
+            found = subscription_filters(self.open_client("logs"), group)
+        if self._delivers(((one["destinationArn"], one.get("filterPattern")) for one in found), destination):
             yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
         else:
-            yield problem(_SUBSCRIPTION, f"{group} has no subscription filter that delivers to this stack.", _UPDATE)
+            what = f"{group} has no subscription filter that delivers Task Profiler's lines to this stack."
+            yield problem(_SUBSCRIPTION, what, _UPDATE)
+
+    def _delivers(self, filters: Iterable[tuple[object, object]], destination: str) -> bool:
+        """Whether one of the filters, each a destination and a pattern, delivers what the stack forwards."""
+        wants_reports = self.stack.parameters.get("ElasticsearchUrl") != ""
+        return any(one == destination and (passes_reports(pattern) or not wants_reports) for one, pattern in filters)
 
     def _event_sources(self, function: str) -> Iterator[Finding]:
         """Whether the data stream, which keeps reports for 24 hours, invokes the function."""

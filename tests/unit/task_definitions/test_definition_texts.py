@@ -1,6 +1,7 @@
 """CloudFormation templates: the monitor is added and removed, functions and comments are kept."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -105,6 +106,31 @@ def test_json_gets_the_container_and_its_own_log_in_the_stacks_region() -> None:
     assert "Task: The batch 'batch' does not log by awslogs" in added.notes[0]
     assert json.loads(remove(added.after)) == json.loads(before)
     assert added.after.startswith(b'{\n    "Resources"')
+
+
+def test_a_family_that_only_a_deployment_knows_names_no_log_group() -> None:
+    before = YAML.replace("LogDriver: awslogs", "LogDriver: splunk").encode()
+    with pytest.raises(TaskProfilerError, match=r"knows the family \(!Sub .*\): name the group with --log-group"):
+        add(before)
+    added = add(before, log_group="/ecs/nightly").after
+    assert b"awslogs-group: /ecs/nightly\n" in added
+    assert add(added).after == added
+
+
+def test_log_options_that_only_a_deployment_knows_are_not_the_monitors() -> None:
+    batch = {"Name": "b", "LogConfiguration": {"LogDriver": "awslogs", "Options": {"Fn::If": ["A", {}, {}]}}}
+    added = add(template(batch, Family="n")).after
+    assert b'"awslogs-group": "/ecs/n"' in added
+    assert add(added).after == added
+
+
+@pytest.mark.parametrize("no", ["'false'", "false", "no", "Off"])
+def test_a_templates_flag_may_be_a_text(no: str) -> None:
+    side = f"        - {{Name: side, Image: proxy, Essential: {no}}}\n"
+    added = add((YAML + side).encode()).after.decode()
+    assert added == YAML + side + ADDED
+    in_quotes = re.sub("(Essential|ReadonlyRootFilesystem): (true|false)\n", r"\1: '\2'\n", added)
+    assert add(in_quotes.encode()).after.decode() == in_quotes
 
 
 def test_a_text_that_looks_like_a_function_stays_a_text() -> None:

@@ -69,6 +69,7 @@ def test_a_report_that_was_due_is_a_problem() -> None:
     [
         {"schedules": (schedule(is_enabled=False),)},
         {"schedules": (schedule(expression="cron(nonsense)"),)},
+        {"schedules": (schedule(kind="schedule", modified_ns=NOW_NS - DAY_NS),)},  # enabled or daily since then
         {"schedules": (schedule(),), "registered_days_ago": 1},  # its first night is the last one
         {"schedules": (schedule(),), "registered_days_ago": None},
         {"schedules": (schedule(expression="cron(0 2 1 1 ? *)"),)},  # once a year
