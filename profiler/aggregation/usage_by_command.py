@@ -1,7 +1,7 @@
 """The batch's processes by command: totals, time series, and out-of-memory kills."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
@@ -74,6 +74,7 @@ class ProcessTotals:
         self._held_bytes: dict[_ProcessName, int] = {}
         self._present: dict[tuple[int, int], tuple[_ProcessName, ProcessReading]] = {}
         self._earlier_ns: dict[tuple[int, int], int] = {}  # the CPU time that present processes used by other names
+        self._active: set[tuple[int, int]] = set()  # the present processes that ran in the last step
         self._ended: dict[_ProcessName, _Total] = {}
         self._memory: dict[_ProcessName, TreeMemory] = {}
 
@@ -88,6 +89,7 @@ class ProcessTotals:
         readings: dict[_ProcessName, list[ProcessReading]] = {}
         changed: set[_ProcessName] = set()
         used_ns: dict[_ProcessName, int] = {}
+        active: set[tuple[int, int]] = set()
         for process in processes:
             identity = process.identity
             name, last = before.get(identity, (None, None))
@@ -103,6 +105,8 @@ class ProcessTotals:
             readings.setdefault(name, []).append(process)
             now[identity] = name, kept
             growth_ns = kept.own_cpu_ns - (0 if last is None else last.own_cpu_ns)
+            if growth_ns > 0 or process.state == "R":
+                active.add(identity)
             if growth_ns > 0:
                 used_ns[name] = used_ns.get(name, 0) + growth_ns
         ended = before.keys() - now.keys()
@@ -114,7 +118,7 @@ class ProcessTotals:
             self._series = self._series or self._make_series()
             held = self._held_bytes.items()
             self._series.add(read_ns, used_ns, {name: min_known(size, total_bytes) or 0 for name, size in held})
-        self._present = now
+        self._present, self._active = now, active
         if len(self._memory) - len(now) > _MAX_NAMES:
             self._drop_smallest()
 
@@ -138,7 +142,7 @@ class ProcessTotals:
             self._end(name, process)
             self._earlier_ns.pop(identity, None)
         step_ns = None if read_ns is None or self._read_ns is None else read_ns - self._read_ns
-        for name, unread_ns in _unread_ns(before, now, step_ns):
+        for name, unread_ns in _unread_ns(before, now, self._active, step_ns):
             self._ended[name] = replace(self._ended[name], cpu_ns=self._ended[name].cpu_ns + unread_ns)
             used_ns[name] = used_ns.get(name, 0) + unread_ns
         return {before[identity][0] for identity in ended}
@@ -204,11 +208,15 @@ def _with_memory_of(process: ProcessReading, last: ProcessReading) -> ProcessRea
 
 
 def _unread_ns(
-    before: Mapping[tuple[int, int], _Named], now: Mapping[tuple[int, int], _Named], step_ns: int | None
+    before: Mapping[tuple[int, int], _Named],
+    now: Mapping[tuple[int, int], _Named],
+    active: Container[tuple[int, int]],
+    step_ns: int | None,
 ) -> Iterator[tuple[_ProcessName, int]]:
     """What processes of one name used between their last reading and their end: their parent has it after its wait.
 
-    More than the step on each of their threads is of children that were never seen.
+    Those that did not run before it, such as a shell that waits for its child, count only if none did. More than the
+    step on each of their threads is of children that were never seen.
     """
     gone: dict[tuple[int, int], list[_Named]] = {}
     by_pid = {process.pid: process for _, process in before.values()}
@@ -221,12 +229,13 @@ def _unread_ns(
         if parent is not None and parent.identity in now:
             gone.setdefault(parent.identity, []).append(before[identity])
     for identity, children in gone.items():
-        names = {name for name, _ in children}
+        running = [one for one in children if one[1].identity in active] or children
+        names = {name for name, _ in running}
         if len(names) == 1:
             known_ns = sum([one.own_cpu_ns + one.children_cpu_ns for _, one in children])
             unread_ns = now[identity][1].children_cpu_ns - before[identity][1].children_cpu_ns - known_ns
             if step_ns is not None:
-                unread_ns = min(unread_ns, step_ns * sum([one.threads for _, one in children]))
+                unread_ns = min(unread_ns, step_ns * sum([one.threads for _, one in running]))
             if unread_ns > 0:
                 yield names.pop(), unread_ns
 

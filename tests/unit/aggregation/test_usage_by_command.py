@@ -133,6 +133,26 @@ def test_what_a_child_used_after_its_last_reading_is_its_names_and_at_most_the_s
     assert {one.name: one.cpu_seconds for one in totals.top()} == {"worker": expected, "sh": 0}
 
 
+@pytest.mark.parametrize("state", ["S", "R"])
+def test_what_a_child_used_before_it_ended_with_its_waiting_shell_is_not_lost(state: str) -> None:
+    totals = ProcessTotals()
+    shells = [process(1, "time"), process(2, "sh", cpu=0.1, parent_pid=1)]
+    for step, cpu in enumerate((0.5, 0.5 if state == "R" else 1.0)):
+        totals.add([*shells, process(3, "sqlite3", cpu=cpu, parent_pid=2, state=state)], step * NS_PER_SECOND)
+    totals.add([process(1, "time", mark=None, children_cpu_ns=1_600_000_000)], 2 * NS_PER_SECOND)
+    shown = {one.name: one.cpu_seconds for one in totals.top()}
+    assert shown == {"time": 0, "sh": 0.1, "sqlite3": 1.5}
+
+
+def test_what_two_commands_that_ran_used_before_they_ended_is_divided_between_none() -> None:
+    totals = ProcessTotals()
+    for step, cpu in enumerate((0.5, 1.0)):
+        both = [process(pid, name, cpu=cpu, parent_pid=1) for pid, name in ((2, "sort"), (3, "uniq"))]
+        totals.add([process(1, "sh"), *both], step * NS_PER_SECOND)
+    totals.add([process(1, "sh", mark=None, children_cpu_ns=3_000_000_000)], 2 * NS_PER_SECOND)
+    assert {one.name: one.cpu_seconds for one in totals.top()} == {"sh": 0, "sort": 1.0, "uniq": 1.0}
+
+
 def test_the_largest_by_cpu_time_and_by_peak_are_shown_at_most_eight_and_the_others_together() -> None:
     totals = with_series([[process(pid, f"p{pid}", cpu=pid / 10, mark=100 - pid) for pid in range(20)]])
     assert list(commands(totals, 1)) == ["p19", "p18", "p17", "p16", "p3", "p2", "p1", "p0", "other"]
