@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from profiler.aggregation.process_totals import TreeMemory
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.optional_math import min_known
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import MAX_TEXT_LENGTH, truncate_text
 from profiler.record.record_model import MemoryKills, Process, Series
-from profiler.record.units import CPU_SECONDS_DIGITS, mebibytes
+from profiler.record.units import CPU_SECONDS_DIGITS, format_percent, mebibytes
 
 if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
@@ -26,6 +26,8 @@ _MAX_SHOWN_OVER_TIME = 8
 _MAX_NAMES = 500
 _KEPT_PER_RANKING = 100
 _MAX_KILLED_SHOWN = 5
+# The kernel has the CPU time of ended children in two parts, each rounded down to 10 ms.
+_MIN_MISSING_NS, _MIN_MISSING_SHARE = 50 * NS_PER_MS, 0.05
 
 _Kill = Literal["in container", "on host", "main process"]
 # A reading of a process with the name of its entry.
@@ -77,6 +79,7 @@ class ProcessTotals:
         self._active: set[tuple[int, int]] = set()  # the present processes that ran in the last step
         self._ended: dict[_ProcessName, _Total] = {}
         self._memory: dict[_ProcessName, TreeMemory] = {}
+        self._read_cpu_ns = 0
 
     def add(
         self, processes: Iterable[ProcessReading], read_ns: int | None = None, *, total_bytes: int | None = None
@@ -113,6 +116,7 @@ class ProcessTotals:
         if ended:
             changed.update(self._count_ended(ended, now, read_ns, used_ns))
         self._read_ns = read_ns
+        self._read_cpu_ns += sum(used_ns.values())
         self._add_memory(changed, readings)
         if self._make_series is not None and read_ns is not None:
             self._series = self._series or self._make_series()
@@ -170,6 +174,17 @@ class ProcessTotals:
             )
             for name, memory in ((name, self._memory[name]) for name in shown)
         )
+
+    def warnings(self, total_ns: int) -> tuple[str, ...]:
+        """A sentence if the processes lack CPU time that matters of ``total_ns``.
+
+        A process ended before its first reading, or processes with several names ended together.
+        """
+        missing_ns = total_ns - self._read_cpu_ns
+        if missing_ns < max(_MIN_MISSING_NS, _MIN_MISSING_SHARE * total_ns):
+            return ()
+        missing = format_percent(100 * missing_ns / total_ns)
+        return (f"The CPU time of each process is a lower bound: processes ended before {missing} of it was read.",)
 
     def with_commands(self, series: Series | None) -> Series | None:
         """Return the run's time series with those of at most eight commands of :meth:`top`, and of all others."""

@@ -151,6 +151,9 @@ def test_what_two_commands_that_ran_used_before_they_ended_is_divided_between_no
         totals.add([process(1, "sh"), *both], step * NS_PER_SECOND)
     totals.add([process(1, "sh", mark=None, children_cpu_ns=3_000_000_000)], 2 * NS_PER_SECOND)
     assert {one.name: one.cpu_seconds for one in totals.top()} == {"sh": 0, "sort": 1.0, "uniq": 1.0}
+    expected = "The CPU time of each process is a lower bound: processes ended before 33 % of it was read."
+    assert totals.warnings(3_000_000_000) == (expected,)
+    assert totals.warnings(2_100_000_000) == totals.warnings(2_000_000_000) == ()
 
 
 def test_the_largest_by_cpu_time_and_by_peak_are_shown_at_most_eight_and_the_others_together() -> None:
