@@ -29,6 +29,8 @@ _MAX_KILLED_SHOWN = 5
 # The kernel has the CPU time of ended children in two parts, each rounded down to 10 ms.
 _MIN_MISSING_NS, _MIN_MISSING_SHARE = 50 * NS_PER_MS, 0.05
 
+_ACTIVE_STATES = ("R", "D")
+
 _Kill = Literal["in container", "on host", "main process"]
 # A reading of a process with the name of its entry.
 _Named = tuple["_ProcessName", ProcessReading]
@@ -108,7 +110,9 @@ class ProcessTotals:
             readings.setdefault(name, []).append(process)
             now[identity] = name, kept
             growth_ns = kept.own_cpu_ns - (0 if last is None else last.own_cpu_ns)
-            if growth_ns > 0 or process.state == "R":
+            # The first reading shows the time since the start: a shell that waits for its child used some of it.
+            has_run = growth_ns > 0 and (last is not None or process.threads > 1)
+            if has_run or process.state in _ACTIVE_STATES:
                 active.add(identity)
             if growth_ns > 0:
                 used_ns[name] = used_ns.get(name, 0) + growth_ns

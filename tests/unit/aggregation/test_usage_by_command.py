@@ -133,15 +133,21 @@ def test_what_a_child_used_after_its_last_reading_is_its_names_and_at_most_the_s
     assert {one.name: one.cpu_seconds for one in totals.top()} == {"worker": expected, "sh": 0}
 
 
-@pytest.mark.parametrize("state", ["S", "R"])
-def test_what_a_child_used_before_it_ended_with_its_waiting_shell_is_not_lost(state: str) -> None:
-    totals = ProcessTotals()
-    shells = [process(1, "time"), process(2, "sh", cpu=0.1, parent_pid=1)]
-    for step, cpu in enumerate((0.5, 0.5 if state == "R" else 1.0)):
-        totals.add([*shells, process(3, "sqlite3", cpu=cpu, parent_pid=2, state=state)], step * NS_PER_SECOND)
-    totals.add([process(1, "time", mark=None, children_cpu_ns=1_600_000_000)], 2 * NS_PER_SECOND)
+@pytest.mark.parametrize(
+    ("readings", "state"), [((0.5, 1.0), "S"), ((0.5, 0.5), "R"), ((0.5,), "R")], ids=["ran", "runs", "only reading"]
+)
+def test_what_a_child_used_before_it_ended_with_its_waiting_shell_is_not_lost(
+    readings: Sequence[float], state: str
+) -> None:
+    shells = [process(1, "time"), process(2, "sh", cpu=0.1, parent_pid=1, state="S")]
+    steps = [[*shells, process(3, "sqlite3", cpu=cpu, parent_pid=2, state=state)] for cpu in readings]
+    totals = with_series([*steps, [process(1, "time", mark=None, children_cpu_ns=1_600_000_000)]])
     shown = {one.name: one.cpu_seconds for one in totals.top()}
     assert shown == {"time": 0, "sh": 0.1, "sqlite3": 1.5}
+    in_series = {
+        name: sum(filter(None, one.vcpu_used or ())) for name, one in commands(totals, len(readings) + 1).items()
+    }
+    assert in_series == pytest.approx(shown)
 
 
 def test_what_two_commands_that_ran_used_before_they_ended_is_divided_between_none() -> None:
