@@ -63,20 +63,24 @@ class SeriesByCommand(Generic[_Key]):
             self._dropped &= memory_bytes.keys()
         if not memory_bytes.keys() <= self._commands.keys():
             self._begin_commands(memory_bytes, since_ns)
-        rest_cpu_ns = rest_bytes = 0
+        rest_bytes = rest_cpu_ns = 0
         for key, size_bytes in memory_bytes.items():
-            used_ns, command = cpu_ns.get(key, 0), self._commands.get(key)
+            command = self._commands.get(key)
             if command is None:
-                rest_cpu_ns += used_ns
                 rest_bytes += size_bytes
                 continue
             command.series.add_memory(read_ns, size_bytes, held_ns=held_ns)
             command.peak_bytes = max(command.peak_bytes, size_bytes)
-            if used_ns:
-                command.series.add_cpu(read_ns - elapsed_ns, read_ns, used_ns)
-                command.cpu_ns += used_ns
+        for key, used_ns in cpu_ns.items():  # also of a command whose last process has ended
+            command = self._commands.get(key)
+            if command is None:
+                rest_cpu_ns += used_ns
+                continue
+            command.series.add_cpu(read_ns - elapsed_ns, read_ns, used_ns)
+            command.cpu_ns += used_ns
         if self._dropped:
             self._rest.add_memory(read_ns, rest_bytes, held_ns=held_ns)
+        if rest_cpu_ns:
             self._rest.add_cpu(read_ns - elapsed_ns, read_ns, rest_cpu_ns)
         self._whole.add_memory(read_ns, sum(memory_bytes.values()), held_ns=held_ns)
         self._whole.add_cpu(read_ns - elapsed_ns, read_ns, sum(cpu_ns.values()))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
 from profiler.aggregation.run_end import RunEnd, ended, may_have_missed_a_kill, out_of_memory, with_clock_shift
@@ -171,7 +171,11 @@ def with_cpu_demand(
 
 
 def _with_max(distribution: Distribution | None, peak: float | None) -> Distribution | None:
-    return distribution if distribution is None or peak is None else replace(distribution, max=float(peak))
+    """The distribution with another maximum, which no other of its values exceeds."""
+    if distribution is None or peak is None:
+        return distribution
+    values = {name: min_known(value, float(peak)) for name, value in asdict(distribution).items() if value is not None}
+    return Distribution(**{**values, "max": float(peak)})
 
 
 def build_interval(

@@ -1,7 +1,7 @@
 """The batch's processes by command: totals, time series, and out-of-memory kills."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from profiler.aggregation.process_totals import TreeMemory
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.optional_math import min_known
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import MAX_TEXT_LENGTH, truncate_text
 from profiler.record.record_model import MemoryKills, Process, Series
-from profiler.record.units import CPU_SECONDS_DIGITS, mebibytes
+from profiler.record.units import CPU_SECONDS_DIGITS, format_percent, mebibytes
 
 if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
@@ -26,6 +26,10 @@ _MAX_SHOWN_OVER_TIME = 8
 _MAX_NAMES = 500
 _KEPT_PER_RANKING = 100
 _MAX_KILLED_SHOWN = 5
+# The kernel has the CPU time of ended children in two parts, each rounded down to 10 ms.
+_MIN_MISSING_NS, _MIN_MISSING_SHARE = 50 * NS_PER_MS, 0.05
+
+_ACTIVE_STATES = ("R", "D")
 
 _Kill = Literal["in container", "on host", "main process"]
 # A reading of a process with the name of its entry.
@@ -74,8 +78,10 @@ class ProcessTotals:
         self._held_bytes: dict[_ProcessName, int] = {}
         self._present: dict[tuple[int, int], tuple[_ProcessName, ProcessReading]] = {}
         self._earlier_ns: dict[tuple[int, int], int] = {}  # the CPU time that present processes used by other names
+        self._active: set[tuple[int, int]] = set()  # the present processes that ran in the last step
         self._ended: dict[_ProcessName, _Total] = {}
         self._memory: dict[_ProcessName, TreeMemory] = {}
+        self._read_cpu_ns = 0
 
     def add(
         self, processes: Iterable[ProcessReading], read_ns: int | None = None, *, total_bytes: int | None = None
@@ -88,6 +94,7 @@ class ProcessTotals:
         readings: dict[_ProcessName, list[ProcessReading]] = {}
         changed: set[_ProcessName] = set()
         used_ns: dict[_ProcessName, int] = {}
+        active: set[tuple[int, int]] = set()
         for process in processes:
             identity = process.identity
             name, last = before.get(identity, (None, None))
@@ -103,18 +110,23 @@ class ProcessTotals:
             readings.setdefault(name, []).append(process)
             now[identity] = name, kept
             growth_ns = kept.own_cpu_ns - (0 if last is None else last.own_cpu_ns)
+            # The first reading shows the time since the start: a shell that waits for its child used some of it.
+            has_run = growth_ns > 0 and (last is not None or process.threads > 1)
+            if has_run or process.state in _ACTIVE_STATES:
+                active.add(identity)
             if growth_ns > 0:
                 used_ns[name] = used_ns.get(name, 0) + growth_ns
         ended = before.keys() - now.keys()
         if ended:
             changed.update(self._count_ended(ended, now, read_ns, used_ns))
         self._read_ns = read_ns
+        self._read_cpu_ns += sum(used_ns.values())
         self._add_memory(changed, readings)
         if self._make_series is not None and read_ns is not None:
             self._series = self._series or self._make_series()
             held = self._held_bytes.items()
             self._series.add(read_ns, used_ns, {name: min_known(size, total_bytes) or 0 for name, size in held})
-        self._present = now
+        self._present, self._active = now, active
         if len(self._memory) - len(now) > _MAX_NAMES:
             self._drop_smallest()
 
@@ -138,7 +150,7 @@ class ProcessTotals:
             self._end(name, process)
             self._earlier_ns.pop(identity, None)
         step_ns = None if read_ns is None or self._read_ns is None else read_ns - self._read_ns
-        for name, unread_ns in _unread_ns(before, now, step_ns):
+        for name, unread_ns in _unread_ns(before, now, self._active, step_ns):
             self._ended[name] = replace(self._ended[name], cpu_ns=self._ended[name].cpu_ns + unread_ns)
             used_ns[name] = used_ns.get(name, 0) + unread_ns
         return {before[identity][0] for identity in ended}
@@ -166,6 +178,17 @@ class ProcessTotals:
             )
             for name, memory in ((name, self._memory[name]) for name in shown)
         )
+
+    def warnings(self, total_ns: int) -> tuple[str, ...]:
+        """A sentence if the processes lack CPU time that matters of ``total_ns``.
+
+        A process ended before its first reading, or processes with several names ended together.
+        """
+        missing_ns = total_ns - self._read_cpu_ns
+        if missing_ns < max(_MIN_MISSING_NS, _MIN_MISSING_SHARE * total_ns):
+            return ()
+        missing = format_percent(100 * missing_ns / total_ns)
+        return (f"The CPU time of each process is a lower bound: processes ended before {missing} of it was read.",)
 
     def with_commands(self, series: Series | None) -> Series | None:
         """Return the run's time series with those of at most eight commands of :meth:`top`, and of all others."""
@@ -204,11 +227,15 @@ def _with_memory_of(process: ProcessReading, last: ProcessReading) -> ProcessRea
 
 
 def _unread_ns(
-    before: Mapping[tuple[int, int], _Named], now: Mapping[tuple[int, int], _Named], step_ns: int | None
+    before: Mapping[tuple[int, int], _Named],
+    now: Mapping[tuple[int, int], _Named],
+    active: Container[tuple[int, int]],
+    step_ns: int | None,
 ) -> Iterator[tuple[_ProcessName, int]]:
     """What processes of one name used between their last reading and their end: their parent has it after its wait.
 
-    More than the step on each of their threads is of children that were never seen.
+    Those that did not run before it, such as a shell that waits for its child, count only if none did. More than the
+    step on each of their threads is of children that were never seen.
     """
     gone: dict[tuple[int, int], list[_Named]] = {}
     by_pid = {process.pid: process for _, process in before.values()}
@@ -221,12 +248,13 @@ def _unread_ns(
         if parent is not None and parent.identity in now:
             gone.setdefault(parent.identity, []).append(before[identity])
     for identity, children in gone.items():
-        names = {name for name, _ in children}
+        running = [one for one in children if one[1].identity in active] or children
+        names = {name for name, _ in running}
         if len(names) == 1:
             known_ns = sum([one.own_cpu_ns + one.children_cpu_ns for _, one in children])
             unread_ns = now[identity][1].children_cpu_ns - before[identity][1].children_cpu_ns - known_ns
             if step_ns is not None:
-                unread_ns = min(unread_ns, step_ns * sum([one.threads for _, one in children]))
+                unread_ns = min(unread_ns, step_ns * sum([one.threads for _, one in running]))
             if unread_ns > 0:
                 yield names.pop(), unread_ns
 

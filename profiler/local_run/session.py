@@ -351,6 +351,8 @@ class _Session:
         if details is None:
             return with_collected(record, self._plan.collectors)
         record = replace(record, series=details.processes.with_commands(record.series))
+        if observed.ending is not None:
+            record = with_warnings(record, details.processes.warnings(self._sampler.cpu_ns))
         from profiler.aggregation.time_breakdown import wait_warnings
 
         record = details.time.added_to(record, self._sampler.cpu_ns)

@@ -125,6 +125,18 @@ def test_usage_is_relative_to_the_limits() -> None:
     )
 
 
+def test_no_value_is_above_a_peak_that_is_cut_to_the_limit() -> None:
+    size_bytes = 400.5 * MIB
+    usage = ContainerUsage(seconds(1))
+    for second in (1, 2):
+        taken = sample(START_NS + seconds(second), memory_bytes=round(size_bytes))
+        usage.add(taken, received_ns=seconds(second), started_ns=START_NS)
+    metrics = with_peak(usage_metrics(usage, SIZES), size_bytes, "kernel", SIZES)
+    used, percent = present(metrics.memory_used_mb), present(metrics.memory_utilization_percent)
+    assert (metrics.max_memory_used_mb, used.avg, used.p99, used.max) == (400, 400, 400, 400)
+    assert (percent.avg, percent.p99, percent.max) == (100, 100, 100)
+
+
 def test_unknown_counters_are_absent() -> None:
     """No sample, and a sample without values."""
     silent = ContainerUsage(seconds(1))

@@ -133,6 +133,35 @@ def test_what_a_child_used_after_its_last_reading_is_its_names_and_at_most_the_s
     assert {one.name: one.cpu_seconds for one in totals.top()} == {"worker": expected, "sh": 0}
 
 
+@pytest.mark.parametrize(
+    ("readings", "state"), [((0.5, 1.0), "S"), ((0.5, 0.5), "R"), ((0.5,), "R")], ids=["ran", "runs", "only reading"]
+)
+def test_what_a_child_used_before_it_ended_with_its_waiting_shell_is_not_lost(
+    readings: Sequence[float], state: str
+) -> None:
+    shells = [process(1, "time"), process(2, "sh", cpu=0.1, parent_pid=1, state="S")]
+    steps = [[*shells, process(3, "sqlite3", cpu=cpu, parent_pid=2, state=state)] for cpu in readings]
+    totals = with_series([*steps, [process(1, "time", mark=None, children_cpu_ns=1_600_000_000)]])
+    shown = {one.name: one.cpu_seconds for one in totals.top()}
+    assert shown == {"time": 0, "sh": 0.1, "sqlite3": 1.5}
+    in_series = {
+        name: sum(filter(None, one.vcpu_used or ())) for name, one in commands(totals, len(readings) + 1).items()
+    }
+    assert in_series == pytest.approx(shown)
+
+
+def test_what_two_commands_that_ran_used_before_they_ended_is_divided_between_none() -> None:
+    totals = ProcessTotals()
+    for step, cpu in enumerate((0.5, 1.0)):
+        both = [process(pid, name, cpu=cpu, parent_pid=1) for pid, name in ((2, "sort"), (3, "uniq"))]
+        totals.add([process(1, "sh"), *both], step * NS_PER_SECOND)
+    totals.add([process(1, "sh", mark=None, children_cpu_ns=3_000_000_000)], 2 * NS_PER_SECOND)
+    assert {one.name: one.cpu_seconds for one in totals.top()} == {"sh": 0, "sort": 1.0, "uniq": 1.0}
+    expected = "The CPU time of each process is a lower bound: processes ended before 33 % of it was read."
+    assert totals.warnings(3_000_000_000) == (expected,)
+    assert totals.warnings(2_100_000_000) == totals.warnings(2_000_000_000) == ()
+
+
 def test_the_largest_by_cpu_time_and_by_peak_are_shown_at_most_eight_and_the_others_together() -> None:
     totals = with_series([[process(pid, f"p{pid}", cpu=pid / 10, mark=100 - pid) for pid in range(20)]])
     assert list(commands(totals, 1)) == ["p19", "p18", "p17", "p16", "p3", "p2", "p1", "p0", "other"]
