@@ -55,6 +55,10 @@ ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
         {"cpuSeconds": 0.02, "durationMs": 2, "vcpuUsed": None, "cpuUtilizationPercent": None},
     ),
     "stopped, and exits with 0": (changed(killed_at=12.0), {"status": "stopped", "exitCode": 0}),
+    "stopped, and Docker logs the signal 12 ms after the end": (
+        changed(killed_at=12.412, exit_code=143),
+        {"status": "stopped", "exitCode": 143},
+    ),
     "stopped, and killed": (changed(killed_at=12.0, exit_code=137), {"status": "stopped", "likelyOutOfMemory": False}),
     "a spike of 0.2 s": (
         changed(memory_mib=lambda at: 300 if 5.2 < at < 5.4 else 100),
@@ -227,6 +231,23 @@ def test_a_task_that_never_started_has_no_report(tmp_path: Path) -> None:
         return replace(inspect(docker_id), is_running=False, started_ns=None)
 
     with patch.object(world.docker, "inspect", created):
+        assert world.run().records() == {}
+    assert not world.loop._tasks
+
+
+def test_a_task_that_was_stopped_before_its_start_has_no_report(tmp_path: Path) -> None:
+    world = Instance(Box(runs=((2.0, None),)), folder=tmp_path, began=60, until=70)
+    inspect, answer = world.docker.inspect, world.answer
+
+    def created(docker_id: str) -> Any:
+        return replace(inspect(docker_id), is_running=False, started_ns=None)
+
+    def stopped(task_id: str) -> Any:
+        (batch,) = answer(task_id).containers
+        batch = replace(batch, known_status="STOPPED")
+        return replace(answer(task_id), known_status="STOPPED", desired_status="STOPPED", containers=(batch,))
+
+    with patch.object(world.docker, "inspect", created), patch.object(world, "answer", stopped):
         assert world.run().records() == {}
     assert not world.loop._tasks
 
