@@ -192,6 +192,12 @@ def test_network_traffic_is_that_of_the_containers_process(tmp_path: Path) -> No
     assert Instance(BATCH, folder=tmp_path / "2").run().record()["metrics"].get("networkRxBytes") is None
 
 
+def test_several_batches_have_one_warning_in_whatever_order_they_start(tmp_path: Path) -> None:
+    world = Instance(BATCH, Box(name="second", runs=((4.0, 12.4),)), folder=tmp_path)
+    warnings = [record["monitor"]["warnings"] for record in world.run().records().values()]
+    assert [len(of_one) for of_one in warnings] == [1, 1]
+
+
 def test_a_container_that_ended_before_has_its_own_exact_cpu_time(tmp_path: Path) -> None:
     first = Box(name="first", vcpu=2, runs=((1.0, 3.9),))
     second = Box(name="second", runs=((4.0, 12.4),))
