@@ -249,9 +249,11 @@ def test_a_task_that_was_stopped_before_its_start_has_no_report(tmp_path: Path) 
         return replace(inspect(docker_id), is_running=False, started_ns=None)
 
     def stopped(task_id: str) -> Any:
-        (batch,) = answer(task_id).containers
+        task = answer(task_id)
+        assert not isinstance(task, Unavailable)
+        (batch,) = task.containers
         batch = replace(batch, known_status="STOPPED")
-        return replace(answer(task_id), known_status="STOPPED", desired_status="STOPPED", containers=(batch,))
+        return replace(task, known_status="STOPPED", desired_status="STOPPED", containers=(batch,))
 
     with patch.object(world.docker, "inspect", created), patch.object(world, "answer", stopped):
         assert world.run().records() == {}
