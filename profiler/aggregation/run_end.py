@@ -56,9 +56,9 @@ class StopEvidence(Struct, frozen=True, kw_only=True):
         """Whether the batch ended because the task was stopped.
 
         An essential batch that ends by itself stops the task, too. So a request that was first seen after the end
-        explains only the exit code of SIGTERM, and never a kill.
+        explains only the exit code of SIGTERM, and never a kill. Docker may log the signal after the end.
         """
-        if self.is_task_stopping and exit_code == SIGTERM_EXIT_CODE:
+        if exit_code == SIGTERM_EXIT_CODE and (self.is_task_stopping or self.seen_ns is not None):
             return True
         if finished_ns is None:
             return self.seen_ns is not None

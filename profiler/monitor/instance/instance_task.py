@@ -200,7 +200,10 @@ class InstanceTask:
         """Whether no report is due: of a service, of a task that never started, or whose own monitor has started."""
         if self._is_abandoned or (self._answer is not None and self._answer.service is not None):
             return True
-        monitor = monitor_of(self._describe())
+        task = self._describe()
+        if task.known_status == STOPPED and not self._lost and all(one.started_ns is None for one in task.containers):
+            return True
+        monitor = monitor_of(task)
         return monitor is not None and monitor.started_ns is not None
 
     def gpus_of(self, docker_id: str) -> str | None:

@@ -276,8 +276,8 @@ def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMet
         return BatchSelection(names=(requested,), problem=None if is_present else problem, is_present=is_present)
     names = _roles(task, own).candidates
     problem = (
-        f"Several containers could be the batch ({', '.join(names)}): set TASK_PROFILER_CONTAINER to one of them; "
-        "until then each gets a report in its own log stream."
+        f"Several containers could be the batch ({', '.join(sorted(names))}): set TASK_PROFILER_CONTAINER to one of "
+        "them; until then each gets a report in its own log stream."
     )
     if not names:
         problem = (

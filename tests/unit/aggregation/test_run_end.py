@@ -34,6 +34,8 @@ KILLED = ended(137, 1, was_stopped=False)
         (StopEvidence(execution_stopped_ns=9_300_000_000, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
         (StopEvidence(execution_stopped_ns=9 * SECOND, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
         (StopEvidence(seen_ns=4), 3, 5, True),
+        (StopEvidence(seen_ns=6), 3, 5, False),
+        (StopEvidence(seen_ns=6), 143, 5, True),
         (StopEvidence(seen_ns=4), 3, None, True),
         (StopEvidence(signalled_ns=4, execution_stopped_ns=4), 3, None, False),
     ],

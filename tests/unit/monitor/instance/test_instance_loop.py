@@ -55,6 +55,10 @@ ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
         {"cpuSeconds": 0.02, "durationMs": 2, "vcpuUsed": None, "cpuUtilizationPercent": None},
     ),
     "stopped, and exits with 0": (changed(killed_at=12.0), {"status": "stopped", "exitCode": 0}),
+    "stopped, and Docker logs the signal 12 ms after the end": (
+        changed(killed_at=12.412, exit_code=143),
+        {"status": "stopped", "exitCode": 143},
+    ),
     "stopped, and killed": (changed(killed_at=12.0, exit_code=137), {"status": "stopped", "likelyOutOfMemory": False}),
     "a spike of 0.2 s": (
         changed(memory_mib=lambda at: 300 if 5.2 < at < 5.4 else 100),
@@ -188,6 +192,12 @@ def test_network_traffic_is_that_of_the_containers_process(tmp_path: Path) -> No
     assert Instance(BATCH, folder=tmp_path / "2").run().record()["metrics"].get("networkRxBytes") is None
 
 
+def test_several_batches_have_one_warning_in_whatever_order_they_start(tmp_path: Path) -> None:
+    world = Instance(BATCH, Box(name="second", runs=((4.0, 12.4),)), folder=tmp_path)
+    warnings = [record["monitor"]["warnings"] for record in world.run().records().values()]
+    assert [len(of_one) for of_one in warnings] == [1, 1]
+
+
 def test_a_container_that_ended_before_has_its_own_exact_cpu_time(tmp_path: Path) -> None:
     first = Box(name="first", vcpu=2, runs=((1.0, 3.9),))
     second = Box(name="second", runs=((4.0, 12.4),))
@@ -227,6 +237,25 @@ def test_a_task_that_never_started_has_no_report(tmp_path: Path) -> None:
         return replace(inspect(docker_id), is_running=False, started_ns=None)
 
     with patch.object(world.docker, "inspect", created):
+        assert world.run().records() == {}
+    assert not world.loop._tasks
+
+
+def test_a_task_that_was_stopped_before_its_start_has_no_report(tmp_path: Path) -> None:
+    world = Instance(Box(runs=((2.0, None),)), folder=tmp_path, began=60, until=70)
+    inspect, answer = world.docker.inspect, world.answer
+
+    def created(docker_id: str) -> Any:
+        return replace(inspect(docker_id), is_running=False, started_ns=None)
+
+    def stopped(task_id: str) -> Any:
+        task = answer(task_id)
+        assert not isinstance(task, Unavailable)
+        (batch,) = task.containers
+        batch = replace(batch, known_status="STOPPED")
+        return replace(task, known_status="STOPPED", desired_status="STOPPED", containers=(batch,))
+
+    with patch.object(world.docker, "inspect", created), patch.object(world, "answer", stopped):
         assert world.run().records() == {}
     assert not world.loop._tasks
 
