@@ -1,6 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { changeText, isUsual, lastSuccess, peakText } from "../../profiler/report_page/assets/modules/comparison.js";
+import {
+  changeText,
+  isUsual,
+  lastSuccess,
+  peakText,
+  runsBefore,
+} from "../../profiler/report_page/assets/modules/comparison.js";
 import { logStreamLink, taskLink } from "../../profiler/report_page/assets/modules/console_links.js";
 import { content } from "../../profiler/report_page/assets/modules/content.js";
 import { asMemory } from "../../profiler/report_page/assets/modules/formats.js";
@@ -38,6 +44,21 @@ test("a change within the family's usual range is noise, and five runs must be k
   assert.equal(changeText(row, runs), "+50 %");
   assert.equal(changeText({ ...row, value: 104 }, runs), "usual");
   assert.equal(changeText(row, []), "fewer than five runs");
+});
+
+test("the newest 50 successes show what is usual, and for a peak those measured in the same way", () => {
+  const run = runAt(200, { outcome: "failure", ms: 200, peak: 300, peakBy: "kernel" });
+  const old = Array.from({ length: 60 }, (_, hours) => runAt(hours, { ms: 100, peak: 100, peakBy: "sampled" }));
+  const recent = Array.from({ length: 50 }, (_, hours) =>
+    runAt(100 + hours, { ms: 200, peak: hours % 2 ? 300 : 100, peakBy: hours % 2 ? "kernel" : "sampled" }),
+  );
+  content.runs = [run, runAt(150, { outcome: "failure" }), ...old, ...recent];
+  assert.equal(runsBefore(run).length, 50);
+  assert.equal(
+    isUsual(run.ms, runsBefore(run), ({ ms }) => ms),
+    true,
+  );
+  assert.deepEqual(new Set(runsBefore(run, { isPeak: true }).map(({ peak }) => peak)), new Set([300]));
 });
 
 test("CPU time that was not measured to the end is a lower bound", () => {
