@@ -7,6 +7,7 @@ import {
   asChange,
   asClock,
   asDuration,
+  asExactDuration,
   asFactor,
   asMemory,
   asMoment,
@@ -16,7 +17,6 @@ import {
   asTaskSize,
   asTime,
   asUsd,
-  asWholeDuration,
   escapeControls,
   truncate,
   UNKNOWN,
@@ -53,7 +53,7 @@ test("a factor is one number if both limits look the same", () => {
 
 test("whole durations have one unit", () => {
   const durations = [500, 10e3, 15 * MINUTE, 6 * HOUR, 7 * DAY];
-  assert.deepEqual(durations.map(asWholeDuration), ["500 ms", "10 s", "15m", "6h", "7d"]);
+  assert.deepEqual(durations.map(asExactDuration), ["500 ms", "10 s", "15m", "6h", "7d"]);
 });
 
 test("control characters and changes of direction become escapes", () => {
