@@ -43,7 +43,8 @@ test("a peak that the kernel did not count may have been higher", () => {
 test("a negative saving is a cost", () => {
   assert.equal(asChange(35.2), "saves 35 %");
   assert.equal(asChange(-100), "costs 100 % more");
-  assert.equal(asChange(-0.4), "costs the same");
+  assert.equal(asChange(-0.4), "costs 0.4 % more", "as in the terminal");
+  assert.equal(asChange(0), "costs the same");
 });
 
 test("a factor is one number if both limits look the same", () => {

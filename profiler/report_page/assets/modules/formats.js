@@ -93,9 +93,9 @@ export function asChangeFrom(value, old, show) {
 // "saves 35 %" or "costs 100 % more": a negative saving is a cost.
 export function asChange(savingPercent) {
   if (!isKnown(savingPercent)) return UNKNOWN;
-  const percent = Math.round(Math.abs(savingPercent));
-  if (!percent) return "costs the same";
-  return savingPercent > 0 ? `saves ${percent} %` : `costs ${percent} % more`;
+  if (savingPercent === 0) return "costs the same";
+  const percent = asPercent(Math.abs(savingPercent));
+  return savingPercent > 0 ? `saves ${percent}` : `costs ${percent} more`;
 }
 
 export const asFactor = (min, max) => {
