@@ -10,8 +10,8 @@ import {
 import { logStreamLink, taskLink } from "../../profiler/report_page/assets/modules/console_links.js";
 import { content } from "../../profiler/report_page/assets/modules/content.js";
 import { asMemory } from "../../profiler/report_page/assets/modules/formats.js";
-import { bySaving } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
-import { asCpuTime, isHot } from "../../profiler/report_page/assets/modules/run_values.js";
+import { bySaving, sizingRow } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
+import { asCpuTime, asStart, isHot } from "../../profiler/report_page/assets/modules/run_values.js";
 import { sortRuns } from "../../profiler/report_page/assets/modules/runs_table.js";
 import {
   adviceText,
@@ -66,12 +66,25 @@ test("CPU time that was not measured to the end is a lower bound", () => {
   assert.equal(asCpuTime(9.5, {}), "9.5 s");
 });
 
+test("a run without a known start does not show the time of its record as its start", () => {
+  assert.equal(asStart(runAt(0)), "2026-11-20 06:00");
+  assert.equal(asStart(runAt(0, { startUnknown: true })), "seen 2026-11-20 06:00");
+  assert.equal(asStart(runAt(0, { startUnknown: true, began: undefined })), "–");
+});
+
 test("peaks that were found differently have a note", () => {
   const [exact, sampled] = [runAt(0, { peakBy: "kernel" }), runAt(1, { peakBy: "sampled" })];
   assert.match(peakText(sampled, exact), /^The peak memory of this run was sampled/);
   assert.match(peakText(exact, sampled), /^The peak memory of the other run was sampled/);
   assert.equal(peakText(exact, exact), undefined);
   assert.equal(peakText(sampled, runAt(2)), undefined);
+});
+
+test("the peak of a family is a lower bound if one of its runs was sampled", () => {
+  const exact = runAt(0, { peak: 900, peakBy: "kernel" });
+  const peakBy = (...runs) => sizingRow(["etl", runs], new Map()).peakBy;
+  assert.equal(peakBy(exact, runAt(1)), "kernel");
+  assert.equal(peakBy(exact, runAt(1, { peak: 800, peakBy: "sampled" })), "sampled");
 });
 
 test("a run is compared with its family's last success, in the same cluster if there is one", () => {

@@ -23,13 +23,13 @@ import { RunChart } from "#page/run_chart.js";
 import { lengthOf } from "#page/run_figure.js";
 import { activityNote, flameGraph, stacksPart } from "#page/run_stacks.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
-import { asCpuTime, costText, familyOf, shareOf } from "#page/run_values.js";
+import { asCpuTime, asStart, costText, familyOf, shareOf } from "#page/run_values.js";
 import { timeLane } from "#page/time_lane.js";
 import { adviceDetails, adviceOf, runAdviceText } from "#page/what_if_table.js";
 
 function facts(run) {
   const pairs = [
-    ["Started", isKnown(run.began) && asTime(run.began)],
+    ["Started", isKnown(run.began) && !run.startUnknown && asTime(run.began)],
     ["Duration", asDuration(run.ms)],
     ["Image pull and start", isKnown(run.init) && asDuration(run.init)],
     ["Processor", run.processor],
@@ -226,7 +226,7 @@ function headOf(run) {
       "p",
       { className: "note" },
       outcomeCell(run),
-      element("span", { textContent: asTime(run.began) }),
+      element("span", { textContent: asStart(run) }),
       ...links.map(([href, text]) => link(href, text)),
     ),
   );
