@@ -11,6 +11,7 @@ import { logStreamLink, taskLink } from "../../profiler/report_page/assets/modul
 import { content } from "../../profiler/report_page/assets/modules/content.js";
 import { asMemory } from "../../profiler/report_page/assets/modules/formats.js";
 import { bySaving, sizingRow } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
+import { withRoom } from "../../profiler/report_page/assets/modules/run_stacks.js";
 import { asCpuTime, asStart, isHot } from "../../profiler/report_page/assets/modules/run_values.js";
 import { sortRuns } from "../../profiler/report_page/assets/modules/runs_table.js";
 import {
@@ -70,6 +71,13 @@ test("a run without a known start does not show the time of its record as its st
   assert.equal(asStart(runAt(0)), "2026-11-20 06:00");
   assert.equal(asStart(runAt(0, { startUnknown: true })), "seen 2026-11-20 06:00");
   assert.equal(asStart(runAt(0, { startUnknown: true, began: undefined })), "–");
+});
+
+test("a page for one run does not advise to make one", () => {
+  assert.match(withRoom("None."), /^None\. A page for one run has room: /);
+  content.onlyOne = true;
+  assert.equal(withRoom("None."), "None.");
+  content.onlyOne = undefined;
 });
 
 test("peaks that were found differently have a note", () => {

@@ -21,7 +21,7 @@ import {
 } from "#page/formats.js";
 import { RunChart } from "#page/run_chart.js";
 import { lengthOf } from "#page/run_figure.js";
-import { activityNote, flameGraph, stacksPart } from "#page/run_stacks.js";
+import { activityNote, flameGraph, stacksPart, withRoom } from "#page/run_stacks.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
 import { asCpuTime, asStart, costText, familyOf, shareOf } from "#page/run_values.js";
 import { timeLane } from "#page/time_lane.js";
@@ -148,9 +148,7 @@ function siblingsOf(run, linkTo) {
   ];
 }
 
-const NO_SERIES =
-  "This page has no time series for this run: none was recorded, or it did not fit. " +
-  "A page for one run has room: task-profiler report --run ID";
+const NO_SERIES = "This page has no time series for this run: none was recorded, or it did not fit.";
 
 let drawn;
 
@@ -176,7 +174,9 @@ export function drawRunPage(place, run, { other = lastSuccess(run), linkTo } = {
     ...siblingsOf(run, linkTo),
     verdictOf(run),
     ...timeLane(run),
-    ...(chart ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)] : [emptyNote(NO_SERIES)]),
+    ...(chart
+      ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)]
+      : [emptyNote(withRoom(NO_SERIES))]),
     ...activityNote(run),
     // Next to the flame graph, which shows a moment on a click.
     ...(flame ? momentsOf(run, chart, flame) : []),
