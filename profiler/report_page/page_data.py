@@ -5,7 +5,7 @@ oldest runs.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -81,7 +81,8 @@ def build_page_data(
         for run, key in zip(runs, keys, strict=True)
     )
     about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "onFargate": on_fargate}
-    missed = [_notice_fields(line, labels[key]) for line, key in zip(notices, noticed, strict=True)]
+    late = {_due_time_of(line) for line in notices if line.notice.kind == "late"}
+    missed = [_notice_fields(line, labels[key], late) for line, key in zip(notices, noticed, strict=True)]
     start = to_json({"scale": _SCALE, **about, "sizing": list(sizing), "notices": missed})[:-1]
     room = max_bytes - _END_BYTES - len(compressed(start))
     rows, room = first_that_fit(fields, room, at_least=1)
@@ -104,8 +105,12 @@ def build_page_data(
     )
 
 
-def _notice_fields(line: ScheduleNoticeLine, family: str) -> dict[str, Any]:
-    """The fields that select notices, with the same names as the fields of runs."""
+def _due_time_of(line: ScheduleNoticeLine) -> tuple[object, ...]:
+    return line.schedule, line.account_id, line.region, line.cluster, line.family, line.notice.due_at
+
+
+def _notice_fields(line: ScheduleNoticeLine, family: str, late: Container[object]) -> dict[str, Any]:
+    """The fields that select notices, with the same names as the fields of runs. A missed task may start later."""
     at_ns = due_ns(line)
     return without_none(
         {
@@ -115,6 +120,7 @@ def _notice_fields(line: ScheduleNoticeLine, family: str) -> dict[str, Any]:
             "cluster": cluster_name(line.cluster),
             "outcome": line.notice.kind,
             "began": None if at_ns is None else at_ns // NS_PER_MS,
+            "cameLate": (line.notice.kind == "missed" and _due_time_of(line) in late) or None,
             "text": line.notice.message,
         }
     )

@@ -37,6 +37,7 @@ def run_fields(run: Run, family: str, cost: Cost | None) -> dict[str, Any]:
             "outcome": outcome(record),
             "exit": record.exit_code,
             "began": None if started_ns is None else started_ns // NS_PER_MS,
+            "startUnknown": parse_ns(record.started_at) is None or None,
             "ms": finite_number(metrics.duration_ms),
             "init": finite_number(metrics.init_duration_ms),
             "billed": finite_number(metrics.billed_duration_ms),

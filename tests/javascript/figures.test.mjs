@@ -4,7 +4,7 @@ import { morningGrid } from "../../profiler/report_page/assets/modules/morning_g
 import { nightLanes, shownPeriod } from "../../profiler/report_page/assets/modules/night_lanes.js";
 import { coursePath } from "../../profiler/report_page/assets/modules/overview_strip.js";
 import { cardPosition } from "../../profiler/report_page/assets/modules/run_card.js";
-import { runFigure, wholeRange } from "../../profiler/report_page/assets/modules/run_figure.js";
+import { runFigure, timeTicks, wholeRange } from "../../profiler/report_page/assets/modules/run_figure.js";
 import { readingsAt } from "../../profiler/report_page/assets/modules/run_rows.js";
 import { runAt } from "./browser.mjs";
 
@@ -65,6 +65,23 @@ test("the other run is pale and in the readings", () => {
     { name: "CPU", tone: "cpu", texts: ["not measured", "not measured"] },
     { name: "memory", tone: "memory", texts: ["900 MB", "300 MB"] },
   ]);
+  const otherTexts = (fields) => readingsAt(RUN, { ...other, ...fields }, 2500).map(({ texts }) => texts[1]);
+  assert.deepEqual(otherTexts({}), ["ended", "ended"]);
+  assert.deepEqual(otherTexts({ outcome: "running" }), ["not measured", "not measured"]);
+  assert.deepEqual(otherTexts({ ms: 2600 }), ["not measured", "not measured"]);
+});
+
+test("each tick of a zoomed run has its own time", () => {
+  const hour = 3600e3;
+  assert.deepEqual(timeTicks([hour, hour + 40e3]).ticktext.slice(0, 4), [
+    "1h",
+    "1h 00m 05s",
+    "1h 00m 10s",
+    "1h 00m 15s",
+  ]);
+  assert.deepEqual(timeTicks([65.2e3, 66.4e3]).ticktext.slice(0, 3), ["1m 05.2s", "1m 05.4s", "1m 05.6s"]);
+  assert.deepEqual(timeTicks([51 * hour, 54 * hour]).ticktext.slice(0, 2), ["2d 03h", "2d 03h 20m"]);
+  assert.deepEqual(timeTicks([0, 9 * 60e3]).ticktext.slice(0, 2), ["0", "1m"]);
 });
 
 test("bytes that are known only now and then have no gaps", () => {

@@ -7,6 +7,7 @@ import {
   asChange,
   asClock,
   asDuration,
+  asExactDuration,
   asFactor,
   asMemory,
   asMoment,
@@ -16,7 +17,6 @@ import {
   asTaskSize,
   asTime,
   asUsd,
-  asWholeDuration,
   escapeControls,
   truncate,
   UNKNOWN,
@@ -43,7 +43,8 @@ test("a peak that the kernel did not count may have been higher", () => {
 test("a negative saving is a cost", () => {
   assert.equal(asChange(35.2), "saves 35 %");
   assert.equal(asChange(-100), "costs 100 % more");
-  assert.equal(asChange(-0.4), "costs the same");
+  assert.equal(asChange(-0.4), "costs 0.4 % more", "as in the terminal");
+  assert.equal(asChange(0), "costs the same");
 });
 
 test("a factor is one number if both limits look the same", () => {
@@ -53,7 +54,7 @@ test("a factor is one number if both limits look the same", () => {
 
 test("whole durations have one unit", () => {
   const durations = [500, 10e3, 15 * MINUTE, 6 * HOUR, 7 * DAY];
-  assert.deepEqual(durations.map(asWholeDuration), ["500 ms", "10 s", "15m", "6h", "7d"]);
+  assert.deepEqual(durations.map(asExactDuration), ["500 ms", "10 s", "15m", "6h", "7d"]);
 });
 
 test("control characters and changes of direction become escapes", () => {

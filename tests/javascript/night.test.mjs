@@ -34,3 +34,20 @@ test("the date is below the first time of each day, and there is room for every 
     }
   }
 });
+
+test("a bar ends at the time of the clock, also where summer time begins or ends", () => {
+  process.env.TZ = "Europe/Berlin";
+  try {
+    const barsOf = (began, minutes) => {
+      const from = Date.parse(`${began.slice(0, 10)}T00:00Z`);
+      const run = runAt(0, { began: Date.parse(began), ms: minutes * 60e3 });
+      const [{ bars }] = nightLanes([run], { from, until: from + 24 * HOUR }).lanes;
+      return bars.map(({ left, width }) => [left, left + width].map((percent) => (24 * percent) / 100));
+    };
+    assert.deepEqual(barsOf("2026-03-29T00:30Z", 60), [[1.5, 3.5]], "from 01:30 to 03:30");
+    assert.deepEqual(barsOf("2026-10-25T00:15Z", 90), [[2.25, 2.75]], "from 02:15 to 02:45");
+    assert.deepEqual(barsOf("2026-10-25T00:45Z", 30), [[2.75, 2.75]], "from 02:45 to 02:15");
+  } finally {
+    process.env.TZ = "UTC";
+  }
+});

@@ -25,6 +25,8 @@ test("the sentence counts the last night, what needs a reader first", () => {
   const notices = [
     { outcome: "missed", family: "late", began: START },
     { outcome: "overlapped", family: "late", began: START },
+    { outcome: "missed", cameLate: true, family: "slow to start", began: START },
+    { outcome: "late", family: "slow to start", began: START },
     { outcome: "missed", family: "old", began: START - DAY },
   ];
   const expected = [

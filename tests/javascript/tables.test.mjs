@@ -1,11 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { changeText, isUsual, lastSuccess, peakText } from "../../profiler/report_page/assets/modules/comparison.js";
+import {
+  changeText,
+  isUsual,
+  lastSuccess,
+  peakText,
+  runsBefore,
+} from "../../profiler/report_page/assets/modules/comparison.js";
 import { logStreamLink, taskLink } from "../../profiler/report_page/assets/modules/console_links.js";
 import { content } from "../../profiler/report_page/assets/modules/content.js";
 import { asMemory } from "../../profiler/report_page/assets/modules/formats.js";
-import { bySaving } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
-import { asCpuTime, isHot } from "../../profiler/report_page/assets/modules/run_values.js";
+import { bySaving, sizingRow } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
+import { withRoom } from "../../profiler/report_page/assets/modules/run_stacks.js";
+import { asCpuTime, asStart, isHot } from "../../profiler/report_page/assets/modules/run_values.js";
 import { sortRuns } from "../../profiler/report_page/assets/modules/runs_table.js";
 import {
   adviceText,
@@ -40,9 +47,37 @@ test("a change within the family's usual range is noise, and five runs must be k
   assert.equal(changeText(row, []), "fewer than five runs");
 });
 
+test("the newest 50 successes show what is usual, and for a peak those measured in the same way", () => {
+  const run = runAt(200, { outcome: "failure", ms: 200, peak: 300, peakBy: "kernel" });
+  const old = Array.from({ length: 60 }, (_, hours) => runAt(hours, { ms: 100, peak: 100, peakBy: "sampled" }));
+  const recent = Array.from({ length: 50 }, (_, hours) =>
+    runAt(100 + hours, { ms: 200, peak: hours % 2 ? 300 : 100, peakBy: hours % 2 ? "kernel" : "sampled" }),
+  );
+  content.runs = [run, runAt(150, { outcome: "failure" }), ...old, ...recent];
+  assert.equal(runsBefore(run).length, 50);
+  assert.equal(
+    isUsual(run.ms, runsBefore(run), ({ ms }) => ms),
+    true,
+  );
+  assert.deepEqual(new Set(runsBefore(run, { isPeak: true }).map(({ peak }) => peak)), new Set([300]));
+});
+
 test("CPU time that was not measured to the end is a lower bound", () => {
   assert.equal(asCpuTime(9.5, { cpuPartial: true }), "≥9.5 s");
   assert.equal(asCpuTime(9.5, {}), "9.5 s");
+});
+
+test("a run without a known start does not show the time of its record as its start", () => {
+  assert.equal(asStart(runAt(0)), "2026-11-20 06:00");
+  assert.equal(asStart(runAt(0, { startUnknown: true })), "seen 2026-11-20 06:00");
+  assert.equal(asStart(runAt(0, { startUnknown: true, began: undefined })), "–");
+});
+
+test("a page for one run does not advise to make one", () => {
+  assert.match(withRoom("None."), /^None\. A page for one run has room: /);
+  content.onlyOne = true;
+  assert.equal(withRoom("None."), "None.");
+  content.onlyOne = undefined;
 });
 
 test("peaks that were found differently have a note", () => {
@@ -51,6 +86,13 @@ test("peaks that were found differently have a note", () => {
   assert.match(peakText(exact, sampled), /^The peak memory of the other run was sampled/);
   assert.equal(peakText(exact, exact), undefined);
   assert.equal(peakText(sampled, runAt(2)), undefined);
+});
+
+test("the peak of a family is a lower bound if one of its runs was sampled", () => {
+  const exact = runAt(0, { peak: 900, peakBy: "kernel" });
+  const peakBy = (...runs) => sizingRow(["etl", runs], new Map()).peakBy;
+  assert.equal(peakBy(exact, runAt(1)), "kernel");
+  assert.equal(peakBy(exact, runAt(1, { peak: 800, peakBy: "sampled" })), "sampled");
 });
 
 test("a run is compared with its family's last success, in the same cluster if there is one", () => {

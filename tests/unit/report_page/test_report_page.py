@@ -161,6 +161,23 @@ def test_a_missed_run_has_the_fields_of_a_run_and_is_in_the_lane_of_its_family_u
     assert families == ["nightly-etl (2)", "nightly-etl (111122223333)"]
 
 
+def test_a_run_whose_start_is_unknown_is_in_the_night_of_its_record_and_says_so() -> None:
+    made = shown_runs.etl()
+    runs = content([run_of(made), run_of(replace(made, record=replace(made.record, started_at=None)))])["runs"]
+    assert [run.get("startUnknown") for run in runs] == [None, True]
+    assert runs[1]["began"] == runs[0]["began"] + 1_183_000
+
+
+def test_a_task_that_came_late_is_no_longer_missed() -> None:
+    missed = shown_runs.missed_notice()
+    late = replace(missed, notice=replace(missed.notice, kind="late", reason=None))
+    other = replace(missed, schedule=replace(missed.schedule, name="other"))
+    before = replace(missed, notice=replace(missed.notice, due_at="2026-11-19T03:00:00.000Z"))
+    notices = [late, missed, other, before]
+    data = unpacked(build_page_data([run_of(shown_runs.etl())], generated_at="", version="", notices=notices).text)
+    assert [notice.get("cameLate") for notice in data["notices"]] == [None, True, None, None]
+
+
 def test_the_page_gets_the_digits_of_the_record_and_rounds_only_the_text() -> None:
     """Rounded twice, 10.46 MB were 11 MB on the page and 10 MB in the terminal."""
     cpu = Distribution(avg=54.4996)

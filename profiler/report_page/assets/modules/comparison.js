@@ -92,6 +92,19 @@ export function peakNote(run, other) {
 }
 
 const MIN_RUNS = 5;
+const LAST_RUNS = 50;
+
+/**
+ * Returns the runs that show what is usual for a run: the newest 50 successes before it, and for its memory peak those
+ * that were measured in the same way. `show` has the same rule (`cli/terminal/two_runs.py`).
+ */
+export function runsBefore(run, { isPeak = false } = {}) {
+  const successes = earlierRuns(run).filter((one) => one.outcome === "success");
+  return successes
+    .sort((a, b) => b.began - a.began)
+    .slice(0, LAST_RUNS)
+    .filter((one) => !isPeak || !peakText(run, one));
+}
 
 /**
  * Whether a value is usual for earlier runs: within the median ± two median absolute deviations, at least ± 5 %.
@@ -114,17 +127,17 @@ export function changeText(row, earlier) {
 }
 
 export function comparisonTable(run, other) {
-  const earlier = earlierRuns(run).filter((one) => one.outcome === "success");
   const rows = CHANGES.map(([name, pick, show]) => {
     const isPartial = show === asCpuTime && (run.cpuPartial || other.cpuPartial);
-    return { name, pick, show, value: pick(run), otherValue: pick(other), isPartial };
+    const earlier = runsBefore(run, { isPeak: name === "Peak memory" });
+    return { name, pick, show, value: pick(run), otherValue: pick(other), isPartial, earlier };
   }).filter(({ value, otherValue }) => isKnown(value) && isKnown(otherValue));
   return table(
     [
       { name: "", show: (row) => row.name },
       { name: "This run", className: "number", show: (row) => row.show(row.value, run) },
       { name: "Other run", className: "number", show: (row) => row.show(row.otherValue, other) },
-      { name: "Change", className: "number", show: (row) => (row.isPartial ? UNKNOWN : changeText(row, earlier)) },
+      { name: "Change", className: "number", show: (row) => (row.isPartial ? UNKNOWN : changeText(row, row.earlier)) },
     ],
     rows,
     { label: "Comparison of two runs" },

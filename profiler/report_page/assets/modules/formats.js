@@ -93,9 +93,9 @@ export function asChangeFrom(value, old, show) {
 // "saves 35 %" or "costs 100 % more": a negative saving is a cost.
 export function asChange(savingPercent) {
   if (!isKnown(savingPercent)) return UNKNOWN;
-  const percent = Math.round(Math.abs(savingPercent));
-  if (!percent) return "costs the same";
-  return savingPercent > 0 ? `saves ${percent} %` : `costs ${percent} % more`;
+  if (savingPercent === 0) return "costs the same";
+  const percent = asPercent(Math.abs(savingPercent));
+  return savingPercent > 0 ? `saves ${percent}` : `costs ${percent} more`;
 }
 
 export const asFactor = (min, max) => {
@@ -129,9 +129,17 @@ export const truncate = (text, maxLength) => {
   return characters.length > maxLength ? `${characters.slice(0, maxLength - 1).join("")}…` : characters.join("");
 };
 
-// A width or an axis tick, which is a whole number of one unit: "500 ms", "10 s", "15m", "6h", "7d".
-export function asWholeDuration(ms) {
+/** Returns a time on an axis, not rounded, without last parts of zero: "500 ms", "10 s", "15m", "1h 00m 10s", "7d". */
+export function asExactDuration(ms) {
   if (ms < 1000) return `${ms} ms`;
   if (ms < MINUTE) return `${ms / 1000} s`;
-  return ms < HOUR ? `${ms / MINUTE}m` : ms < DAY ? `${ms / HOUR}h` : `${ms / DAY}d`;
+  const [days, hours, minutes] = [ms / DAY, (ms % DAY) / HOUR, (ms % HOUR) / MINUTE].map(Math.floor);
+  const seconds = ((ms % MINUTE) / 1000)
+    .toFixed(3)
+    .padStart(6, "0")
+    .replace(/\.?0+$/, "");
+  return `${days}d ${twoDigits(hours)}h ${twoDigits(minutes)}m ${seconds}s`
+    .replace(/^(0+[dhm] )+/, "")
+    .replace(/^0(?=\d)/, "")
+    .replace(/( 00[hms])+$/, "");
 }

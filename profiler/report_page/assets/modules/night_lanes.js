@@ -14,7 +14,8 @@ const STEPS = [
   ...[1, 2, 7, 14, 28, 91].map((days) => days * DAY),
 ];
 
-const endOf = (run) => local(run.began) + (run.ms ?? 0);
+// By the clock of the axis: the end of summer time moves an end back, but not before the start.
+const endOf = ({ began, ms }) => Math.max(local(began + (ms ?? 0)), local(began));
 
 /** Returns the period that the chart shows, in local time; undefined if no run has a start time. */
 export function shownPeriod(runs, { width: chosenWidth, from: chosenFrom } = {}) {

@@ -13,7 +13,7 @@ import {
   shortTable,
   withBar,
 } from "#page/elements.js";
-import { asMemory, asPercent, asTaskSize, asVcpuCount, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
+import { asPeak, asPercent, asTaskSize, asVcpuCount, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf } from "#page/run_values.js";
 import { grouped, known, max } from "#page/statistics.js";
@@ -45,7 +45,8 @@ function recommendedSize(advice) {
   return toggle;
 }
 
-function sizingRow([family, runs], everyRun) {
+/** Returns the row of a family. A peak of several runs is exact if each one is. */
+export function sizingRow([family, runs], everyRun) {
   const [{ size, vcpuSize, taskSize }] = [...runs].sort((a, b) => (b.began ?? 0) - (a.began ?? 0));
   const same = runs.filter((run) => run.size === size && run.vcpuSize === vcpuSize);
   const peak = max(known(same, (run) => run.peak));
@@ -56,6 +57,7 @@ function sizingRow([family, runs], everyRun) {
     runs: same.length,
     size: taskSize ? { vcpu: taskSize[0], memoryMB: taskSize[1] } : { vcpu: vcpuSize, memoryMB: size },
     peak,
+    peakBy: same.every((run) => !isKnown(run.peak) || run.peakBy === "kernel") ? "kernel" : "sampled",
     vcpu,
     memoryShare: shareOf(peak, size),
     cpuShare: shareOf(vcpu, vcpuSize),
@@ -98,7 +100,7 @@ export function drawSizing(runs) {
         {
           name: "Peak memory",
           className: "number",
-          show: (row) => withBar(withShare(asMemory(row.peak), row.memoryShare), row.memoryShare, "memory"),
+          show: (row) => withBar(withShare(asPeak(row.peak, row.peakBy), row.memoryShare), row.memoryShare, "memory"),
         },
         {
           name: "vCPU, 95th percentile",

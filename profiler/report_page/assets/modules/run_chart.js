@@ -249,7 +249,8 @@ export class RunChart {
     return `+${asMoment(ms, this.stepMsAt(ms))}`;
   }
   clockText() {
-    return isKnown(this.run.began) ? asClock(this.run.began + this.cursorMs, this.stepMsAt(this.cursorMs)) : "";
+    const { began, startUnknown } = this.run;
+    return isKnown(began) && !startUnknown ? asClock(began + this.cursorMs, this.stepMsAt(this.cursorMs)) : "";
   }
   remove() {
     Plotly.purge(this.plot);

@@ -2,7 +2,7 @@
 
 import { isNarrow } from "#page/charts.js";
 import { content } from "#page/content.js";
-import { asDuration, asMemory, asWholeDuration, isKnown } from "#page/formats.js";
+import { asExactDuration, asMemory, isKnown } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { layerTones, outlineOf, stackColumns } from "#page/process_layers.js";
 import { layersOf, pointsOf, rowsOf, seriesOf } from "#page/run_rows.js";
@@ -36,11 +36,8 @@ export function timeTicks([from, until]) {
     TIME_STEPS.find((candidate) => length / candidate <= (isNarrow() ? 4 : 9)) ?? Math.ceil(length / 6 / DAY) * DAY;
   const tickvals = [];
   for (let ms = Math.max(0, Math.ceil(from / step) * step); ms <= until; ms += step) tickvals.push(ms);
-  return { tickvals, ticktext: tickvals.map((ms) => (ms ? asElapsed(ms) : "0")) };
+  return { tickvals, ticktext: tickvals.map((ms) => (ms ? asExactDuration(ms) : "0")) };
 }
-
-// "10 s", "5m", "1h 30m": a last part that is zero is left out.
-const asElapsed = (ms) => (ms < MINUTE ? asWholeDuration(ms) : asDuration(ms).replace(/ 00[smh]$/, ""));
 
 // A value holds from the end of the step before. Plotly begins a line after a gap at the end of its first step.
 function stepsOf(ms, values) {

@@ -21,15 +21,15 @@ import {
 } from "#page/formats.js";
 import { RunChart } from "#page/run_chart.js";
 import { lengthOf } from "#page/run_figure.js";
-import { activityNote, flameGraph, stacksPart } from "#page/run_stacks.js";
+import { activityNote, flameGraph, stacksPart, withRoom } from "#page/run_stacks.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
-import { asCpuTime, costText, familyOf, shareOf } from "#page/run_values.js";
+import { asCpuTime, asStart, costText, familyOf, shareOf } from "#page/run_values.js";
 import { timeLane } from "#page/time_lane.js";
 import { adviceDetails, adviceOf, runAdviceText } from "#page/what_if_table.js";
 
 function facts(run) {
   const pairs = [
-    ["Started", isKnown(run.began) && asTime(run.began)],
+    ["Started", isKnown(run.began) && !run.startUnknown && asTime(run.began)],
     ["Duration", asDuration(run.ms)],
     ["Image pull and start", isKnown(run.init) && asDuration(run.init)],
     ["Processor", run.processor],
@@ -148,9 +148,7 @@ function siblingsOf(run, linkTo) {
   ];
 }
 
-const NO_SERIES =
-  "This page has no time series for this run: none was recorded, or it did not fit. " +
-  "A page for one run has room: task-profiler report --run ID";
+const NO_SERIES = "This page has no time series for this run: none was recorded, or it did not fit.";
 
 let drawn;
 
@@ -176,7 +174,9 @@ export function drawRunPage(place, run, { other = lastSuccess(run), linkTo } = {
     ...siblingsOf(run, linkTo),
     verdictOf(run),
     ...timeLane(run),
-    ...(chart ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)] : [emptyNote(NO_SERIES)]),
+    ...(chart
+      ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)]
+      : [emptyNote(withRoom(NO_SERIES))]),
     ...activityNote(run),
     // Next to the flame graph, which shows a moment on a click.
     ...(flame ? momentsOf(run, chart, flame) : []),
@@ -226,7 +226,7 @@ function headOf(run) {
       "p",
       { className: "note" },
       outcomeCell(run),
-      element("span", { textContent: asTime(run.began) }),
+      element("span", { textContent: asStart(run) }),
       ...links.map(([href, text]) => link(href, text)),
     ),
   );

@@ -146,13 +146,16 @@ function valueAt(series, line, time) {
 
 const textOf = (value, row) => (isKnown(value) ? row.show(value) : "not measured");
 
+const hasEnded = ({ series, outcome, ms }, time) => outcome !== "running" && time > Math.max(series.ms.at(-1), ms ?? 0);
+
 /** Returns what all lines show at a time: { name, tone, texts }, with the other run's value if there is another run. */
 export function readingsAt(run, other, time) {
   return rowsOf(run).flatMap((row) => {
     const [series, otherSeries] = [seriesOf(run, row), seriesOf(other, row)];
     const lines = row.lines.filter(({ column }) => hasValues(series?.[column]));
     return lines.map((line) => {
-      const otherTexts = other ? [textOf(valueAt(otherSeries, line, time), row)] : [];
+      const otherText = () => (hasEnded(other, time) ? "ended" : textOf(valueAt(otherSeries, line, time), row));
+      const otherTexts = other ? [otherText()] : [];
       return { name: line.name, tone: line.tone, texts: [textOf(valueAt(series, line, time), row), ...otherTexts] };
     });
   });

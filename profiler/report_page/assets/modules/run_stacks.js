@@ -26,11 +26,14 @@ const FUNCTION_COLUMNS = [
 ];
 
 const NO_ACTIVITY =
-  "This page has no processes over time and no call stacks for this run: they did not fit, or the source has none. " +
-  "A page for one run has room: task-profiler report --run ID";
+  "This page has no processes over time and no call stacks for this run: they did not fit, or the source has none.";
+
+/** Adds how to get what the page lacks, unless it is a page for one run already. */
+export const withRoom = (text) =>
+  content.onlyOne ? text : `${text} A page for one run has room: task-profiler report --run ID`;
 
 /** A sentence in place of what the record has and the page has not. */
-export const activityNote = (run) => (run.hasActivity && !run.activity ? [emptyNote(NO_ACTIVITY)] : []);
+export const activityNote = (run) => (run.hasActivity && !run.activity ? [emptyNote(withRoom(NO_ACTIVITY))] : []);
 
 /** Returns the flame graph of the part of the run that its charts show; nothing if the page has no stacks of it. */
 export function flameGraph(run, chart) {

@@ -1,10 +1,13 @@
 // Values derived from runs.
 
 import { content } from "#page/content.js";
-import { asDuration, asUsd, isKnown, UNKNOWN } from "#page/formats.js";
+import { asDuration, asTime, asUsd, isKnown, UNKNOWN } from "#page/formats.js";
 import { total } from "#page/statistics.js";
 
 export const familyOf = (run) => run.family ?? UNKNOWN;
+
+/** Returns the start; "seen …", the time of the record, of a run that never started or whose start is unknown. */
+export const asStart = (run) => `${run.startUnknown && isKnown(run.began) ? "seen " : ""}${asTime(run.began)}`;
 
 // A task is paid once, however many of its containers have a report.
 export function usdByTask(runs) {

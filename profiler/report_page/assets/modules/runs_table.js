@@ -13,10 +13,10 @@ import {
   table,
   withBar,
 } from "#page/elements.js";
-import { asDuration, asPeak, asPercent, asTime, asVcpuCount, isKnown, truncate, UNKNOWN } from "#page/formats.js";
+import { asDuration, asPeak, asPercent, asVcpuCount, isKnown, truncate, UNKNOWN } from "#page/formats.js";
 import { coursePath } from "#page/overview_strip.js";
 import { runLink } from "#page/run_dialog.js";
-import { costText, familyOf, shareOf } from "#page/run_values.js";
+import { asStart, costText, familyOf, shareOf } from "#page/run_values.js";
 import { searchRuns, selectedRuns, selection, writeAddress } from "#page/selection.js";
 
 const PAGE_ROWS = 100;
@@ -37,7 +37,7 @@ const RUN_COLUMNS = [
     name: "Started",
     className: "time",
     pick: (run) => run.began,
-    show: (run) => runLink(run, asTime(run.began)),
+    show: (run) => runLink(run, asStart(run)),
   },
   { key: "family", name: "Family", className: "family", pick: familyOf, show: (run) => breakable(familyOf(run)) },
   {

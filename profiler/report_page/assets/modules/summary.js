@@ -21,11 +21,12 @@ const MAX_FAILED = 10;
  * Returns the last night as { night, parts }; undefined if no run has a start time. A page of local runs has today.
  *
  * If nothing ran then, it is the newest night with runs, and `night` says so. A part is { text, families }: "1 failed",
- * and the newest of these runs of each family. A due time that was missed is a part without runs.
+ * and the newest of these runs of each family. A due time that was missed, and whose task did not come late, is
+ * a part without runs.
  */
 export function lastNight(runs, notices, nowMs) {
   const { unit, startOf, lastOf } = periodsOf(runs);
-  const missedTimes = notices.filter(({ outcome }) => outcome === "missed");
+  const missedTimes = notices.filter(({ outcome, cameLate }) => outcome === "missed" && !cameLate);
   const starts = [...runs, ...missedTimes].filter(hasNight).map(({ began }) => startOf(local(began)));
   const last = lastOf(local(nowMs));
   const start = starts.includes(last) ? last : max(starts);
