@@ -13,6 +13,7 @@ from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.two_runs import RunComparison, compare
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
+from profiler.core.aws_clients import pages_backwards
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
@@ -150,17 +151,13 @@ def log_lines(
 
 
 def _last_events(read_page: Callable[..., Mapping[str, Any]], count: int) -> Sequence[Mapping[str, Any]]:
-    """The last events of the batch. A page may be empty before the beginning of the stream, whose token is repeated."""
+    """The last events of the batch."""
     events: list[Mapping[str, Any]] = []
-    position: dict[str, str] = {}
-    for _ in range(_MAX_PAGES):
-        page = read_page(limit=count + len(_OWN_LINES), **position)
+    for page in pages_backwards(partial(read_page, limit=count + len(_OWN_LINES)), _MAX_PAGES):
         batch = [event for event in page["events"] if not any(own in event["message"] for own in _OWN_LINES)]
         events = [*batch, *events]
-        token = page.get("nextBackwardToken")
-        if len(events) >= count or token in (None, position.get("nextToken")):
+        if len(events) >= count:
             break
-        position = {"nextToken": token}
     return events[-count:]
 
 

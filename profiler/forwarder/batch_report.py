@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled
+from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled, pages_backwards
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import mapping, mappings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, ThrottledError
@@ -276,22 +276,17 @@ class CloudWatchTail(Struct, frozen=True):
 
     def newest(self, stream: LogTarget) -> Iterator[Sequence[str]]:
         """See ``ReportFinder``. A warning contains the name of a stream that cannot be read."""
-        token: str | None = None
         left = _NEWEST_LINES
-        for _ in range(_MAX_PAGES):
-            page = self._page(stream, token)
+        for page in pages_backwards(partial(self._page, stream), _MAX_PAGES):
             lines = [str(event["message"]) for event in page.get("events", ())][-left:]
             yield lines[::-1]
             left -= len(lines)
-            # An empty page is not the end of the stream; the same token again is.
-            if left <= 0 or page.get("nextBackwardToken") in {None, token}:
+            if left <= 0:
                 return
-            token = page["nextBackwardToken"]
 
-    def _page(self, stream: LogTarget, token: str | None) -> Mapping[str, Any]:
+    def _page(self, stream: LogTarget, **position: str) -> Mapping[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError  # as above
 
-        position = {} if token is None else {"nextToken": token}
         try:
             page: Mapping[str, Any] = self.client_for(stream.region).get_log_events(
                 logGroupName=stream.group,

@@ -1,8 +1,9 @@
 """Puts the report into the batch's log stream. botocore takes 22 MiB, so it is imported with the first line."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_clients import AwsClient, pages_backwards
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
@@ -15,6 +16,7 @@ _FIRST_PAUSE_SECONDS = 0.5
 _MAX_PAUSE_SECONDS = 4.0
 _PROBE_MESSAGE = b"task-profiler doctor checks whether it may write here"
 _PROBE_AGE_NS = 30 * 24 * 3600 * NS_PER_SECOND
+_MAX_PAGES = 20
 _REPORT_TYPE = '"type":"task.report"'
 _REJECTIONS = {
     "tooNewLogEventStartIndex": "it is more than 2 hours ahead of CloudWatch's clock",
@@ -74,14 +76,16 @@ class CloudWatchLogsSink:
         where = {"logGroupName": target.group, "logStreamName": target.stream}
         while True:
             try:
-                answer = self._connect(target.region, self._note_cause).get_log_events(**where, startFromHead=False)
+                client = self._connect(target.region, self._note_cause)
+                pages = pages_backwards(partial(client.get_log_events, **where, startFromHead=False), _MAX_PAGES)
+                events = next(filter(None, (page.get("events") for page in pages)), ())
             except SDK_ERRORS as error:
                 is_late = self._clock.monotonic_ns() + round(_MAX_PAUSE_SECONDS * NS_PER_SECOND) >= deadline_ns
                 if is_late or not isinstance(failure_of(error, target), TransientFailure):
                     return False
                 self._clock.sleep(_MAX_PAUSE_SECONDS)
                 continue
-            messages = [str(event.get("message")) for event in answer.get("events", ())]
+            messages = [str(event.get("message")) for event in events]
             return any(_REPORT_TYPE in message and batch in message for message in messages)
 
     def check_permission(self, target: LogTarget) -> DeliveryFailure | None:

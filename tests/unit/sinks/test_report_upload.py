@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import botocore.exceptions
 import pytest
@@ -76,3 +77,10 @@ def test_a_read_that_is_throttled_is_repeated(code: str, reads: int, is_found: b
     client = BusyStream(botocore.exceptions.ClientError({"Error": {"Code": code}}, "GetLogEvents"), clock)
     assert CloudWatchLogsSink(lambda *_: client, clock).holds_report(TARGET, "0123abc", 12.5) == is_found
     assert len(client.attempts) == reads
+
+
+def test_an_empty_page_is_not_the_whole_stream() -> None:
+    report = {"message": '{"type":"task.report","record":{"container":{"id":"0123abc"}}}'}
+    pages = {None: {"events": [], "nextBackwardToken": "b/1"}, "b/1": {"events": [report], "nextBackwardToken": "b/2"}}
+    client = Mock(get_log_events=lambda nextToken=None, **_: pages[nextToken])
+    assert CloudWatchLogsSink(lambda *_: client, FakeClock()).holds_report(TARGET, "0123abc", 9)
