@@ -87,7 +87,7 @@ def memory_course(steps: StepSeries) -> str | None:
 
 def known_column(column: Column | None) -> Column | None:
     """The values with three significant digits; None for a column without any value."""
-    if column is None or column.count(None) == len(column):
+    if column is None or _is_empty(column):
         return None
     return [None if value is None else float(f"{value:.3g}") for value in column]
 
@@ -99,9 +99,13 @@ def _times(ends_ms: Sequence[int]) -> Mapping[str, Column]:
     return {"ms": ends_ms}
 
 
+def _is_empty(column: Sequence[float | None]) -> bool:
+    return column.count(None) == len(column)
+
+
 def _rates(ends_ms: Sequence[int], growths_bytes: Sequence[int | None]) -> Column:
     """MB per second, over the time since the last step whose bytes are known; empty if none is known."""
-    if growths_bytes.count(None) == len(growths_bytes):
+    if _is_empty(growths_bytes):
         return []
     rates: list[float | None] = []
     last_known_ms = 0

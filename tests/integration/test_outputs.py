@@ -69,10 +69,10 @@ def test_a_reader_that_has_seen_enough_is_no_error(words: tuple[str, ...]) -> No
 
 
 def test_a_traceback_is_to_be_had() -> None:
-    code, told = to(Path("/dev/full"), "--debug", "schema")
+    code, errors = to(Path("/dev/full"), "--debug", "schema")
     assert code == 1
-    assert b"Traceback" in told
-    assert b"Exception ignored" not in told
+    assert b"Traceback" in errors
+    assert b"Exception ignored" not in errors
 
 
 @pytest.mark.parametrize("event", [b"\xff\xfe\xfa", b'{"detail": %s}' % (b"1" * 5000), b"nonsense"])

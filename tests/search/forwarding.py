@@ -99,7 +99,7 @@ def search(server: SearchServer, index: str = "task-reports-*", **body: Any) -> 
 def played_aws(patch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[Any]:
     """ECS with the task's definition, CloudWatch Logs with its streams, DynamoDB; Slack by webhook."""
     settings = {
-        "IDEMPOTENCY_TABLE": "told",
+        "IDEMPOTENCY_TABLE": "posted-once",
         "REPORT_WAIT_SECONDS": "0",
         "SLACK_SUCCESS_WEBHOOK_URL": slack.webhook_url,
         "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
@@ -107,7 +107,7 @@ def played_aws(patch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[Any]:
     }
     with function_environment(patch, **settings):
         register_revisions(FAMILY, CONTAINERS)
-        create_idempotency_table("told")
+        create_idempotency_table("posted-once")
         logs = boto3.client("logs")
         logs.create_log_group(logGroupName="/ecs/jobs")
         for name in ("batch", "task-monitor"):
