@@ -10,9 +10,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+import click
 from msgspec.structs import replace
 
-from profiler.cli.options import SourceOptions, gathered
+from profiler.cli.options import (
+    Number,
+    PastRunsCommand,
+    SourceOptions,
+    completes,
+    filter_options,
+    flag,
+    gathered,
+    last_option,
+    on_fargate_option,
+    option,
+    past_run_options,
+    repeatable,
+)
 from profiler.cli.printing import UNKNOWN, say, warn, warned_notes, write_json_lines
 from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, table_width, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
@@ -36,11 +50,37 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
 _MANY_PERCENT = 1000
 _SEEN_PERCENT = 5
 _MIN_WAIT_POINTS = 10
+_NAMES = tuple(metric.name for metric in COMPARED_METRICS)
 _STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
 
 
+@click.command(
+    "compare",
+    cls=PastRunsCommand,
+    epilog="Example: task-profiler compare nightly-etl@25 nightly-etl@26 --fail-above 10% --from runs.jsonl",
+)
+@click.argument("a", metavar="A", shell_complete=completes(families=True, ids=True))
+@click.argument("b", metavar="B", shell_complete=completes(families=True, ids=True))
+@past_run_options
+@filter_options
+@last_option(10_000, 50, "Use the N newest successes of each set.")
+@option("--container", "NAME", "Compare this container, if the tasks have reports of several.")
+@repeatable("--metric names", "NAME", f"Compare only this metric: {', '.join(_NAMES)}.", type=click.Choice(_NAMES))
+@option(
+    "--fail-above limit_percent",
+    "PERCENT",
+    "Exit with 3 if a metric's whole interval is above it.",
+    type=Number(0, 10_000),
+)
+@on_fargate_option
+@flag("--json as_json", "Print one JSON object instead.")
+@option(
+    *("--format output_format", "", "Print tables; github: annotations, and a table in $GITHUB_STEP_SUMMARY."),
+    type=click.Choice(["text", "github"]),
+    default="text",
+)
 @gathered(SourceOptions, "options")
-def compare_sets(
+def compare(
     *,
     options: SourceOptions,
     a: str,
@@ -53,7 +93,11 @@ def compare_sets(
     as_json: bool,
     output_format: str,
 ) -> int:
-    """Compare two sets of runs: medians, changes, verdicts."""
+    """Compare two sets of runs: medians, changes, verdicts.
+
+    A is the base. A and B are each a family, FAMILY@REVISION, FAMILY@LABEL=VALUE, or run IDs joined by
+    commas. Only a family's successes count.
+    """
     if not (a and b):
         raise UsageError("The name of a set is empty: name a family or run IDs.")
     overrides = PriceOverrides() if on_fargate is None else price_overrides(on_fargate)

@@ -4,9 +4,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import islice
 
+import click
 import msgspec
 
-from profiler.cli.options import SourceOptions, gathered
+from profiler.cli.options import PastRunsCommand, SourceOptions, completes, flag, gathered, last_option, source_options
 from profiler.cli.printing import UNKNOWN, say, terminal_columns, value_text, warn, warned_notes, write_out
 from profiler.cli.styled_text import OUTCOME_STYLES, Column, Line, Span, table, write_lines
 from profiler.cli.terminal.page_parts import peak_text
@@ -28,9 +29,20 @@ _COLUMNS = (
 )
 
 
+@click.command(
+    "history", cls=PastRunsCommand, epilog="Example: task-profiler history 'nightly-*' --status failure --last 5"
+)
+@click.argument("families", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True, ids=True))
+@source_options
+@last_option(1_000_000, 20, "Show the N newest runs.")
+@flag("--json as_json", "Print the stored report lines instead of a table.")
+@flag("--delete", "Delete runs from the local history: the arguments are their ids, or the beginnings of them.")
 @gathered(SourceOptions, "options")
-def list_history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -> None:
-    """List past runs, newest first."""
+def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -> None:
+    """List past runs, newest first.
+
+    FAMILY can be a shell pattern; the default is all families.
+    """
     if delete and not options.families:
         raise UsageError("--delete needs ids of runs: task-profiler history --delete RUN.")
     selection = run_filter(replace(options, families=()) if delete else options, reads_checkpoints=True)

@@ -8,11 +8,12 @@ from functools import partial
 
 import click
 
+from profiler.cli.options import CommandGroup, aws_options, flag, option
 from profiler.cli.printing import STDOUT, fitting, say, write_json_lines
 from profiler.cli.wiring.aws_options import search_session
 from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.index_names import INDEX_PERIODS
+from profiler.core.index_names import DEFAULT_PREFIX, INDEX_PERIODS
 from profiler.search_setup.dashboard_import import (
     Flavour,
     choose_flavour,
@@ -29,7 +30,25 @@ _Server = ClusterServer | DashboardsServer
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
 
-def import_setup(
+@click.group(
+    "kibana", cls=CommandGroup, epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run"
+)
+def kibana() -> None:
+    """Set up Elasticsearch or OpenSearch, and their dashboards."""
+
+
+@kibana.command("import", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
+@option("--url ui_url", "URL", "URL of Kibana or OpenSearch Dashboards.")
+@option("--elasticsearch url", "URL", "The cluster (default: ELASTICSEARCH_URL).", envvar="ELASTICSEARCH_URL")
+@option("--prefix", "P", "Prefix of the index names.", default=DEFAULT_PREFIX)
+@aws_options
+@option(
+    "--flavour", "", "Kind of dashboards (default: by the server's version).", type=click.Choice(["classic", "lens"])
+)
+@flag("--keep-existing", "Import only missing dashboards and charts.")
+@flag("--dry-run", "Print what would be installed, without installing it.")
+@flag("--json as_json", "Print one JSON object for each step.")
+def import_(
     *,
     ui_url: str | None,
     url: str | None,
@@ -41,7 +60,11 @@ def import_setup(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Install index templates, this month's empty indices, lifecycle policies and dashboards."""
+    """Install index templates, this month's empty indices, lifecycle policies and dashboards.
+
+    Without --elasticsearch, the templates are installed through the console of the dashboard server.
+    Repeating the command restores the original dashboards unless --keep-existing is given.
+    """
     show = partial(_show_row, as_json=as_json)
     cluster, ui = _servers(url or None, ui_url, prefix, region, profile)
     if ui is None:

@@ -6,8 +6,10 @@ import time
 from importlib.util import find_spec
 from typing import BinaryIO
 
+import click
 import msgspec
 
+from profiler.cli.options import aws_options, flag, yes_option
 from profiler.cli.printing import say, warn
 from profiler.cli.wiring.aws_options import aws_environment
 from profiler.core.aws_clients import bounded_client
@@ -19,7 +21,8 @@ from profiler.forwarder.invocation import ForwarderError, InvocationTime, Settin
 from profiler.forwarder.notifications.channels import configured_channels
 from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import ChannelKind, Notification
-from profiler.forwarder.notifications.posting import NoticeChannel, notify
+from profiler.forwarder.notifications.posting import NoticeChannel
+from profiler.forwarder.notifications.posting import notify as post_to
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import decode_notice
@@ -28,8 +31,18 @@ from profiler.record.task_end import parse_stopped_task
 _NOTICE_TYPES = ("task.notice", "schedule.notice")
 
 
-def notify_channels(file: BinaryIO, yes: bool, as_json: bool, region: str | None, profile: str | None) -> None:
-    """Print the notification of a stopped task, and send it if that is requested."""
+@click.command("notify", epilog="Example: task-profiler notify stopped-task.json --yes")
+@click.argument("file", metavar="FILE", type=click.File("rb"))
+@yes_option
+@flag("--json as_json", "Print the notification, which is JSON, on one line.")
+@aws_options
+def notify(file: BinaryIO, yes: bool, as_json: bool, region: str | None, profile: str | None) -> None:
+    """Print the notification of a stopped task, and send it with --yes.
+
+    FILE has ECS's event or a notification line; - is standard input. The notification is the Slack message and the
+    detail of the EventBridge event. For a stopped task, it contains only data of ECS's event; the deployed function
+    adds the run's numbers and log lines. The channels are configured by the function's environment variables.
+    """
     if find_spec("slack_sdk") is None:
         hint = install_hint("slack-sdk aws-lambda-powertools")
         raise TaskProfilerError(f"notify needs packages of the forwarder: {hint}.")
@@ -100,7 +113,7 @@ def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> 
     budget = InvocationTime(_PreviewContext())
     channels = configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))
     errors: list[ForwarderError] = []
-    posted = notify(channels, notice, kind, lambda _key, work: work(), errors)
+    posted = post_to(channels, notice, kind, lambda _key, work: work(), errors)
     if errors:
         raise errors[0]
     if not posted:

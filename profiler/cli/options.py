@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from importlib import import_module
 from typing import Any
 
 import click
@@ -153,20 +152,6 @@ def gathered(kind: type[Any], name: str) -> Callable[[Decorated], Decorated]:
         def command(**values: Any) -> int | None:  # noqa: ANN401  the values of all options
             own = {field: values.pop(field) for field in fields if field in values}
             return function(**{name: kind(**own)}, **values)
-
-        return command
-
-    return decorate
-
-
-def implemented_in(module: str, function: str) -> Callable[[Callable[[], None]], Decorated]:
-    """A decorator: the command, with only its help here, calls a function of a module that is imported then."""
-
-    def decorate(declared: Callable[[], None]) -> Decorated:
-        @functools.wraps(declared)
-        def command(**values: Any) -> int | None:  # noqa: ANN401  the values of all options
-            result: int | None = getattr(import_module(module), function)(**values)
-            return result
 
         return command
 

@@ -2,7 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from profiler.cli.options import SourceOptions, gathered
+import click
+
+from profiler.cli.options import (
+    Number,
+    PastRunsCommand,
+    SourceOptions,
+    family_arguments,
+    flag,
+    gathered,
+    last_option,
+    on_fargate_option,
+    option,
+    policy_options,
+    source_options,
+)
 from profiler.cli.printing import UNKNOWN, size_text, terminal_columns, total_saving, value_text, warn, write_json_lines
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, wrapped, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
@@ -14,7 +28,7 @@ from profiler.runs.past_runs.families import read_families
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern, no_run_sentence
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import Evidence
+from profiler.sizing.evidence import LAST_RUNS, Evidence
 from profiler.sizing.what_if import idle_gpu_hours_per_month, runs_per_month
 
 _COLUMNS = (
@@ -33,9 +47,25 @@ _SIZES_COLUMNS = (
 )
 
 
+@click.command(
+    "recommend",
+    cls=PastRunsCommand,
+    epilog="Example: task-profiler recommend nightly-etl --from https://search:9200",
+)
+@family_arguments
+@source_options
+@last_option(10_000, LAST_RUNS, "Use the N newest runs of each family.")
+@policy_options
+@flag("--faster", "Recommend the next larger vCPU size to tasks that used all of their vCPUs.")
+@on_fargate_option
+@flag("--sizes with_sizes", "Also print the cost and the duration at each size.")
+@flag("--json as_lines", "Print one JSON object per family instead of a table.")
+@flag("--check", "Exit with 3 if a family may run out of memory, or for a saving of at least --min-saving.")
+@option("--min-saving min_saving_percent", "PERCENT", "Minimum saving for --check.", type=Number(0, 100), default=10)
+@option("--min-saving-usd", "USD", "Also the minimum saving a month for --check.", type=Number(0, 1e9), default=0)
 @gathered(Policy, "policy")
 @gathered(SourceOptions, "options")
-def recommend_sizes(
+def recommend(
     *,
     options: SourceOptions,
     last: int,
@@ -47,7 +77,11 @@ def recommend_sizes(
     min_saving_percent: float,
     min_saving_usd: float,
 ) -> int:
-    """Recommend task sizes based on past runs."""
+    """Recommend task sizes based on past runs.
+
+    FAMILY can be a shell pattern; the default is all families, without the reasons.
+    Failed, stopped and killed runs are included.
+    """
     selection = run_filter(options)
     overrides = price_overrides(on_fargate)
     source = open_source(options)
@@ -166,21 +200,21 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
     if not choice.options:
         yield line(f"{INDENT}- There is no table of sizes: the runs were outside Fargate.")
         return
-    for option in choice.options:
-        usd = option.usd_per_run
+    for sized in choice.options:
+        usd = sized.usd_per_run
         marks = ((choice.current, "current"), (choice.size, "recommended"))
-        size = TaskSize(vcpu=option.size.vcpu, memory_mb=option.size.memory_mb)
+        size = TaskSize(vcpu=sized.size.vcpu, memory_mb=sized.size.memory_mb)
         names = [name for marked, name in marks if marked == size]
-        if not option.acceptable:
-            too_slow = "duration not known" if option.factor is None else "too slow"
-            names.append(too_slow if option.holds_memory else "too little memory")
-        factor = option.factor
+        if not sized.acceptable:
+            too_slow = "duration not known" if sized.factor is None else "too slow"
+            names.append(too_slow if sized.holds_memory else "too little memory")
+        factor = sized.factor
         cells = (
             size_text(size),
             UNKNOWN if factor is None else format_range(factor.min, factor.max),
             value_text(usd, format_usd),
             UNKNOWN if usd is None or monthly_runs is None else format_usd(usd * monthly_runs),
-            value_text(option.saving_percent, format_percent),
+            value_text(sized.saving_percent, format_percent),
             ", ".join(names),
         )
         rows.append(cells)

@@ -9,8 +9,9 @@ import click
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
-from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder, replay
-from profiler.cli.options import SourceOptions
+from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder
+from profiler.aws_account.replay import replay as replay_group
+from profiler.cli.options import SourceOptions, aws_options, flag, option, yes_option
 from profiler.cli.printing import NOT_APPLIED, say, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import check_region, open_clients
@@ -21,7 +22,17 @@ from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
 _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction on the function"
 
 
-def replay_groups(
+@click.command(
+    "replay", epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d --yes"
+)
+@option("--log-group name", "GROUP", "The log group to read, or those that match * ? [].", required=True)
+@option("--function function_name", "NAME", "Name or ARN of the forwarder function.", required=True)
+@option("--since", "TIME", "Start: 30m, 12h or 7d ago, or an ISO time.", default="7d")
+@option("--until", "TIME", "End, like --since (default: now).", default="0m", show_default=False)
+@aws_options
+@yes_option
+@flag("--json as_json", "Print one JSON object instead of a sentence.")
+def replay(
     *,
     name: str,
     function_name: str,
@@ -32,7 +43,11 @@ def replay_groups(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Send the reports in a log group through the forwarder again."""
+    """Send the reports in a log group through the forwarder again.
+
+    Without --yes, they are counted. An interrupted replay continues where it stopped. Reports that are already indexed
+    do not change. Notifications are indexed, too, but not sent again.
+    """
     times = run_filter(SourceOptions(since=since, until=until))
     window_ms = (times.since_ns or 0) // NS_PER_MS, (times.until_ns or 0) // NS_PER_MS
     check_region(region, profile)
@@ -85,7 +100,7 @@ def _replay_group(
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row() as show:
             logs = open_client("logs")
             send = None if progress_file is None else partial(call_forwarder, functions, function_name)
-            return replay(logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms)
+            return replay_group(logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms)
     except (OSError, ValueError) as error:
         raise TaskProfilerError(f"The replay was interrupted ({error}): run it again to continue.") from error
 

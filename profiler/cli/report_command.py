@@ -5,7 +5,20 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from profiler.cli.options import SourceOptions, gathered
+import click
+
+from profiler.cli.options import (
+    PastRunsCommand,
+    SourceOptions,
+    WholeNumber,
+    completes,
+    family_arguments,
+    flag,
+    gathered,
+    on_fargate_option,
+    option,
+    source_options,
+)
 from profiler.cli.printing import STANDARD_OUTPUT, say, warn, warned_notes, write_json_lines, write_out
 from profiler.cli.progress import ShowProgress, progress_row
 from profiler.cli.wiring.open_past_runs import is_local, open_source, price_overrides, run_filter
@@ -31,8 +44,21 @@ from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoin
 _MAX_POINTS = 1_500_000
 
 
+@click.command(
+    "report",
+    cls=PastRunsCommand,
+    epilog="Example: task-profiler report --from report-lines.jsonl -o batches.html --open",
+)
+@family_arguments
+@option("-o --output out", "FILE", "File to write or replace (- for standard output).", default="task-report.html")
+@source_options
+@option("--last", "N", "Show the N newest runs.", type=WholeNumber(1, 1_000_000))
+@option("--run run_id", "ID", "Show only this run: a task ID or its beginning.", shell_complete=completes(ids=True))
+@on_fargate_option
+@flag("--json as_json", "Print the file, its bytes and the number of runs as JSON.")
+@flag("--open opens", "Open the page in a browser.")
 @gathered(SourceOptions, "options")
-def write_report(
+def report(
     options: SourceOptions,
     out: str,
     last: int | None,
@@ -41,7 +67,10 @@ def write_report(
     as_json: bool,
     opens: bool,
 ) -> None:
-    """Write an HTML page of past runs, with charts."""
+    """Write an HTML page of past runs, with charts.
+
+    FAMILY can be a shell pattern; the default is all families.
+    """
     if out == STANDARD_OUTPUT and (opens or as_json):
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
     assets, overrides = read_assets(), price_overrides(on_fargate)

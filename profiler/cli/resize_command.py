@@ -10,10 +10,22 @@ from msgspec.structs import replace
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.resize_plan import SizePlans
 from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
-from profiler.cli.options import SourceOptions, gathered
+from profiler.cli.options import (
+    Number,
+    PastRunsCommand,
+    SourceOptions,
+    WholeNumber,
+    flag,
+    gathered,
+    last_option,
+    option,
+    past_run_options,
+    policy_options,
+    repeatable,
+)
 from profiler.cli.printing import say, size_text, total_saving, value_text, warn, warned_notes, write_json_lines
+from profiler.cli.rollout_progress import check_update_schedules, counted_parts, registered, with_progress
 from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
-from profiler.cli.taskdef_command import check_update_schedules, counted_parts, registered, with_progress
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides
 from profiler.core.errors import UsageError
@@ -26,6 +38,7 @@ from profiler.runs.past_runs.families import read_runs
 from profiler.runs.past_runs.run_source import RunFilter, pattern_of
 from profiler.sizing.advice import rounded_usd, size_object
 from profiler.sizing.choose_size import Policy
+from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.run_facts import RunFacts
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
@@ -45,10 +58,23 @@ _COLUMNS = (
 )
 
 
+@click.command("resize", cls=PastRunsCommand, epilog="Example: task-profiler taskdef resize --scheduled")
+@click.argument("globs", metavar="[FAMILY]...", nargs=-1)
+@past_run_options
+@repeatable("--cluster clusters", "NAME", "Only families of this cluster's tasks and schedules.")
+@flag("--scheduled", "Only families that an EventBridge rule or schedule starts.")
+@flag("--register", "Register the planned revisions.")
+@flag("--update-schedules", "With --register: move schedules pinned to a revision that differs only by the size.")
+@last_option(10_000, LAST_RUNS, "Use the N newest runs of each family for its size.")
+@policy_options
+@option("--min-saving min_saving_percent", "PERCENT", "Minimum saving.", type=Number(0, 100), default=10)
+@option("--min-runs", "N", "Change a size only after N runs.", type=WholeNumber(1, 10_000), default=20)
+@repeatable("--apply files", "FILE", "Write the sizes to the task definitions in FILE, and call nothing in ECS.")
+@flag("--json as_json", "Print one JSON object for each family, and one for all.")
 @gathered(RolloutRequest, "request")
 @gathered(SourceOptions, "options")
 @gathered(Policy, "policy")
-def resize_families(
+def resize(
     *,
     request: RolloutRequest,
     options: SourceOptions,
@@ -59,7 +85,11 @@ def resize_families(
     files: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Plan the sizes of families, and register the revisions or write the files on request."""
+    """Give families the size that their past runs call for, and judge the last change.
+
+    FAMILY can be a shell pattern; the default is all families with runs. This prints a plan; --register carries it out.
+    A revision remembers the size before. Its runs are judged: if it was too small, the old size comes back.
+    """
     check_update_schedules(request)
     limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs, last=last)
     if files:

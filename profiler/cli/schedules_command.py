@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import click
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -9,7 +10,15 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import Schedules
 from profiler.aws_account.started_tasks import read_clusters
-from profiler.cli.options import SourceOptions, gathered
+from profiler.cli.options import (
+    PastRunsCommand,
+    SourceOptions,
+    family_arguments,
+    flag,
+    gathered,
+    option,
+    past_run_options,
+)
 from profiler.cli.printing import UNKNOWN, value_text, warn, write_json_lines
 from profiler.cli.styled_text import Column, Line, Span, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients
@@ -55,9 +64,22 @@ _STYLES: Mapping[DueOutcome, str] = {
 _ORDER = {outcome: place for place, outcome in enumerate(_STYLES)}
 
 
+@click.command(
+    "schedules", cls=PastRunsCommand, epilog="Example: task-profiler schedules --cluster jobs --from logs:/ecs/jobs"
+)
+@family_arguments
+@option("--cluster", "NAME", "Only schedules that start tasks in this ECS cluster.")
+@flag("--json as_lines", "Print one JSON object per schedule instead of a table.")
+@past_run_options
 @gathered(SourceOptions, "options")
-def list_schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) -> None:
-    """List the schedules that start ECS tasks, and what became of them."""
+def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) -> None:
+    """List the schedules that start ECS tasks, and what became of them.
+
+    FAMILY can be a shell pattern; the default is all families.
+    These are the schedules of EventBridge Scheduler and the rules of EventBridge in one Region. The usual duration
+    comes from the last successes in --from. Only https://HOST there also shows what became of due times of more than
+    an hour ago.
+    """
     clock = SystemClock()
     past = None if is_local(options) else open_source(options)
     open_client = open_clients(options.region, options.profile)

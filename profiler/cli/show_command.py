@@ -5,7 +5,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from profiler.cli.options import SourceOptions, gathered
+import click
+
+from profiler.cli.options import (
+    PastRunsCommand,
+    SourceOptions,
+    WholeNumber,
+    completes,
+    flag,
+    gathered,
+    option,
+    source_options,
+)
 from profiler.cli.printing import terminal_columns, warned_notes, write_json_lines, write_out
 from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, separated, write_lines
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
@@ -27,14 +38,37 @@ from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60
 _PIPE_WIDTH = 80
+_LOG_LINES = 10
 _MAX_PAGES = 20
 _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
 # The report, the call stacks and the notices are in the same stream.
 _OWN_LINES = '"type":"task.report"', '"type":"task.stacks"', '"type":"task.notice"'
 
 
+@click.command(
+    "show", cls=PastRunsCommand, epilog="Example: task-profiler show nightly-etl --from logs:/ecs/nightly-etl --logs"
+)
+@click.argument("names", metavar="[RUN|FAMILY]", nargs=-1, shell_complete=completes(families=True, ids=True))
+@source_options
+@option(
+    "--against",
+    "RUN|last-success",
+    "Compare with this run. A failed run is compared with its family's last success by default.",
+    shell_complete=completes(ids=True),
+)
+@click.option(
+    "--logs",
+    "log_count",
+    metavar="[N]",
+    is_flag=False,
+    flag_value=str(_LOG_LINES),
+    type=WholeNumber(1, 1_000),
+    help=f"Also show the batch's last N log lines ({_LOG_LINES}) before each moment and the end.",
+)
+@flag("--stacks as_stacks", "Show the call stacks: functions with their shares.")
+@flag("--json as_json", "Print the report line; with --stacks, the line of the call stacks.")
 @gathered(SourceOptions, "options")
-def show_run(
+def show(
     options: SourceOptions,
     names: tuple[str, ...],
     against: str | None,
@@ -42,7 +76,11 @@ def show_run(
     as_stacks: bool,
     as_json: bool,
 ) -> None:
-    """Show one run: verdict, resource usage, comparison, advice."""
+    """Show one run: verdict, resource usage, comparison, advice.
+
+    RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its newest run. The default
+    is the newest run of all. If several containers of the task have a report, all are shown.
+    """
     if names[1:]:
         raise UsageError(f"show is for one run: to compare two, write task-profiler compare {shlex.join(names[:2])}")
     name = names[0] if names else None

@@ -2,10 +2,9 @@
 
 import json
 import re
-import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,31 +16,99 @@ from profiler.aws_account.doctor.definition_checks import role_problems
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest, plan_addition, plan_removal
 from profiler.aws_account.setup.monitor_image import check_default_image
-from profiler.cli.options import gathered, is_file_name
+from profiler.cli.options import (
+    CommandGroup,
+    StacksCommand,
+    add_options,
+    aws_options,
+    flag,
+    gathered,
+    is_file_name,
+    option,
+    repeatable,
+    report_stream_option,
+    stacks_option,
+)
 from profiler.cli.printing import STDERR, UNKNOWN, say, warn, write_json_lines, write_out
-from profiler.cli.progress import progress_row
+from profiler.cli.resize_command import resize
+from profiler.cli.rollout_progress import check_update_schedules, counted_parts, registered, with_progress
 from profiler.cli.styled_text import Column, Line, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
-from profiler.core.ecs_terms import CONTAINER_VARIABLE
+from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.version import __version__
 from profiler.record.units import format_count
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
 from profiler.settings import SETTING_NAMES, read_settings
-from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
+from profiler.task_definitions.container_snippets import (
+    DEFAULT_CONTAINER,
+    ContainerFormat,
+    ContainerRequest,
+    container_text,
+)
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import ChangeDefinition, change_text, read_bytes, write_definition
-from profiler.task_definitions.monitor_changes import AddMonitorOptions, remove_monitor
+from profiler.task_definitions.monitor_changes import AddMonitorOptions
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
-from profiler.task_definitions.monitor_container import STACKS_VARIABLE
+from profiler.task_definitions.monitor_changes import remove_monitor as remove_from
+from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, STACKS_VARIABLE
 from profiler.task_definitions.permissions import policy
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PREFIX = "TASK_PROFILER_"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 _OPTIONS = {CONTAINER_VARIABLE: "--container", LOG_GROUP_VARIABLE: "--log-group", STACKS_VARIABLE: "--stacks"}
+# The implementation gathers them as RolloutRequest.
+_rollout_options = add_options(
+    repeatable("--family globs", "GLOB", "Plan these families of ECS."),
+    repeatable("--cluster clusters", "NAME", "Plan the families of this cluster's tasks and schedules."),
+    flag("--scheduled", "Only families that an EventBridge rule or schedule starts."),
+    flag("--services", "Include families that services run."),
+    flag("--register", "Register the planned revisions."),
+    flag(
+        "--update-schedules", "With --register: move schedules pinned to a revision that differs only by the monitor."
+    ),
+)
+_output_options = add_options(
+    option("-o --output out", "OUT", "Write the new definition to a file."),
+    flag("--in-place", "Write the new definition to FILE."),
+    flag("--json as_json", "Print the plan as one JSON object for each family."),
+)
 
 
+@click.group(
+    "taskdef", cls=CommandGroup, epilog="Example: task-profiler taskdef add-monitor nightly-etl.json --in-place"
+)
+def taskdef() -> None:
+    """Add the monitor to ECS task definitions, and remove it."""
+
+
+@taskdef.command(
+    "add-monitor",
+    cls=StacksCommand,
+    epilog="Example: task-profiler taskdef add-monitor nightly-etl.json "
+    "--image 111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0 --in-place",
+)
+@click.argument("names", metavar="[FILE|FAMILY]...", nargs=-1)
+@_rollout_options
+@flag("--policy print_policy", "Print the IAM policy that the task roles need.")
+@flag("--attach-policy", "Attach that policy to each task role, as the inline policy task-profiler.")
+@flag("--yes", "Attach the policies also without --register.")
+@option("--container", "NAME", "The batch container (default: the only essential container that is not a sidecar).")
+@option(
+    "--image",
+    "IMAGE",
+    "The monitor's image (default: the existing monitor's image, else the image that setup image pushes, "
+    f"{MONITOR_REPOSITORY}:{__version__}, in the private registry of the account in the definition, if it has one).",
+)
+@option("--log-group", "NAME", "Send the report to this group (default: the batch's stream, else /ecs/FAMILY).")
+@report_stream_option
+@flag("--pid shared_pids", "Share the process namespace of the task, which makes the kernel's peaks readable.")
+@stacks_option
+@repeatable("--setting settings", "NAME=VALUE", "Set this environment variable of each monitor.")
+@_output_options
+@aws_options
 @gathered(RolloutRequest, "request")
 @gathered(AddMonitorOptions, "options")
 def add_monitor(
@@ -56,7 +123,14 @@ def add_monitor(
     region: str | None,
     profile: str | None,
 ) -> int:
-    """Add the monitor container to the task definition in FILE, and print the new definition."""
+    """Add the monitor container to the task definition in FILE, and print the new definition.
+
+    FILE (JSON or YAML) has the format that register-task-definition reads or describe-task-definition prints, or is
+    a CloudFormation template; - is standard input. Other containers and the task's size are not
+    changed. An existing monitor is upgraded. Repeating the command changes nothing.
+
+    FAMILY, as --family, and --cluster print a plan for the families in ECS. --register carries it out.
+    """
     files, request = _files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
     options = replace(options, region=region_of_environment(region), settings=parse_settings(settings))
     for name, value in (("--image", options.image), ("--log-group", options.log_group)):
@@ -83,8 +157,14 @@ def add_monitor(
     return _roll_out(request, plan, open_client, image=options.image, as_json=as_json, paths=paths)
 
 
+@taskdef.command("remove-monitor", epilog="Example: task-profiler taskdef remove-monitor 'nightly-*' --register")
+@click.argument("names", metavar="[FILE|FAMILY]...", nargs=-1)
+@_rollout_options
+@option("--image", "IMAGE", "The monitor's image, if its repository is not called task-profiler.")
+@_output_options
+@aws_options
 @gathered(RolloutRequest, "request")
-def remove_monitor_from(
+def remove_monitor(
     *,
     names: tuple[str, ...],
     request: RolloutRequest,
@@ -95,11 +175,15 @@ def remove_monitor_from(
     region: str | None,
     profile: str | None,
 ) -> int:
-    """Remove the monitor container from the task definition in FILE, and print the definition without it."""
+    """Remove the monitor container from the task definition in FILE, and print the definition without it.
+
+    The result is the definition before add-monitor. FAMILY, as --family, and --cluster print a plan for the families
+    in ECS, and --register carries it out. IAM policies and log groups are not removed.
+    """
     files, request = _files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
 
     def remove(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
-        removed = remove_monitor(definition, image)
+        removed = remove_from(definition, image)
         notes = removed.notes if removed.old_monitor else ("There is no monitor: nothing was removed.",)
         return replace(removed, notes=notes)
 
@@ -115,8 +199,31 @@ def remove_monitor_from(
     )
 
 
+@taskdef.command(
+    "container",
+    cls=StacksCommand,
+    epilog="Example: task-profiler taskdef container --format terraform --container etl --log-group /ecs/etl",
+)
+@option(
+    *(
+        "--format output_format",
+        "",
+        "JSON of the API, HCL for jsonencode(), YAML of CloudFormation, TypeScript of the CDK.",
+    ),
+    type=click.Choice(["json", "terraform", "cloudformation", "cdk"]),
+    default="json",
+)
+@option("--container", "NAME", "The name of the batch container.", default=DEFAULT_CONTAINER)
+@option(
+    "--image", "IMAGE", "The monitor's image, which you build and push.", default=f"{MONITOR_REPOSITORY}:{__version__}"
+)
+@option("--log-group", "NAME", "The log group of the batch's awslogs log driver (default: /ecs/CONTAINER).")
+@option("--region", "REGION", "Region of the log group (default: AWS_REGION, else the deployment's).")
+@option("--stream-prefix", "PREFIX", "The batch's awslogs-stream-prefix.", default=DEFAULT_STREAM_PREFIX)
+@report_stream_option
+@stacks_option
 @gathered(ContainerRequest, "request")
-def print_container(*, output_format: ContainerFormat, request: ContainerRequest) -> None:
+def container(*, output_format: ContainerFormat, request: ContainerRequest) -> None:
     """Print the monitor's container definition, to paste into a definition that is kept in code."""
     required = {"--container": request.container, "--image": request.image, "--stream-prefix": request.stream_prefix}
     for name, value in required.items():
@@ -179,12 +286,6 @@ def _files_and_request(
     return files, request
 
 
-def check_update_schedules(request: RolloutRequest) -> None:
-    """Raises UsageError for schedules to move without a revision to register."""
-    if request.update_schedules and not request.register:
-        raise UsageError("--update-schedules needs --register: without it, the plan lists the pinned schedules.")
-
-
 def _roll_out(
     request: RolloutRequest,
     plan_change: PlanChange,
@@ -235,34 +336,6 @@ def _roll_out(
     return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
 
 
-def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[PlannedFamily, ...]:
-    """Carry the plans out. Ctrl-C ends after the family that is in work: each new revision is printed."""
-    signals: list[int] = []
-    previous = signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
-
-    def steps() -> Iterator[PlannedFamily]:
-        for one in planned:
-            yield rollout.register(one)
-            if signals:
-                raise KeyboardInterrupt
-
-    try:
-        return with_progress("Registering", steps(), len(planned))
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-def with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
-    """Take the steps, and show how many of them are done."""
-    done: list[PlannedFamily] = []
-    with progress_row() as show:
-        show(title, 0)
-        for step in steps:
-            done.append(step)
-            show(title, len(done) / count)
-    return tuple(done)
-
-
 def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_json: bool, adds: bool) -> None:
     if prints_policy:  # to standard output, for a program
         write_lines(_plan_table(planned, None, adds=adds), STDERR)
@@ -307,11 +380,6 @@ def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> No
     warn(f"{format_count(len(planned), 'family')}: {counted_parts(parts)}.")
 
 
-def counted_parts(parts: Mapping[str, int]) -> str:
-    """What was done, such as "2 registered, 1 failed"."""
-    return ", ".join(f"{count} {what}" for what, count in parts.items() if count)
-
-
 def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> int:
     """Change the files, of which a hyphen is standard input, and write or print the results if all can be changed."""
     if in_place and STANDARD_INPUT in files:
@@ -334,3 +402,6 @@ def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | 
 def read_input(file: str) -> bytes:
     """The content of a file, or of standard input for a hyphen. Raises TaskProfilerError if it cannot be read."""
     return sys.stdin.buffer.read() if file == STANDARD_INPUT else read_bytes(Path(file))
+
+
+taskdef.add_command(resize)

@@ -9,9 +9,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
+import click
+
 from profiler.aws_account.running_tasks.running_runs import FollowedLogs, RunningRun, RunningRuns, RunsInProgress
 from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, WatchedRun, WatchedTasks
-from profiler.cli.options import SourceOptions, gathered
+from profiler.cli.options import PastRunsCommand, SourceOptions, completes, flag, gathered, option, past_run_options
 from profiler.cli.printing import STDOUT, UNKNOWN, stdout_encoding, warn, write_json_lines, write_out
 from profiler.cli.styled_text import (
     MIN_COLUMNS,
@@ -58,9 +60,20 @@ _COLUMNS = (
 )
 
 
+@click.command("watch", cls=PastRunsCommand, epilog="Example: task-profiler watch nightly-etl --from logs:/ecs/jobs")
+@click.argument("name", metavar="[FAMILY|TASK]", required=False, shell_complete=completes(families=True))
+@past_run_options
+@option("--cluster", "NAME", "Ask ECS for the running tasks of this cluster.")
+@flag("--once", "Print one table and end, as without a terminal.")
+@flag("--json as_json", "Print one JSON line for each running task and end.")
 @gathered(SourceOptions, "options")
-def watch_runs(name: str | None, options: SourceOptions, cluster: str | None, once: bool, as_json: bool) -> None:
-    """Show what runs now: time, CPU, memory, notifications."""
+def watch(name: str | None, options: SourceOptions, cluster: str | None, once: bool, as_json: bool) -> None:
+    """Show what runs now: time, CPU, memory, notifications.
+
+    FAMILY is a family or a pattern of families, TASK the beginning of a task ID. Without them, tasks of services are
+    left out. Without logs:GLOB in --from and without --cluster, local runs are shown. CPU and memory come from the
+    newest checkpoint, the usual duration (of 14 days) from https://HOST in --from, else from the log groups.
+    """
     groups = names_of(options, "logs") if cluster is None else ()
     is_local = cluster is None and not groups
     if not is_local:

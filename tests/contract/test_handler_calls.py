@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 import handler
-from profiler.cli.commands.aws import notify as command
+from profiler.cli.notify_command import notify as command
 from profiler.core.timestamps import format_datetime, format_ms
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.notifications.idempotency import run_idempotently

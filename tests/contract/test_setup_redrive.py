@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from profiler.aws_account.replay import redrive
-from profiler.cli.commands.aws import redrive as redrive_command
+from profiler.cli.setup.setup_commands import redrive as redrive_command
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
 from tests.lambda_environment import moto_account

@@ -5,9 +5,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
+import click
+
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
-from profiler.cli.options import SourceOptions, gathered, is_file_name
+from profiler.cli.options import Quantity, SourceOptions, aws_options, flag, from_option, gathered, is_file_name, option
 from profiler.cli.printing import terminal_columns, write_json_lines
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines
 from profiler.cli.wiring.build_collectors import metadata_source
@@ -34,8 +36,22 @@ _DRIVER_TIMEOUT = Unavailable(f"the driver did not answer within {_DRIVER_SECOND
 _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
 
 
+@click.command(
+    "doctor",
+    epilog="Example, as the monitor's command in a task definition for one run: "
+    '"command": ["doctor"]; before the first run: task-profiler doctor nightly-etl.json',
+)
+@click.argument("name", metavar="[FILE|FAMILY]", required=False)
+@flag("--json as_json", "Print one JSON object per finding (topic, level, text, advice) or per family.")
+@option(
+    "--seconds", "TIME", "Watch the stats for at most this time.", type=Quantity("parse_seconds", 0, 600), default=25.0
+)
+@option("--cluster", "NAME", "Check all families of this ECS cluster instead.")
+@option("--deployed stack", "STACK", "Check the forwarder in this CloudFormation stack instead.")
+@from_option
+@aws_options
 @gathered(SourceOptions, "options")
-def run_doctor(
+def doctor(
     *,
     name: str | None,
     as_json: bool,
@@ -44,7 +60,18 @@ def run_doctor(
     stack: str | None,
     options: SourceOptions,
 ) -> None:
-    """Show what can be measured in this container and what to change in the task definition."""
+    """Show what can be measured in this container and what to change in the task definition.
+
+    Checks the task metadata, the batch, its processes, its log stream and the permission to write to
+    it, GPUs and Neuron devices. To test the permission, the command sends an event that is too old for CloudWatch
+    Logs to accept, so nothing is written; only this test uses --region and --profile. The exit code
+    is 1 if there is a problem.
+
+    FILE is a task definition to check before its first run. FAMILY checks its latest revision in ECS, or
+    FAMILY:REVISION, and the schedules that start it. --cluster checks the families of a cluster: monitor, role, log
+    group, subscription, last report. --deployed checks a forwarder: its stack, subscriptions, functions and their last
+    errors, and queues. https://HOST in --from is searched for reports (--cluster) or index templates.
+    """
     if sum(option is not None for option in (name, cluster, stack)) > 1:
         raise UsageError("FILE, FAMILY, --cluster and --deployed are different checks: use one of them.")
     clock = SystemClock()

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from profiler.aws_account.setup.monitor_image import Docker, ImageBuild, ImageRepository, build_context, clone_folder
-from profiler.cli.options import parse_tags
+from profiler.aws_account.stack_state import DEFAULT_STACK, existing_stack
+from profiler.cli.options import CommandGroup, aws_options, flag, option, parse_tags, repeatable, yes_option
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.clock import SystemClock
-from profiler.core.ecs_terms import cluster_name
+from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name
 from profiler.core.errors import UsageError
 from profiler.core.timestamps import NS_PER_MS
+from profiler.core.version import __version__
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:
@@ -37,8 +39,53 @@ _PERMISSIONS = (
 )
 
 
-def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None, profile: str | None) -> int:
-    """Print the steps, each when it is known. The exit code is 1 if nothing is, as without credentials."""
+# The names of the functions, which begin with the stack's, have at most 64 characters.
+_STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
+
+
+def stack_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+    """Refuse what AWS would refuse later. CloudFormation's answer to an empty name is all stacks."""
+    if not _STACK.fullmatch(name):
+        raise UsageError(
+            f"--name {name!r} is not a stack's name: use at most 50 letters, digits and hyphens, a letter first."
+        )
+    return name
+
+
+def _secret(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """A secret, or that in the file of ``@FILE``: all users of the machine see a command line."""
+    if value is None or not value.startswith("@"):
+        return value
+    try:
+        with click.open_file(value[1:], encoding="utf-8-sig") as file:
+            secret = str(file.read()).strip()
+    except (OSError, ValueError):
+        secret = ""
+    if secret:
+        return secret
+    # Without the value, which may be a password.
+    raise click.BadParameter("The file that follows @ is empty or cannot be read: check it and its path.")
+
+
+_name_option = option("--name", "STACK", "Name of the stack.", default=DEFAULT_STACK, callback=stack_name)
+
+
+@click.group(
+    "setup", cls=CommandGroup, invoke_without_command=True, epilog="Example: task-profiler setup --cluster jobs"
+)
+@repeatable("--cluster clusters", "NAME", "Only this ECS cluster (default: all).")
+@flag("--json as_json", "Print one JSON object for each step.")
+@aws_options
+@click.pass_context
+def setup(
+    context: click.Context, *, clusters: tuple[str, ...], as_json: bool, region: str | None, profile: str | None
+) -> int:
+    """Set up an AWS account: image, forwarder, monitors.
+
+    Without a subcommand, print the steps, what is done already, and the next commands.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
     check_region(region, profile)
     from profiler.aws_account.setup.setup_steps import SetupSteps  # not for redrive
 
@@ -71,11 +118,19 @@ def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
         yield rows[-1]
 
 
-def redrive_events(*, name: str, yes: bool, as_json: bool, region: str | None, profile: str | None) -> int:
-    """Send failed events to the forwarder's functions again, or count them."""
+@setup.command("redrive", epilog="Example: task-profiler setup redrive --region eu-west-1 --yes")
+@_name_option
+@yes_option
+@flag("--json as_json", "Print one JSON object for each function.")
+@aws_options
+def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile: str | None) -> int:
+    """Send failed events to the forwarder's functions again.
+
+    They are in the dead-letter queues of its stack. Without --yes, they are counted. Repeating the command does no
+    harm.
+    """
     from profiler.aws_account.aws_errors import aws_errors
     from profiler.aws_account.replay import count_messages, redrive  # slow to import, as the next ones
-    from profiler.aws_account.stack_state import existing_stack
 
     open_client, clock = open_clients(region, profile), SystemClock()
     outputs = existing_stack(open_client, name).outputs
@@ -107,7 +162,15 @@ def redrive_events(*, name: str, yes: bool, as_json: bool, region: str | None, p
     return code
 
 
-def build_image(
+@setup.command("image", epilog="Example: task-profiler setup image --region eu-west-1 --yes")
+@click.argument("options", metavar="[DOCKER_OPTION]...", nargs=-1)
+@option("--repository", "NAME", "ECR repository.", default=MONITOR_REPOSITORY)
+@option("--tag", "TAG", "The image's tag (default: this version).", default=__version__, show_default=False)
+@repeatable("--platform platforms", "PLATFORM", "Build for this platform with buildx (default: amd64 and arm64).")
+@yes_option
+@flag("--json as_json", "Print the image's URI, or the commands, as a JSON object.")
+@aws_options
+def image(
     *,
     options: tuple[str, ...],
     repository: str,
@@ -118,7 +181,12 @@ def build_image(
     region: str | None,
     profile: str | None,
 ) -> None:
-    """Build the monitor's image, push it to Amazon ECR, and print its URI."""
+    """Build the monitor's image, push it to Amazon ECR, and print its URI.
+
+    Without --yes, the commands are printed. A missing repository is created, with immutable tags. A tag that
+    exists is not pushed again.
+    DOCKER_OPTIONs after -- go to docker build, such as --build-arg BASE_IMAGE=python:3.13-slim.
+    """
     ecr = ImageRepository(open_clients(region, profile)("ecr"), repository)
     uri = ecr.uri()
     if uri is not None and ecr.has_tag(tag):
@@ -165,7 +233,27 @@ def _dry_run(ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild,
         yield shlex.join(["docker", *command])
 
 
-def deploy_stack(
+@setup.command("stack", epilog="Example: task-profiler setup stack --elasticsearch https://search.example.com --yes")
+@_name_option
+@option("--slack-failure-webhook failure_webhook", "URL", "Slack webhook for all but successes.", callback=_secret)
+@option("--slack-success-webhook success_webhook", "URL", "Slack webhook for successes.", callback=_secret)
+@option("--elasticsearch url", "URL", "Index the reports in this Elasticsearch or OpenSearch.")
+@option("--api-key", "KEY", "API key of the functions there.", callback=_secret)
+@option("--user", "NAME:PASSWORD", "Password of the functions there.", callback=_secret)
+@option("--otlp otlp_url", "URL", "Export each run to this OpenTelemetry backend.")
+@option("--otlp-headers", "NAME=VALUE,…", "Headers of the export, such as an API key.", callback=_secret)
+@repeatable("--log-group groups", "NAME", "Subscribe this log group, or all NAME*, in place of the earlier ones.")
+@flag("--all-log-groups", "Subscribe all log groups of the Region.")
+@option("--instance-monitor", "CLUSTER", "Monitor each EC2 instance of this ECS cluster; without it, none.")
+@repeatable("--parameter parameters", "NAME=VALUE", "Set a template parameter.")
+@repeatable("--tag tags", "KEY=VALUE", "Tag the stack, its resources and new secrets; KEY= removes a tag.")
+@option("--bucket", "NAME", "Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")
+@option("--zip zip_file", "FILE", "The forwarder's zip of a release, instead of building it.")
+@flag("--delete", "Delete the stack, and print what stays.")
+@yes_option
+@flag("--json as_json", "Print one JSON object; steps go to stderr.")
+@aws_options
+def stack(
     *,
     name: str,
     failure_webhook: str | None,
@@ -188,7 +276,12 @@ def deploy_stack(
     region: str | None,
     profile: str | None,
 ) -> None:
-    """Deploy the forwarder by CloudFormation, or update it."""
+    """Deploy the forwarder by CloudFormation, or update it.
+
+    Settings that are not given keep their values. Webhooks, API keys, passwords and headers are stored in Secrets
+    Manager; @FILE instead of one reads it from a file, @- from standard input.
+    Without --yes, the command prints what it would do.
+    """
     from profiler.aws_account.setup.stack_deployment import StackRequest  # slow to import, like the next modules
     from profiler.cli.setup.stack_output import ForwarderCluster, StackOutput, deploy, remove
 
@@ -197,12 +290,7 @@ def deploy_stack(
     if delete:
         remove(name, open_client, output)
         return
-    for option, address, remedy in (
-        ("--elasticsearch", url, "as --user NAME:PASSWORD"),
-        ("--otlp", otlp_url, "in --otlp-headers"),
-    ):
-        if address is not None and "@" in address:
-            raise UsageError(f"{option} contains a password: give it {remedy}.")
+    _check_addresses(url, otlp_url)
     settings = {
         "ElasticsearchUrl": url,
         "OtlpEndpoint": otlp_url,
@@ -224,6 +312,16 @@ def deploy_stack(
     environment = {**os.environ, **others, **credentials}
     cluster = ForwarderCluster(url, search_session(url, region, profile, environment)) if url else None
     deploy(request, open_client, cluster, output)
+
+
+def _check_addresses(url: str | None, otlp_url: str | None) -> None:
+    """Raises UsageError for a password in an address, which the stack would show."""
+    for spelling, address, remedy in (
+        ("--elasticsearch", url, "as --user NAME:PASSWORD"),
+        ("--otlp", otlp_url, "in --otlp-headers"),
+    ):
+        if address is not None and "@" in address:
+            raise UsageError(f"{spelling} contains a password: give it {remedy}.")
 
 
 def _credentials(api_key: str | None, user: str | None) -> dict[str, str]:

@@ -11,16 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from profiler.aws_account.stack_state import DEFAULT_STACK
 from profiler.cli.app import COMMANDS, group
-from profiler.cli.commands.runs import METRIC_NAMES
-from profiler.core.ecs_terms import MONITOR_REPOSITORY
-from profiler.core.version import __version__
-from profiler.runs.comparison.compared_metrics import COMPARED_METRICS
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import LAST_RUNS
-from profiler.task_definitions.container_snippets import DEFAULT_CONTAINER
-from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX
 from tests.command_line import run_here
 from tests.documentation import ROOT
 from tests.runs import history_of, report
@@ -173,31 +165,22 @@ print(*sys.modules)
 """
 
 
-def test_no_help_imports_what_its_command_needs() -> None:
-    # The help of monitor is made from its settings, whose types are msgspec's.
-    lines = [" ".join(words) for words, _ in leaves(group, ()) if words != ("monitor",)]
-    done = subprocess.run([sys.executable, "-c", _HELP, *lines], capture_output=True, text=True, check=True)
-    modules = done.stdout.split()
-    assert "profiler.cli.commands.aws" in modules
-    heavy = {"boto3", "botocore", "requests", "msgspec", "sqlite3", "pathlib", "ssl"}
-    assert heavy.intersection(modules) == set()
+def test_the_help_imports_no_command_and_a_commands_help_no_client_of_aws() -> None:
+    def modules(*lines: str) -> set[str]:
+        done = subprocess.run([sys.executable, "-c", _HELP, *lines], capture_output=True, text=True, check=True)
+        return set(done.stdout.split())
+
+    assert not {"msgspec", "ssl", "profiler.record", "pathlib"} & modules("")
+    commands = modules(*(" ".join(words) for words, _ in leaves(group, ())))
+    assert "profiler.cli.setup.setup_commands" in commands
+    assert not {"boto3", "botocore", "sqlite3"} & commands
 
 
-def test_defaults_in_the_help_are_those_of_the_modules_that_it_does_not_import() -> None:
-    def default(name: str, option: str) -> object:
-        command = dict(leaves(group, ()))[tuple(name.split())]
-        return {parameter.name: parameter.default for parameter in command.params}[option]
-
+def test_defaults_in_the_help_are_those_of_the_module_that_it_does_not_import() -> None:
+    defaults = {one.name: one.default for one in dict(leaves(group, ()))["recommend",].params}
     policy = Policy()
-    assert tuple(metric.name for metric in COMPARED_METRICS) == METRIC_NAMES
-    assert default("recommend", "max_slowdown_percent") == policy.max_slowdown_percent
-    assert default("recommend", "memory_margin_percent") == policy.memory_margin_percent
-    assert default("recommend", "last") == LAST_RUNS
-    assert default("setup stack", "name") == default("setup redrive", "name") == DEFAULT_STACK
-    assert default("setup image", "repository") == MONITOR_REPOSITORY
-    assert default("taskdef container", "image") == f"{MONITOR_REPOSITORY}:{__version__}"
-    assert default("taskdef container", "container") == DEFAULT_CONTAINER
-    assert default("taskdef container", "stream_prefix") == DEFAULT_STREAM_PREFIX
+    assert defaults["max_slowdown_percent"] == policy.max_slowdown_percent
+    assert defaults["memory_margin_percent"] == policy.memory_margin_percent
 
 
 @pytest.mark.parametrize("name", ["show", "history", "report", "recommend", "compare", "schedules", "watch"])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiler.cli.commands.runs import run as command
+from profiler.cli.run_command import run as command
 from profiler.cli.run_options import RunOptions, parse_usual
 from profiler.cli.wiring.build_export import max_export_seconds, standard_targets, user_attributes
 from profiler.core.errors import UsageError

@@ -12,7 +12,7 @@ import pytest
 from profiler.aws_account.setup.stack_deployment import StackRequest
 from profiler.aws_account.setup.stack_template import find_gap, parameter_defaults, parameter_values, parse_parameters
 from profiler.cli.app import group
-from profiler.cli.commands.aws import stack
+from profiler.cli.setup.setup_commands import stack
 from tests.cloudformation import TEMPLATE, broken_rules
 from tests.documentation import ROOT, blocks, commands_of, pages, synopses
 from tools.commands_page import PAGE, leaves, text

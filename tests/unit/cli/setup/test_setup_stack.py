@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from profiler.aws_account.setup.stack_deployment import StackRequest
-from profiler.cli.commands.aws import stack
+from profiler.cli.setup.setup_commands import stack
 from profiler.cli.setup.stack_output import ForwarderCluster
 from profiler.core.errors import TaskProfilerError
 from tests.setup_cluster import Cluster

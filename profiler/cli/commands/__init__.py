@@ -1,1 +1,0 @@
-"""The commands' options and help. What a command does is imported when it runs: its help must be fast."""

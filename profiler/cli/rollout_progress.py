@@ -1,0 +1,47 @@
+"""A plan for the families of an account that is made and carried out in sight of a person."""
+
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
+from profiler.cli.progress import progress_row
+from profiler.core.errors import UsageError
+
+
+def check_update_schedules(request: RolloutRequest) -> None:
+    """Raises UsageError for schedules to move without a revision to register."""
+    if request.update_schedules and not request.register:
+        raise UsageError("--update-schedules needs --register: without it, the plan lists the pinned schedules.")
+
+
+def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[PlannedFamily, ...]:
+    """Carry the plans out. Ctrl-C ends after the family that is in work: each new revision is printed."""
+    signals: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
+
+    def steps() -> Iterator[PlannedFamily]:
+        for one in planned:
+            yield rollout.register(one)
+            if signals:
+                raise KeyboardInterrupt
+
+    try:
+        return with_progress("Registering", steps(), len(planned))
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
+    """Take the steps, and show how many of them are done."""
+    done: list[PlannedFamily] = []
+    with progress_row() as show:
+        show(title, 0)
+        for step in steps:
+            done.append(step)
+            show(title, len(done) / count)
+    return tuple(done)
+
+
+def counted_parts(parts: Mapping[str, int]) -> str:
+    """What was done, such as "2 registered, 1 failed"."""
+    return ", ".join(f"{count} {what}" for what, count in parts.items() if count)
