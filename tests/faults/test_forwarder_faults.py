@@ -1,7 +1,7 @@
 """The forwarder on a real socket while the cluster does not respond and the invocation's time runs out."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -38,7 +38,7 @@ def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         forget_environment()
 
 
-def forward(payload: dict[str, Any], context: InvocationContext | None = None) -> dict[str, Any]:
+def forward(payload: dict[str, Any], context: InvocationContext | None = None) -> Mapping[str, object]:
     """What the function returns, by default within an invocation whose time falls with each reading."""
     return handler.forward_logs(payload, context or InvocationContext(4_500, falls_by_ms=100))
 
