@@ -132,13 +132,12 @@ class Panel(Struct, frozen=True, kw_only=True):
 
 
 class SavedSearch(Struct, frozen=True, kw_only=True):
-    """A list of documents, newest first. Both products open it in Discover, too."""
+    """A list of reports, newest first. Both products open it in Discover, too."""
 
     key: str
     title: str
     description: str
     columns: tuple[str, ...]
-    index: Index = "reports"
     condition: str = ""
     width: int = 48
     height: int = 14

@@ -38,14 +38,9 @@ def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def reference(name: str, kind: str, target: str) -> Json:
-    """A reference to another saved object. Its name determines its use."""
-    return {"name": name, "type": kind, "id": target}
-
-
 def data_view_reference(name: str, index: Index) -> Json:
-    """A reference to the data view of these documents."""
-    return reference(name, "index-pattern", object_id("data-view", index))
+    """A reference to the data view of these documents. Its name determines its use."""
+    return {"name": name, "type": "index-pattern", "id": object_id("data-view", index)}
 
 
 def saved_object(kind: str, identity: str, attributes: Json, references: Sequence[Json]) -> Json:
@@ -88,7 +83,7 @@ def saved_search(search: SavedSearch, *, is_lens: bool) -> Json:
         **({"grid": {"columns": widths}} if is_lens else {}),
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
     }
-    references = [data_view_reference(f"{SOURCE}.index", search.index)]
+    references = [data_view_reference(f"{SOURCE}.index", "reports")]
     return saved_object("search", object_id("search", search.key), attributes, references)
 
 
@@ -121,7 +116,7 @@ def dashboard_object(
         name = f"panel_{panel['panelIndex']}" if is_lens else f"panel_{number}"
         prefix, target = f"{panel['panelIndex']}:" if is_lens else "", panel.pop("id")
         panels.append({"version": "7.16.0" if is_lens else "7.10.0", **panel, "panelRefName": name})
-        panel_references.append(reference(f"{prefix}{name}", panel["type"], target))
+        panel_references.append({"name": f"{prefix}{name}", "type": panel["type"], "id": target})
     attributes = {
         "title": dashboard.title,
         "description": dashboard.description,

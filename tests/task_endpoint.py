@@ -7,16 +7,13 @@ batch container with exit code 0. The documents have the size of real ones (abou
 The stats are new with each request, or every PERIOD seconds (10 on Fargate).
 """
 
-import contextlib
 import json
+import secrets
 import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from typing import Generic, TypeVar
-
-from msgspec import Struct
 
 from tests.http_server import FakeHttpServer
 
@@ -31,9 +28,10 @@ _KERNEL_MEMORY_KEYS = [
 
 
 class Task:
-    """The documents of a task with a monitor, a batch and other containers."""
+    """The documents of a task with a monitor, a batch and other containers, whose ids no other task has."""
 
     def __init__(self, containers: int, network_mode: str = "bridge", stats_period_seconds: float = 0) -> None:
+        self._id = secrets.token_hex(16)
         self.names = ["task-monitor", "batch", *(f"other-{index}" for index in range(containers - 2))]
         self.network_mode = network_mode
         self.stats_period_seconds = stats_period_seconds
@@ -69,7 +67,7 @@ class Task:
         return document
 
     def docker_id(self, name: str) -> str:
-        return f"{self.names.index(name):064x}"
+        return f"{self._id}{self.names.index(name):032x}"
 
     def task(self) -> dict[str, object]:
         return {
@@ -147,19 +145,6 @@ class TaskEndpoint(FakeHttpServer, Generic[T]):
         documents = {"": lambda: task.container(own), "task": task.task, "taskWithTags": task.task_with_tags}
         document = documents.get("/".join(rest), task.stats)()
         return 200, {"Content-Type": "application/json"}, json.dumps(document).encode()
-
-
-class Served(Struct, Generic[T], frozen=True):
-    """A task, and the address at which its monitor asks for it."""
-
-    task: T
-    address: str
-
-
-@contextlib.contextmanager
-def served(task: T) -> Iterator[Served[T]]:
-    with TaskEndpoint(task) as endpoint:
-        yield Served(task, endpoint.address)
 
 
 def timestamp(seconds: float) -> str:

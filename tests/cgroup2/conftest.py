@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from profiler.record.record_model import Record, decode
-from tests.cgroup2.machine import MachineFailedError, MachineMissingError, default_cache, prepare, write_archive
+from tests.cgroup2.machine import MachineMissingError, default_cache, prepare, write_archive
+from tests.e2e.engine import CommandFailedError
 from tests.prerequisites import skip_or_fail
 from tests.values import present
 
@@ -55,7 +56,7 @@ def results(request: pytest.FixtureRequest, outcomes: Outcomes) -> Results:
     outcome = outcomes[marker.args[0]]
     if "error" in outcome:
         # Not an AssertionError, which an expected failure would hide.
-        raise MachineFailedError(outcome["error"])
+        raise CommandFailedError(outcome["error"])
     found: Results = outcome["results"]
     return found
 

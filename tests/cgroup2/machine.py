@@ -23,7 +23,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -31,6 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+
+from tests.e2e.engine import run_command
 
 HOST_PACKAGES = ("qemu-system-x86", "debootstrap", "e2fsprogs")
 CHECKOUT = "/srv/checkout"  # where the archive is unpacked in the machine
@@ -93,10 +94,6 @@ class MachineMissingError(Exception):
     """The machine cannot be made on this host; the message names what is missing."""
 
 
-class MachineFailedError(Exception):
-    """A program that makes or runs the machine failed; the message contains its output."""
-
-
 class Finished(Struct, frozen=True, kw_only=True):
     """The results of one run of the machine, and the end of its console."""
 
@@ -129,7 +126,7 @@ class Machine(Struct, frozen=True, kw_only=True):
         environment = {**os.environ, "TMPDIR": str(folder)}  # for the changes to the disk
         timed_out = False
         try:
-            _run(*command, timeout_seconds=timeout_seconds, environment=environment)
+            run_command(*command, environment=environment, seconds=timeout_seconds)
         except subprocess.TimeoutExpired:
             timed_out = True
         return Finished(results=_documents(results), console=_tail(console), timed_out=timed_out)
@@ -199,7 +196,9 @@ def _build(folder: Path, dependencies: Sequence[str]) -> None:
     with contextlib.ExitStack() as stack:
         stack.callback(_delete_tree, partial)
         packages = ",".join(_MACHINE_PACKAGES)
-        _run("debootstrap", "--variant=minbase", f"--include={packages}", _RELEASE, str(root))
+        run_command(
+            "debootstrap", "--variant=minbase", f"--include={packages}", _RELEASE, str(root), seconds=_BUILD_SECONDS
+        )
         _install_python_packages(root, dependencies)
         for path, text in _FILES.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -213,8 +212,8 @@ def _build(folder: Path, dependencies: Sequence[str]) -> None:
         for name in ("vmlinuz", "initrd.img"):
             shutil.copyfile(next((root / "boot").glob(f"{name}-*")), partial / name)
         disk = partial / "disk.img"
-        _run("truncate", "--size", _DISK_SIZE, str(disk))
-        _run("mkfs.ext4", "-q", "-F", "-d", str(root), str(disk))
+        run_command("truncate", "--size", _DISK_SIZE, str(disk))
+        run_command("mkfs.ext4", "-q", "-F", "-d", str(root), str(disk))
         _delete_tree(root)
         partial.rename(folder)
 
@@ -222,35 +221,17 @@ def _build(folder: Path, dependencies: Sequence[str]) -> None:
 def _install_python_packages(root: Path, dependencies: Sequence[str]) -> None:
     """Install wheels for the Python of the machine with the pip of the host, and compile them."""
     site_packages = root / _SITE_PACKAGES
-    _run(
+    run_command(
         *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"),
         *("--target", str(site_packages), "--only-binary=:all:", "--implementation=cp"),
         *("--platform=manylinux2014_x86_64", f"--python-version={_PYTHON_VERSION}", *dependencies),
     )
-    _run("chroot", str(root), "python3", "-m", "compileall", "-q", f"/{_SITE_PACKAGES}")
+    run_command("chroot", str(root), "python3", "-m", "compileall", "-q", f"/{_SITE_PACKAGES}")
 
 
 def _delete_tree(folder: Path) -> None:
     """Delete a folder, but nothing on other file systems: debootstrap may leave /proc mounted when it is killed."""
-    _run("rm", "-rf", "--one-file-system", str(folder))
-
-
-def _run(*command: str, timeout_seconds: float = _BUILD_SECONDS, environment: Mapping[str, str] | None = None) -> None:
-    """Run a program to its end, with exit code 0; kill it after the timeout, which raises TimeoutExpired."""
-    with tempfile.TemporaryFile() as output:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_seconds,
-            env=environment,
-            check=False,
-        )
-        output.seek(0)
-        written = output.read().decode(errors="replace")
-    if done.returncode != 0:
-        raise MachineFailedError(f"{' '.join(command)} ended with {done.returncode}:\n{written[-4000:]}")
+    run_command("rm", "-rf", "--one-file-system", str(folder))
 
 
 def _documents(results: Path) -> tuple[Mapping[str, Any], ...]:

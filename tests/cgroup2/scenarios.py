@@ -30,7 +30,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.cgroup2.instance_tasks import PYTHON, REPLACED, RESTARTED, Instance
-from tests.e2e.container import BATCH, MONITOR, ContainerSpec, batch_container, monitor_container
+from tests.e2e.container import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.engine import DockerApi, Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.task import Task
@@ -350,37 +350,16 @@ _MOUNTS = tuple((path, str(path)) for path in (Path("/usr"), _CHECKOUT))
 _IMAGE_LINKS = ("bin", "sbin", "lib", "lib64")
 _MONITOR_ENVIRONMENT = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/tmp"}
 SPIKE_MIB = 800
-_SPIKE_LOAD = ("--spike-mib", str(SPIKE_MIB))
-_FILE = "/input"
 
 
-def _batch(memory_mib: int, *load: str) -> ContainerSpec:
-    """A batch that waits for the monitor, whose start takes some seconds on an emulated processor."""
-    return batch_container("--wait-seconds", "15", *load, memory_mib=memory_mib)
+def _perform(memory_mib: int, *load: str) -> dict[str, Any]:
+    """Run a task whose containers share a process namespace; return the monitor's report and the kernel's mark.
 
-
-def _spike_at_the_end() -> Results:
-    """Five tasks with a spike just before the end: only the group's mark after the last process includes it."""
-    return {"tasks": [_perform(_batch(1024, *_SPIKE_LOAD, "--spike-seconds", "0")) for _ in range(5)]}
-
-
-def _reads_a_file_twice() -> Results:
-    program = (
-        "import time\nfor i in range(2):\n"
-        f"    with open('{_FILE}', 'rb') as file:\n        while file.read(2**20): pass\n"
-        "time.sleep(20)\n"
-    )
-    with file_on_disk() as file:
-        mount = (file, _FILE)
-        batch = batch_container(memory_mib=512)
-        batch = replace(batch, command=(PYTHON, "-B", "-c", program), read_only_mounts=(*batch.read_only_mounts, mount))
-        return _perform(batch)
-
-
-def _perform(batch: ContainerSpec, *, as_root: bool = True) -> dict[str, Any]:
-    """Run a task whose containers share a process namespace; return the monitor's report and the kernel's mark."""
+    The batch waits for the monitor, whose start takes some seconds on an emulated processor.
+    """
+    batch = batch_container("--wait-seconds", "15", *load, memory_mib=memory_mib)
     monitor = replace(
-        monitor_container(_MONITOR_ENVIRONMENT, as_root=as_root),
+        monitor_container(_MONITOR_ENVIRONMENT, as_root=True),
         image=BASE_IMAGE,
         command=(PYTHON, "-B", "-m", "profiler", "monitor"),
         memory_mib=256,
@@ -432,11 +411,8 @@ def _files_of(program: str) -> Iterator[Path]:
 
 
 SCENARIOS |= {
-    "spike_at_the_end_root": _spike_at_the_end,
-    "early_spike_root": lambda: _perform(_batch(1024, *_SPIKE_LOAD, "--idle-seconds", "10")),
-    "early_spike_user": lambda: _perform(_batch(1024, *_SPIKE_LOAD, "--idle-seconds", "10"), as_root=False),
-    "container_child_killed": lambda: _perform(_batch(256, "--oom-child", "--idle-seconds", "5", "--exit-code", "3")),
-    "container_reads_a_file_twice": _reads_a_file_twice,
+    "early_spike_root": lambda: _perform(1024, "--spike-mib", str(SPIKE_MIB), "--idle-seconds", "10"),
+    "container_child_killed": lambda: _perform(256, "--oom-child", "--idle-seconds", "5", "--exit-code", "3"),
     "instance_tasks": lambda: Instance(_engine(), _CHECKOUT).run_tasks(),
     REPLACED: lambda: Instance(_engine(), _CHECKOUT).replace_monitor(),
     RESTARTED: lambda: Instance(_engine(), _CHECKOUT).restart_dockerd(),

@@ -18,7 +18,7 @@ from tests.cloudformation import LOG_GROUPS, REGION, Stack, deploy
 from tests.command_line import run_here
 from tests.log_subscriptions import put_lines
 from tests.setup_cluster import Cluster
-from tests.task_endpoint import TASK_ID, Task, served
+from tests.task_endpoint import TASK_ID, Task, TaskEndpoint
 from tools.moto_server import FakeAws, fake_aws
 
 
@@ -198,7 +198,7 @@ def by_topic(output: str) -> dict[str, Any]:
 
 def test_a_served_task_is_examined_and_nothing_is_written() -> None:
     settings = {"TASK_PROFILER_LOG_GROUP": GROUP, "TASK_PROFILER_LOG_STREAM": STREAM}
-    with served(Task(2)) as task, fake_aws() as aws:
+    with TaskEndpoint(Task(2)) as task, fake_aws() as aws:
         settings |= {"ECS_CONTAINER_METADATA_URI_V4": task.address, **aws.environment()}
         aws.create_log_group(GROUP)
         refused = doctor_process(**settings)

@@ -139,11 +139,9 @@ class Engine(Struct, frozen=True):
         return others | {"DOCKER_HOST": f"unix://{self.api.socket_path}"}
 
 
-def run_command(*command: str, environment: dict[str, str] | None = None) -> str:
-    """Run a program to its end and return its standard output."""
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False
-    )
+def run_command(*command: str, environment: dict[str, str] | None = None, seconds: float = _COMMAND_SECONDS) -> str:
+    """Run a program to its end and return its standard output; kill it after the time, which raises TimeoutExpired."""
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
     if done.returncode != 0:
         raise CommandFailedError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -12,7 +12,6 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.record_model import decode
 from tests.faults.misbehaving import IS_SILENT, TAKES_AND_IS_SILENT, FaultyEndpoint, FaultyTask, LogApi, Manner
 from tests.integration.sidecar import Line, Sidecar, problems
-from tests.task_endpoint import Served
 from tests.values import present
 from tools.waiting import wait_until
 
@@ -202,7 +201,7 @@ def test_two_monitors_in_one_task_report_on_the_batch_and_make_one_document(logs
     with (
         FaultyEndpoint(task) as endpoint,
         Sidecar(logs.environment(), beside=endpoint) as one,
-        Sidecar(logs.environment(), beside=Served(task, endpoint.address_of(name))) as another,
+        Sidecar(logs.environment(), beside=endpoint, container=name) as another,
     ):
         one.wait_for_samples()
         wait_until(lambda: task.monitors_seen >= {"task-monitor", name}, 120, "both monitors")

@@ -17,7 +17,7 @@ from typing import Any
 import boto3
 
 from tests.log_subscriptions import put_lines
-from tests.task_endpoint import Task, served
+from tests.task_endpoint import Task, TaskEndpoint
 from tools.waiting import wait_until
 
 _SECONDS = 60
@@ -64,7 +64,7 @@ def main(words: Sequence[str]) -> None:
 def _played(task: PlayedTask) -> str:
     """What the monitor's container wrote to its standard output."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | task.settings
-    with served(task) as found:
+    with TaskEndpoint(task) as found:
         environment |= {"ECS_CONTAINER_METADATA_URI_V4": found.address, "TASK_PROFILER_INTERVAL_SECONDS": "0.1"}
         words = [os.environ["MONITOR_PROGRAM"], "monitor"]
         with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:

@@ -7,27 +7,17 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, BinaryIO, Protocol, Self
+from typing import Any, BinaryIO, Self
 
-from tests.task_endpoint import Task, served
+from tests.task_endpoint import Task, TaskEndpoint
 from tools.waiting import wait_until
 
 Line = dict[str, Any]
 NO_AWS = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
 
 
-class ServedTask(Protocol):
-    """A task and the address at which one of its monitors asks for it."""
-
-    @property
-    def task(self) -> Task: ...
-
-    @property
-    def address(self) -> str: ...
-
-
 class Sidecar:
-    """A running monitor and the task it watches: one of its own that behaves, or a given one."""
+    """A running monitor and the task it watches: one of its own that behaves, or that of a given endpoint."""
 
     def __init__(
         self,
@@ -36,19 +26,20 @@ class Sidecar:
         network_mode: str = "bridge",
         output: int | BinaryIO = subprocess.PIPE,
         errors: int = subprocess.PIPE,
-        beside: ServedTask | None = None,
+        beside: TaskEndpoint[Any] | None = None,
+        container: str = "task-monitor",
         program: Sequence[str] = ("-m", "profiler"),
         **settings: str,
     ) -> None:
         self._closing = ExitStack()
-        served_task = beside or self._closing.enter_context(served(Task(2, network_mode)))
-        self.task = served_task.task
+        endpoint = beside or self._closing.enter_context(TaskEndpoint(Task(2, network_mode)))
+        self.task: Task = endpoint.task
         self._output = output
         self._errors = errors
         self._program = program
         self._variables = {
             "PATH": os.environ["PATH"],
-            "ECS_CONTAINER_METADATA_URI_V4": served_task.address,
+            "ECS_CONTAINER_METADATA_URI_V4": endpoint.address_of(container),
             "TASK_PROFILER_INTERVAL_SECONDS": "0.1",
             **environment,
             **{f"TASK_PROFILER_{name}": value for name, value in settings.items()},

@@ -4,7 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -13,9 +13,8 @@ import pytest
 from profiler.runs.step_series import decode_rows
 from tests.fake_nvml import compile_driver
 from tests.integration.profiled import profiled
-from tests.integration.sidecar import Sidecar
+from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.values import present
-from tools.moto_server import fake_aws
 
 LOAD = Path(__file__).parents[2] / "examples" / "gpu_burn" / "gpu_burn.py"
 BUSY, IDLE = (f"GPU-0000000{index}-aaaa-bbbb-cccc-dddddddddddd" for index in (0, 1))
@@ -26,13 +25,6 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """What a process needs in its environment to find the library."""
     folder = compile_driver(tmp_path_factory.mktemp("driver"))
     return {"LD_LIBRARY_PATH": str(folder)}
-
-
-@pytest.fixture(scope="module")
-def nobody() -> Iterator[Mapping[str, str]]:
-    """An AWS; the report comes to stdout when it is to go to a log group that is not there."""
-    with fake_aws() as aws:
-        yield aws.environment()
 
 
 def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
@@ -110,11 +102,10 @@ def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record(words: 
     assert warning.startswith("TASK_PROFILER_GPU=on, but no GPU ")
 
 
-def test_the_monitor_reports_them_too(driver: Mapping[str, str], nobody: Mapping[str, str]) -> None:
-    with Sidecar({**nobody, **driver}, GPU_UUIDS=BUSY, PRICE_HOUR="1", LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:
+def test_the_monitor_reports_them_too(driver: Mapping[str, str]) -> None:
+    with Sidecar({**NO_AWS, **driver}, GPU_UUIDS=BUSY, PRICE_HOUR="1", REPORT_STREAM="monitor") as sidecar:
         # The driver is opened beside the sampling, which takes as long as its binding takes to import.
-        lines, _ = sidecar.watch(30)
-    (report,) = [line for line in lines if line["type"] == "task.report"]
+        (report,), _ = sidecar.watch(30)
     (gpu,) = report["record"]["gpus"]
     assert gpu["uuid"] == BUSY
     assert gpu["utilizationPercent"]["avg"] == 75

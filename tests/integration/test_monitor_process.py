@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.sidecar import NO_AWS, Line, Sidecar, problems
-from tests.task_endpoint import STREAM, Served, Task, served
+from tests.task_endpoint import STREAM, Task, TaskEndpoint
 from tools.moto_server import FakeAws
 from tools.search_server import free_ports
 from tools.waiting import wait_until
@@ -108,10 +108,10 @@ def test_without_a_way_to_cloudwatch_the_report_is_printed(environment: dict[str
 
 
 class TaskWithoutTags(Task):
-    """A task whose tags never come."""
+    """A task with two batches whose tags never come."""
 
-    def __init__(self, containers: int = 2) -> None:
-        super().__init__(containers)
+    def __init__(self) -> None:
+        super().__init__(3)
         self.asked = 0
         self.over = threading.Event()
 
@@ -119,6 +119,28 @@ class TaskWithoutTags(Task):
         self.asked += 1
         self.over.wait(60)
         return {}
+
+
+def test_tags_that_never_come_are_asked_for_once_and_delay_neither_the_samples_nor_the_stop() -> None:
+    """The request has 5 s: a report that had waited for it would say so."""
+    with TaskEndpoint(TaskWithoutTags()) as endpoint:
+        with Sidecar(NO_AWS, beside=endpoint, TAGS="true", REPORT_STREAM="monitor") as sidecar:
+            sidecar.wait_for_samples(10)
+            sidecar.end_batch()
+            sidecar.process.send_signal(signal.SIGTERM)
+            reports, _ = sidecar.finish()
+        endpoint.task.over.set()
+    assert endpoint.task.asked == 1
+    assert {one["record"]["container"]["name"]: one["record"]["status"] for one in reports} == {
+        "batch": "success",
+        "other-0": "stopped",
+    }
+    for report in reports:
+        assert "tags" not in report["record"]
+        assert tag_warnings(report) == [
+            "The task's tags are missing: /taskWithTags had not answered when the run ended."
+        ]
+        assert report["record"]["sampling"]["samples"] >= 3
 
 
 class TaskThatAwaitsTags(Task):
@@ -143,47 +165,10 @@ class TaskThatAwaitsTags(Task):
 def test_the_tags_are_asked_for_at_the_start(capfd: pytest.CaptureFixture[str]) -> None:
     """A report on a batch that was over by then waits for nothing."""
     task = TaskThatAwaitsTags()
-    with served(task) as found, Sidecar(NO_AWS, beside=found, REPORT_STREAM="monitor", TAGS="true") as sidecar:
+    with TaskEndpoint(task) as found, Sidecar(NO_AWS, beside=found, REPORT_STREAM="monitor", TAGS="true") as sidecar:
         (report,), _ = sidecar.finish()
     capfd.readouterr()  # a request that the monitor gave up
     assert (report["record"]["status"], task.was_asked_late) == ("success", False)
-
-
-@pytest.fixture
-def hanging() -> Iterator[Served[TaskWithoutTags]]:
-    with served(TaskWithoutTags()) as found:
-        yield found
-        found.task.over.set()
-
-
-def test_tags_that_never_come_delay_neither_the_samples_nor_the_stop(
-    aws: FakeAws, new_lines: NewLines, hanging: Served[TaskWithoutTags]
-) -> None:
-    """The request has 5 s: a report that had waited for it would say so."""
-    with Sidecar(aws.environment(), beside=hanging, TAGS="true") as sidecar:
-        sidecar.wait_for_samples(10)
-        sidecar.end_batch()
-        sidecar.process.send_signal(signal.SIGTERM)
-        _, errors = sidecar.finish()
-    assert problems(errors) == []
-    (report,) = new_lines()
-    record = report["record"]
-    assert isinstance(hanging.task, TaskWithoutTags)
-    assert (record["status"], hanging.task.asked) == ("success", 1)
-    assert "tags" not in record
-    assert tag_warnings(report) == ["The task's tags are missing: /taskWithTags had not answered when the run ended."]
-    assert record["sampling"]["samples"] >= 3
-
-
-def test_the_tags_are_read_once_for_a_task_with_several_batches() -> None:
-    with served(TaskWithoutTags(3)) as several:
-        several.task.over.set()
-        with Sidecar(NO_AWS, beside=several, TAGS="true", REPORT_STREAM="monitor") as sidecar:
-            sidecar.wait_for_samples(5)
-            sidecar.process.send_signal(signal.SIGTERM)
-            reports, _ = sidecar.finish()
-    assert {report["record"]["container"]["name"] for report in reports} == {"batch", "other-0"}
-    assert several.task.asked == 1
 
 
 def run_monitor_until_its_end(program: tuple[str, ...] = ("-m", "profiler"), **environment: str) -> str:

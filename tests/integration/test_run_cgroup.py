@@ -342,17 +342,11 @@ def _is_running(pid: int) -> bool:
     return stat.exists() and ") Z " not in stat.read_text()
 
 
-def _enabled(group: Path) -> tuple[CgroupDelegation, int, set[int]]:
-    """A delegation, the pid of its helper, and this process's other children."""
+def test_the_helper_is_gone_after_the_revert(group: Path) -> None:
     before = set(list_children(os.getpid(), threads=1))
     delegation = _delegation(group)
     assert delegation.enable(with_helper=True)
     (helper,) = set(list_children(os.getpid(), threads=1)) - before
-    return delegation, helper, before
-
-
-def test_the_helper_is_gone_after_the_revert(group: Path) -> None:
-    delegation, helper, before = _enabled(group)
     wait_until(lambda: os.getsid(helper) == helper, _TIMEOUT_SECONDS, "the helper's start")
     os.kill(helper, signal.SIGTERM)  # blocked
     os.kill(helper, signal.SIGSTOP)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.integration.profiled import PROGRAM, RUN
-from tests.task_endpoint import TASK_ID, Task, served
+from tests.task_endpoint import TASK_ID, Task, TaskEndpoint
 from tests.terminals import open_terminal, read_until, shown_on_terminal
 
 # Exit code, and seconds: of 0.2 there are several samples, but on a busy machine perhaps none.
@@ -163,7 +163,7 @@ def test_labels_are_found_and_a_given_one_wins() -> None:
 
 
 def test_inside_ecs_the_run_is_the_tasks() -> None:
-    with served(Task(2)) as task:  # the own container is the monitor's there, which is as good as any
+    with TaskEndpoint(Task(2)) as task:  # the own container is the monitor's there, which is as good as any
         record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=task.address)
     assert exit_code == 4
     assert (record["taskId"], record["family"], record["launchType"]) == (TASK_ID, "bench", "EC2")

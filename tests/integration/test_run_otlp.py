@@ -11,33 +11,26 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.http_server import FakeHttpServer
+from tests.http_server import OneAnswer
 from tests.integration.profiled import RUN
 from tests.otlp_schema import attributes_of
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "TRACEPARENT"))}
 
 
-class Backend(FakeHttpServer):
-    """Takes every export in JSON; keeps the documents by path, and headers. ``look`` is called for each request."""
+class Backend(OneAnswer):
+    """Takes every export in JSON. ``look`` is called for each request."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.documents: dict[str, list[Any]] = {}
-        self.headers: list[dict[str, str]] = []
-        self.status = 200
         self.look: Callable[[], None] = lambda: None
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         self.look()
-        self.headers.append({name.lower(): value for name, value in request.headers.items()})
-        text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
-        self.documents.setdefault(request.path, []).append(json.loads(text))
-        return self.status, {"Content-Type": "application/json"}, b"{}"
+        return super().answer(request, body)
 
 
 @pytest.fixture
@@ -82,9 +75,10 @@ def test_a_run_is_exported_after_its_report_and_the_history(
     done = profile(backend, "sh", "-c", "exit 3", options=options, environment=environment)
     assert (done.returncode, done.stderr) == (3, "")
     assert seen == [(1, 1)] * 3
-    assert sorted(backend.documents) == ["/v1/logs", "/v1/metrics", "/v1/traces"]
+    documents = dict(zip(backend.paths, backend.bodies, strict=True))
+    assert sorted(documents) == ["/v1/logs", "/v1/metrics", "/v1/traces"]
     assert {(one["api-key"], one["content-encoding"]) for one in backend.headers} == {("a b", "gzip")}
-    (spans,) = backend.documents["/v1/traces"][0]["resourceSpans"]
+    (spans,) = json.loads(gzip.decompress(documents["/v1/traces"]))["resourceSpans"]
     (span,) = spans["scopeSpans"][0]["spans"]
     assert (span["name"], span["status"]["code"]) == ("small", 2)
     assert (span["traceId"], span["parentSpanId"]) == ("a" * 32, "b" * 16)
@@ -153,5 +147,5 @@ def test_after_a_failed_export_the_later_runs_are_not_exported(backend: Backend)
     backend.status = 400
     done = profile(backend, "true", options=("--no-history", "--runs", "3"), environment={})
     sentences = [line for line in done.stderr.splitlines() if line.startswith("task-profiler: ")]
-    assert (done.returncode, len(sentences), len(backend.documents["/v1/traces"])) == (0, 1, 1)
+    assert (done.returncode, len(sentences), backend.paths.count("/v1/traces")) == (0, 1, 1)
     assert sentences[0].endswith("Later runs are not exported.")

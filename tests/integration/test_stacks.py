@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,6 @@ from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.moments import frames_of, what_ran
 from tests.integration.profiled import RUN
 from tests.integration.sidecar import Line, Sidecar, problems
-from tests.task_endpoint import Served, Task, served
 from tests.values import present, without_lost_waits
 from tools.moto_server import FakeAws
 from tools.waiting import remove_group, wait_until
@@ -212,23 +210,6 @@ def test_a_program_that_is_not_python_has_one_warning(waiting: dict[str, Seen]) 
 # --- the sidecar
 
 
-class OwnIds(Task):
-    """A task whose containers have ids that no other test uses, because their control groups are real."""
-
-    def __init__(self) -> None:
-        self._id = uuid.uuid4().hex
-        super().__init__(2)
-
-    def docker_id(self, name: str) -> str:
-        return f"{self._id}{self.names.index(name):032x}"
-
-
-@pytest.fixture
-def containers() -> Iterator[Served[OwnIds]]:
-    with served(OwnIds()) as found:
-        yield found
-
-
 @pytest.fixture
 def join_container() -> Iterator[JoinContainer]:
     """Puts a process into a control group that has the name of a container, as Docker makes it."""
@@ -266,7 +247,6 @@ def test_a_batch_beside_the_monitor(
     program: Path,
     aws: FakeAws,
     new_lines: NewLines,
-    containers: Served[OwnIds],
     join_container: JoinContainer,
     tmp_path: Path,
 ) -> None:
@@ -274,7 +254,7 @@ def test_a_batch_beside_the_monitor(
     with (
         beside(program, "burn_in_thread") as pid,
         printed.open("wb") as output,
-        Sidecar(aws.environment(), beside=containers, output=output, STACKS="on", CHECKPOINT_SECONDS="1") as sidecar,
+        Sidecar(aws.environment(), output=output, STACKS="on", CHECKPOINT_SECONDS="1") as sidecar,
     ):
         join_container(sidecar.task.docker_id("batch"), pid)
         wait_until(lambda: b'"stacks":{' in printed.read_bytes(), 120, "a checkpoint with stacks")

@@ -7,7 +7,6 @@ The monitor watches a simulated task whose batch is the program. With root's cap
 import contextlib
 import json
 import os
-import secrets
 import socketserver
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from profiler.core.clock import SystemClock
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Record, Report, decode
 from profiler.runs.history.run_database import HistoryStore
-from tests.task_endpoint import GROUP, STREAM, Task, served
+from tests.task_endpoint import GROUP, STREAM, Task, TaskEndpoint
 from tools.moto_server import fake_aws
 
 _PROGRAM = Path(__file__).with_name("known_programs.py")
@@ -86,17 +85,6 @@ class Observation(Struct, frozen=True, kw_only=True):
     throttled_seconds: float | None = None
     port: int
     disk_file: str
-
-
-class OwnTask(Task):
-    """A task whose container ids, and so control groups, no other program on this machine has."""
-
-    def __init__(self) -> None:
-        self._random_id = secrets.token_hex(24)
-        super().__init__(2)
-
-    def docker_id(self, name: str) -> str:
-        return f"{self._random_id}{self.names.index(name):016x}"
 
 
 class _Answers(socketserver.BaseRequestHandler):
@@ -200,7 +188,7 @@ class Execution(Struct, frozen=True, kw_only=True):
             aws = stack.enter_context(fake_aws())
             aws.create_log_group(GROUP)
             aws.create_log_stream(GROUP, STREAM)
-            address = stack.enter_context(served(task)).address
+            address = stack.enter_context(TaskEndpoint(task)).address
             folders = self.folders or stack.enter_context(task_group)
             task.started = time.time()
             batch = subprocess.Popen(_inside(folders, self.program))
@@ -250,7 +238,7 @@ def observe(phases: Sequence[str], mode: Mode, *, limits: Limits, interval_secon
         disk_file, truth = folder / "disk", folder / "truth.jsonl"
         disk_file.write_bytes(os.urandom(_DISK_FILE_BYTES))
         os.sync()
-        task = OwnTask()
+        task = Task(2)
         group = control_group(limits, task.docker_id("batch"), disk_file)
         groups = () if limits == Limits() else stack.enter_context(group)
         port = stack.enter_context(answering_server())

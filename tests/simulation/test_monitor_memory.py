@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.known_runs import Execution, Limits, OwnTask, can_limit, control_group
-from tests.task_endpoint import timestamp
+from tests.simulation.known_runs import Execution, Limits, can_limit, control_group
+from tests.task_endpoint import Task, timestamp
 from tests.values import present
 
 _MIB = 2**20
@@ -56,12 +56,11 @@ with open(sys.argv[1]) as stat, open(sys.argv[2], "w") as meminfo:
 """
 
 
-class _GroupTask(OwnTask):
+class _GroupTask(Task):
     """A task with the stats of its batch's group as they are from time to time: on Fargate, every ten seconds."""
 
     def __init__(self, stats_period_seconds: float, launch_type: str = "EC2") -> None:
-        super().__init__()
-        self.stats_period_seconds = stats_period_seconds
+        super().__init__(2, stats_period_seconds=stats_period_seconds)
         self.launch_type = launch_type
         self._last: tuple[int, dict[str, object]] = 0, {}
 

@@ -17,7 +17,8 @@ import pytest
 
 from profiler.record.record_model import Record, decode
 from profiler.record.worth_a_word import is_cpu_partial
-from tests.simulation.known_runs import WITHOUT_GROUPS, Limits, OwnTask, can_limit, control_group
+from tests.simulation.known_runs import WITHOUT_GROUPS, Limits, can_limit, control_group
+from tests.task_endpoint import Task
 from tests.values import present, without_lost_waits
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
@@ -148,7 +149,7 @@ def _profiled_memory(program: str, folder: Path) -> tuple[Record, float]:
     for name in ("pid", "moved"):
         subprocess.run(["mkfifo", f"{base}.{name}"], check=True)
     most_bytes = 0
-    with control_group(Limits(), OwnTask().docker_id("batch"), folder) as folders:
+    with control_group(Limits(), Task(2).docker_id("batch"), folder) as folders:
         memory = next(one for one in folders if one.parent.name == "memory")
         command = (*_MOVED, str(base), sys.executable, "-c", program, str(table))
         process = subprocess.Popen([*_run_to(output), *command])

@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.errors import UsageError
@@ -175,12 +173,3 @@ def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> Non
     assert [name for name in bad if name not in message] == []
     assert "\n" not in message
     assert len(message) <= MAX_WARNING_LENGTH
-
-
-@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
-def test_any_value_gives_working_settings(interval: str, checkpoint: str, stop: str) -> None:
-    values = {"INTERVAL_SECONDS": interval, "CHECKPOINT_SECONDS": checkpoint, "STOP_SECONDS": stop}
-    settings = read_settings({**V4, **{f"TASK_PROFILER_{name}": value for name, value in values.items()}})
-    assert 0.02 <= settings.interval_seconds <= 86_400
-    assert 0 <= settings.task.checkpoint_seconds <= 86_400
-    assert 1 <= settings.stop_seconds <= 86_400

@@ -1,5 +1,4 @@
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu, TreeMemory
+from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import build_sampling
 from profiler.core.timestamps import format_ms
@@ -77,19 +76,6 @@ def test_what_a_tree_has_read_and_written_includes_children_for_which_nobody_wai
     assert blocks.add([_io(1, _blocks(10))], _blocks(0)) == _blocks(510, 50)
     assert blocks.add([_io(1, _blocks(12)), _io(3, None)], _blocks(0)) is None
     assert blocks.add([_io(1, _blocks(13))], _blocks(0)) == _blocks(513, 50)
-
-
-_counted = st.none() | st.builds(_blocks, st.integers(0, 2**40), st.integers(0, 2**40))
-
-
-@given(st.lists(st.tuples(st.lists(_counted, max_size=4), st.integers(0, 2**40))))
-def test_what_was_read_and_written_never_falls(steps: Sequence[tuple[Sequence[proc.BlockBytes | None], int]]) -> None:
-    blocks, totals = TreeBlocks(), [_blocks(0)]
-    for processes, reaped_bytes in steps:
-        total = blocks.add([_io(pid, one) for pid, one in enumerate(processes)], _blocks(reaped_bytes))
-        totals += [] if total is None else [total]
-    for last, total in pairwise(totals):
-        assert (total.read_bytes >= last.read_bytes, total.write_bytes >= last.write_bytes) == (True, True)
 
 
 class _Peak(Struct, frozen=True, kw_only=True):
@@ -232,42 +218,6 @@ def test_a_counted_kill_is_never_denied(exit_code: int, stopped: bool, own: int 
         assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
     elif shared:  # in a group that others share, a command that succeeded may not be the victim
         assert record.likely_out_of_memory is None
-
-
-_processes = st.lists(
-    st.builds(
-        ProcessReading,
-        pid=st.integers(1, 4),
-        started_ticks=st.integers(0, 1),
-        own_cpu_ns=st.integers(0, 10**12),
-        children_cpu_ns=st.integers(0, 10**12),
-        threads=st.integers(1, 3),
-        rss_bytes=st.none() | st.integers(0, 2**40),
-        share_bytes=st.none() | st.integers(0, 2**40),
-        peak_bytes=st.none() | st.integers(0, 2**40),
-    ),
-    max_size=4,
-)
-
-
-@given(st.lists(st.tuples(_processes, st.integers(0, 10**12))))
-def test_cpu_never_falls(steps: Sequence[tuple[Sequence[ProcessReading], int]]) -> None:
-    cpu = TreeCpu()
-    totals = [cpu.add(processes, reaped_ns) for processes, reaped_ns in steps]
-    assert totals == sorted(totals)
-    assert all(total >= 0 for total in totals)
-
-
-@given(st.lists(_processes))
-def test_memory_is_never_negative_and_the_peak_is_above_every_reading(
-    steps: Sequence[Sequence[ProcessReading]],
-) -> None:
-    memory = TreeMemory()
-    for processes in steps:
-        held = memory.add(processes)
-        if held is not None:
-            assert held >= 0
-            assert present(memory.peak_bytes) >= held
 
 
 def test_what_python_adds_to_the_environment_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
