@@ -192,7 +192,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         return tuple(target for target in self.targets if not names or cluster_name(target.cluster_arn) in names)
 
     @cached_property
-    def _seen(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    def _seen(self) -> Mapping[str, Mapping[str, set[str]]]:
         """The families of the tasks in each cluster, and who started them. Raises TaskProfilerError."""
         ecs, clusters = self.open_client("ecs"), self.request.clusters or self._definitions.clusters()
         return {cluster: starters_of_families(ecs, cluster) for cluster in clusters}
@@ -219,7 +219,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         found = {target.family: {SCHEDULE} for target in self.targets}
         try:
             for families in self._seen.values():
-                found |= {family: found.get(family, set()).union(names) for family, names in families.items()}
+                found |= {family: names | found.get(family, set()) for family, names in families.items()}
         except TaskProfilerError as error:
             self.on_problem(f"{error} Without it, the plan shows only the schedules that start the families.")
         return {family: tuple(sorted(names)) for family, names in found.items()}
