@@ -24,8 +24,8 @@ def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
     """The clusters that match the name; without a wildcard, the name itself. Raises TaskProfilerError for none."""
     if glob_prefix(name) == name:
         return (name,)
-    listed = sorted(arn.rpartition("/")[2] for arn in TaskDefinitions(open_client("ecs")).clusters())
-    found = tuple(one for one in listed if name == one or fnmatchcase(one, name))
+    listed = TaskDefinitions(open_client("ecs")).clusters()
+    found = tuple(one for one in listed if fnmatchcase(one, name))
     if not found:
         raise TaskProfilerError(f"No ECS cluster matches {name!r}: check the name, --region and --profile.")
     return found

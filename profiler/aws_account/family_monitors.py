@@ -61,7 +61,7 @@ def read_monitors(rollout: Rollout, families: Iterable[str]) -> Iterator[FamilyM
     """The monitor of each family: one call of ECS for each, and one for each revision that a schedule names."""
     for planned in rollout.plan(families):
         state = _STATES.get(planned.action, "unknown")
-        is_wrapped = any(container.wraps_batch for container in planned.containers)
+        is_wrapped = any(container.wraps_batch for container in planned.changed.containers)
         if is_wrapped and state in ("missing", "impossible"):
             state = "wrapper"
         targets = () if state in ("service", "impossible", "unknown") else rollout.selected_targets

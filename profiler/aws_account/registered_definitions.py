@@ -76,11 +76,11 @@ class TaskDefinitions:
                 families.update(family_of(one["taskDefinition"]) for one in services if one.get("taskDefinition"))
         return frozenset(families)
 
-    def clusters(self) -> Iterator[str]:
-        """The ARNs of all clusters."""
+    def clusters(self) -> tuple[str, ...]:
+        """The names of all clusters."""
         with aws_errors("The clusters could not be listed", "ecs:ListClusters"):
-            for page in self._client.get_paginator("list_clusters").paginate():
-                yield from page["clusterArns"]
+            pages = self._client.get_paginator("list_clusters").paginate()
+            return tuple(sorted(arn.rpartition("/")[2] for page in pages for arn in page["clusterArns"]))
 
 
 def revision_of(arn: str) -> str | None:

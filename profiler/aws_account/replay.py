@@ -6,11 +6,12 @@ The functions are idempotent, so a repeated event does no harm.
 import base64
 import gzip
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -33,6 +34,8 @@ _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"', '"task.notice"')
 
 # An event of FilterLogEvents.
 _Event = Mapping[str, Any]
+# The numbers of events that were read, and of documents indexed and failed.
+ReplayCounts: TypeAlias = Counter[Literal["read", "indexed", "failed"]]
 
 
 class ReplayProgressFile(Struct, frozen=True):
@@ -55,18 +58,6 @@ class ReplayProgressFile(Struct, frozen=True):
     def clear(self) -> None:
         """Remove the file: the next replay starts from its beginning."""
         self.path.unlink(missing_ok=True)
-
-
-class ReplayCounts(Struct, frozen=True, kw_only=True):
-    """Numbers of events that were read, and of documents indexed, skipped and failed."""
-
-    read: int = 0
-    indexed: int = 0
-    skipped: int = 0
-    failed: int = 0
-
-    def plus(self, other: "ReplayCounts") -> "ReplayCounts":
-        return ReplayCounts(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
 def read_reports(client: AwsClient, group: str, start_ms: int, end_ms: int) -> Iterator[_Event]:
@@ -96,16 +87,16 @@ def replay(
     ``forward`` None: the reports are only counted. ``on_window`` gets the end of each window in milliseconds, and the
     counts since the start. Raises TaskProfilerError at the first window that cannot be forwarded.
     """
-    total = ReplayCounts()
+    total: ReplayCounts = Counter()
     with ThreadPoolExecutor(max_workers=_CONCURRENT_CALLS, thread_name_prefix="replay") as pool:
         for window_start_ms in range(start_ms, end_ms, WINDOW_MS):
             window_end_ms = min(window_start_ms + WINDOW_MS, end_ms)
             reports = list(read_reports(client, group, window_start_ms, window_end_ms))
-            total = total.plus(ReplayCounts(read=len(reports)))
+            total["read"] += len(reports)
             if forward is not None:
                 events = (build_subscription_event(payload, group, owner) for payload in split_into_payloads(reports))
                 for counts in pool.map(forward, events):
-                    total = total.plus(counts)
+                    total += counts
             on_window(window_end_ms, total)
     return total
 
@@ -159,7 +150,7 @@ def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
         )
     try:
         counts = msgspec.json.decode(payload, type=dict[str, int])
-        return ReplayCounts(indexed=counts["indexed"], skipped=counts["skipped"], failed=counts["failed"])
+        return Counter({"indexed": counts["indexed"], "failed": counts["failed"]})
     except (msgspec.DecodeError, KeyError) as error:
         raise TaskProfilerError("The function does not respond like the forwarder: check --function.") from error
 

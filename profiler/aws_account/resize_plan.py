@@ -69,7 +69,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             action=decision.action if left_alone is None else "refused",  # its schedules stay, too
             notes=(as_sentence(decision.reason), *changed.notes),
             document=document,
-            definition=changed.definition,
+            changed=changed,
             resize=decision,
         )
 

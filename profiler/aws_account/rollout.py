@@ -20,7 +20,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.sizing.resize_policy import Resize, ResizeAction
 from profiler.task_definitions.containers import DefinedContainer, monitor_of, needs_put, read_containers
 from profiler.task_definitions.definition_difference import Difference, Part, difference
-from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument, read_document
 from profiler.task_definitions.monitor_changes import (
     AddMonitorOptions,
     add_monitor,
@@ -45,26 +45,20 @@ Action = Literal[
 
 
 class PlannedFamily(Struct, frozen=True, kw_only=True):
-    """One family of the plan, from ``document`` (None if it cannot be read) to ``definition``.
+    """One family of the plan, from ``document`` (None if it cannot be read) to ``changed``.
 
-    ``notes`` contain the reason if nothing can be done. ``containers`` are those afterwards, and ``problems`` what
-    ``doctor`` would find then. ``started_by`` is empty if no task was seen, and no schedule. ``streams`` are the ARNs
-    of the log streams that the task role must allow. ``log_group`` is the one of the monitor's own stream. ``pinned``
-    targets start another revision than the plan's last, and ``unmonitored`` are those of them without a monitor.
+    ``notes`` contain the reason if nothing can be done, and ``problems`` what ``doctor`` would find afterwards.
+    ``started_by`` is empty if no task was seen, and no schedule. ``pinned`` targets start another revision than the
+    plan's last, and ``unmonitored`` are those of them without a monitor.
     """
 
     family: str
     action: Action | ResizeAction
     notes: tuple[str, ...] = ()
     document: TaskDefinitionDocument | None = None
-    definition: Mapping[str, object] = {}
-    containers: tuple[DefinedContainer, ...] = ()
-    old_monitor: DefinedContainer | None = None
+    changed: ChangedDefinition = ChangedDefinition(definition={})
     problems: tuple[str, ...] = ()
-    batch: str = ""
     started_by: tuple[str, ...] = ()
-    streams: frozenset[str] = frozenset()
-    log_group: str | None = None
     pinned: tuple[ScheduledTarget, ...] = ()
     unmonitored: tuple[ScheduledTarget, ...] = ()
     resize: Resize | None = None
@@ -83,6 +77,16 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         """``family:revision`` of the revision that the plan starts from."""
         return revision_of(self.revision_arn) or self.family
 
+    @property
+    def log_group(self) -> str | None:
+        """The log group of the stream of an added monitor, if the report goes there."""
+        return None if self.changed.monitor is None else self.changed.monitor.own_log_group
+
+    @property
+    def streams(self) -> frozenset[str]:
+        """The ARNs of the log streams that the task role must allow."""
+        return report_streams(self.changed, self.revision_arn)
+
 
 # Plans the change of a family's definition: (family, definition, who starts it). Raises TaskProfilerError if refused.
 PlanChange: TypeAlias = Callable[[str, TaskDefinitionDocument, Sequence[str]], PlannedFamily]
@@ -96,9 +100,8 @@ def plan_addition(
         options = replace(options, default_report_stream="monitor")
     added = add_monitor(document.definition, options, revision_arn=document.arn)
     monitor = added.monitor or DefinedContainer(name="")
-    log_group = monitor.own_log_group
     # The plan shows the default image once, and whether the log group exists.
-    general = {default_image_note(options.image or default_image(document.arn)), log_group_note(log_group)}
+    general = {default_image_note(options.image or default_image(document.arn)), log_group_note(monitor.own_log_group)}
     is_changed = added.definition != document.definition
     return PlannedFamily(
         family=family,
@@ -108,12 +111,7 @@ def plan_addition(
             *starter_notes(started_by, is_printed=not needs_put(monitor.environment)),
         ),
         document=document,
-        definition=added.definition,
-        containers=added.containers,
-        old_monitor=added.old_monitor,
-        batch=added.batch,
-        streams=report_streams(added.containers, added.batch, monitor, document.arn or ""),
-        log_group=log_group,
+        changed=added,
     )
 
 
@@ -127,9 +125,7 @@ def plan_removal(family: str, document: TaskDefinitionDocument, image: str | Non
         action="remove monitor" if removed.old_monitor else "no monitor",
         notes=(*removed.notes, *kept),
         document=document,
-        definition=removed.definition,
-        containers=removed.containers,
-        old_monitor=removed.old_monitor,
+        changed=removed,
     )
 
 
@@ -196,7 +192,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         return tuple(target for target in self.targets if not names or cluster_name(target.cluster_arn) in names)
 
     @cached_property
-    def _seen(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    def _seen(self) -> Mapping[str, Mapping[str, set[str]]]:
         """The families of the tasks in each cluster, and who started them. Raises TaskProfilerError."""
         ecs, clusters = self.open_client("ecs"), self.request.clusters or self._definitions.clusters()
         return {cluster: starters_of_families(ecs, cluster) for cluster in clusters}
@@ -223,7 +219,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         found = {target.family: {SCHEDULE} for target in self.targets}
         try:
             for families in self._seen.values():
-                found |= {family: found.get(family, set()).union(names) for family, names in families.items()}
+                found |= {family: names | found.get(family, set()) for family, names in families.items()}
         except TaskProfilerError as error:
             self.on_problem(f"{error} Without it, the plan shows only the schedules that start the families.")
         return {family: tuple(sorted(names)) for family, names in found.items()}
@@ -294,25 +290,23 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     def _changed(self, family: str, document: TaskDefinitionDocument) -> PlannedFamily:
         """The plan without its targets; nothing changes if it is refused, or if an instance monitor replaces it."""
-        definition = document.definition
-        unchanged = PlannedFamily(
-            family=family, action="refused", document=document, containers=read_containers(definition)
-        )
+        same = ChangedDefinition(definition=document.definition, containers=read_containers(document.definition))
+        unchanged = PlannedFamily(family=family, action="refused", document=document, changed=same)
         try:
             planned = self.plan_change(family, document, self._starters.get(family, ()))
         except TaskProfilerError as error:
             planned = replace(unchanged, notes=(str(error),))
-        clusters = self._clusters_of.get(family, ()) if self.adds and planned.old_monitor is None else ()
-        if not self._instance_monitors.reports_family(family, definition, clusters):
+        clusters = self._clusters_of.get(family, ()) if self.adds and planned.changed.old_monitor is None else ()
+        if not self._instance_monitors.reports_family(family, document.definition, clusters):
             return planned
-        note = "The monitor of its instances reports it."
-        return replace(unchanged, action="on instance", notes=(note,), definition=definition, batch=planned.batch)
+        note, same = "The monitor of its instances reports it.", replace(same, batch=planned.changed.batch)
+        return replace(unchanged, action="on instance", notes=(note,), changed=same)
 
     def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
         """How a pinned target's revision differs from the one that the plan ends with. Raises TaskProfilerError."""
         if target.pinned_revision == planned.revision:
             return self.part if planned.is_new_revision else "none"
-        return difference(self._pinned_definition(target), planned.definition, self.image, part=self.part)
+        return difference(self._pinned_definition(target), planned.changed.definition, self.image, part=self.part)
 
     def _pinned_definition(self, target: ScheduledTarget) -> Mapping[str, object]:
         revision = target.pinned_revision or ""
@@ -339,7 +333,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             planned = self._planned_again(planned)
             arn = planned.revision_arn
             if planned.is_new_revision:
-                arn = self._definitions.register(planned.definition)
+                arn = self._definitions.register(planned.changed.definition)
                 self.on_step(f"registered {revision_of(arn)}")
                 self.counts["registered"] += 1
         except TaskProfilerError as error:
@@ -403,7 +397,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         """The policy of each task role; without ``attach_policy``, the roles are not read."""
         streams: dict[str, frozenset[str]] = {}
         for family in planned:
-            role = task_role(family.definition)
+            role = task_role(family.changed.definition)
             if role is not None and family.streams:
                 streams[role] = streams.get(role, frozenset()) | family.streams
         plan = partial(plan_policy, self.open_client) if self.request.attach_policy else planned_policy

@@ -1,7 +1,7 @@
 """The state of the forwarder's stack in CloudFormation, and what each state permits."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import Any, Literal
 
@@ -98,19 +98,17 @@ def existing_stack(open_client: OpenClient, name: str) -> StackState:
     return state
 
 
-def export_line(sources: Iterable[str]) -> str:
-    """The line of a shell after which every command reads past runs from these sources."""
-    return f"export TASK_PROFILER_FROM={quote(' '.join(sources))}"
-
-
 def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
-    """That line for a stack with these parameters: its cluster, else its log groups; none if it has neither."""
+    """The line of a shell after which every command reads past runs from a stack's cluster, else from its log groups.
+
+    A stack with neither has no line.
+    """
     url, prefix = parameters.get("ElasticsearchUrl", ""), parameters.get("IndexPrefix", DEFAULT_PREFIX)
-    groups = [f"logs:{name}" for name in parameters.get("LogGroups", "").split(",") if name]
+    sources = [f"logs:{name}" for name in parameters.get("LogGroups", "").split(",") if name]
     if url:
-        yield export_line([url if prefix == DEFAULT_PREFIX else f"{url.rstrip('/')}/{prefix}"])
-    elif groups:
-        yield export_line(groups)
+        sources = [url if prefix == DEFAULT_PREFIX else f"{url.rstrip('/')}/{prefix}"]
+    if sources:
+        yield f"export TASK_PROFILER_FROM={quote(' '.join(sources))}"
 
 
 def obstacle(state: StackState) -> str | None:

@@ -82,13 +82,13 @@ def _moment_ns(moment: datetime | None) -> int | None:
     return None if moment is None else round(moment.timestamp() * MS_PER_SECOND) * NS_PER_MS
 
 
-def starters_of_families(ecs: AwsClient, cluster: str) -> dict[str, tuple[str, ...]]:
+def starters_of_families(ecs: AwsClient, cluster: str) -> dict[str, set[str]]:
     """Who started the tasks that ECS lists for the cluster, by family. Raises TaskProfilerError."""
     found: dict[str, set[str]] = {}
     with aws_errors(f"The tasks of the cluster {cluster!r} could not be listed"):
         for task in read_tasks(ecs, cluster, with_tags=True):
             found.setdefault(family_of(task["taskDefinitionArn"]), set()).add(starter(task))
-    return {family: tuple(sorted(names)) for family, names in found.items()}
+    return found
 
 
 def starter(task: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """``task-profiler replay``: sends the reports of a log group through the forwarder function again."""
 
 import os
+from collections import Counter
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -57,21 +58,21 @@ def replay(
         account = str(open_client("sts").get_caller_identity()["Account"])  # needs no permission
     # Other accounts and Regions may have groups and functions of the same names.
     place = f"{open_client('logs').meta.region_name} {account}"
-    counts, files = ReplayCounts(), dict[str, ReplayProgressFile]()
+    counts: ReplayCounts = Counter()
+    files: dict[str, ReplayProgressFile] = {}
     if yes:
         files = {one: ReplayProgressFile(_state_file(one, function_name, place), window_ms[0]) for one in groups}
     for group in groups:
-        counts = counts.plus(_replay_group(open_client, group, account, function_name, files.get(group), window_ms))
+        counts += _replay_group(open_client, group, account, function_name, files.get(group), window_ms)
     for file in files.values():
         file.clear()
     if as_json:
-        sent = counts if yes else None
-        document = {"logGroups": groups, "lines": counts.read, "isApplied": yes}
-        write_json_lines([document | {"indexed": sent and sent.indexed, "failed": sent and sent.failed}])
+        sent = {name: counts[name] if yes else None for name in ("indexed", "failed")}
+        write_json_lines([{"logGroups": groups, "lines": counts["read"], "isApplied": yes, **sent}])
         return
     where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
-    sent_text = f"sent: {counts.indexed} indexed, {counts.failed} failed" if yes else "would be sent"
-    say(f"{counts.read} lines{where} {sent_text}.")
+    sent_text = f"sent: {counts['indexed']} indexed, {counts['failed']} failed" if yes else "would be sent"
+    say(f"{counts['read']} lines{where} {sent_text}.")
     if not yes:
         say(NOT_APPLIED)
 
@@ -94,7 +95,7 @@ def _replay_group(
     def on_window(done_until_ms: int, counts: ReplayCounts) -> None:
         if progress_file is not None:
             progress_file.save(done_until_ms)
-        show(f"{group}: {counts.read} reports", (done_until_ms - start_ms) / max(end_ms - start_ms, 1))
+        show(f"{group}: {counts['read']} reports", (done_until_ms - start_ms) / max(end_ms - start_ms, 1))
 
     try:
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row() as show:

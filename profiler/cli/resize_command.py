@@ -159,7 +159,7 @@ def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *
     def change(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
         family = str(text(definition.get("family")) or "")  # for JSON, also of an intrinsic function
         planned.append(plans.plan(family, TaskDefinitionDocument(definition=definition)))
-        return ChangedDefinition(definition=planned[-1].definition)
+        return ChangedDefinition(definition=planned[-1].changed.definition)
 
     changes: dict[str, bytes] = {}
     for file, data in texts.items():

@@ -148,10 +148,10 @@ def add_monitor(
 
     def plan(family: str, document: TaskDefinitionDocument, started_by: Sequence[str]) -> PlannedFamily:
         planned = plan_addition(family, document, started_by, options=options)
-        role = task_role(planned.definition)
+        role = task_role(planned.changed.definition)
         is_asked = role is not None and not request.attach_policy  # else a note has the reason, or a policy allows it
         permission = paths.permission(role, planned.streams) if is_asked else None
-        found = role_problems(planned.definition, permission, paths, "this command with")
+        found = role_problems(planned.changed.definition, permission, paths, "this command with")
         return replace(planned, problems=tuple(f"{one.text} {one.advice or ''}".rstrip() for one in found))
 
     return _roll_out(request, plan, open_client, image=options.image, as_json=as_json, paths=paths)
@@ -348,7 +348,9 @@ def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_jso
         say(json.dumps(policy(streams), indent=2))
     elif as_json:
         names = ("family", "batch", "startedBy", "action", "notes")
-        rows = ((one.family, one.batch, one.started_by, one.action, (*one.notes, *one.problems)) for one in planned)
+        rows = (
+            (one.family, one.changed.batch, one.started_by, one.action, (*one.notes, *one.problems)) for one in planned
+        )
         write_json_lines(dict(zip(names, row, strict=True)) for row in rows)
     else:
         write_lines(_plan_table(planned, table_width(), adds=adds))
@@ -360,7 +362,7 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
     rows = []
     for one in planned:
         starters = [", ".join(one.started_by) or UNKNOWN] if adds else []
-        rows.append((one.family, one.batch or UNKNOWN, *starters, one.action, " ".join(one.notes)))
+        rows.append((one.family, one.changed.batch or UNKNOWN, *starters, one.action, " ".join(one.notes)))
     found = ((one.family, sentence, "red") for one in planned for sentence in one.problems)
     return [*table([Column(title, folds=True) for title in titles], rows, width=width), *sentences_about(found, width)]
 

@@ -48,7 +48,8 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
 class ChangedDefinition(Struct, frozen=True, kw_only=True):
     """A definition after a change, and notes for the user, of which ``changes`` name changes of an existing monitor.
 
-    ``batch`` is the container's name, empty if unknown. ``containers`` are those after a change of the monitor.
+    ``batch`` is the container's name, empty if unknown. ``containers`` are those after a change of the monitor, and
+    ``monitor`` is the one among them.
     """
 
     definition: Mapping[str, object]

@@ -4,7 +4,6 @@ What a change does not concern keeps its place and its form. An intrinsic functi
 ``{"Ref": …}``, counts as a text that is not known before the deployment: a changed definition refers to it unchanged.
 """
 
-import json
 import re
 import stat
 from collections.abc import Callable, Mapping
@@ -237,29 +236,21 @@ def _is_function(node: Node) -> bool:
 
 def _view(node: Node, text: str, *, is_template: bool) -> object:
     """The value of the node; in a template, with functions as texts."""
-    if is_template and _is_function(node):
-        name, written = _flow(node), text[node.start : node.end]
-        if node.tag is None and node.children[0].key == "Ref":
-            name = f"!Ref {node.children[0].node.scalar}"
-        elif node.kind == "scalar":
-            name = f"{node.tag} {node.scalar}"
-        value, flow = _view(node, text, is_template=False), _flow(node)
-        return Function.of(name, value, written=flow if "\n" in written else written, flow=flow)
+    value = node.scalar
     if node.kind == "mapping":
-        return {name: _view(item, text, is_template=is_template) for name, item in node.members.items()}
-    if node.kind == "sequence":
-        return [_view(child.node, text, is_template=is_template) for child in node.children]
-    return node.scalar
-
-
-def _flow(node: Node) -> str:
-    """The node on one line of YAML, in brackets."""
-    tag = "" if node.tag is None else f"{node.tag} "
-    if node.kind == "mapping":
-        return tag + "{" + ", ".join(f"{json.dumps(name)}: {_flow(item)}" for name, item in node.members.items()) + "}"
-    if node.kind == "sequence":
-        return f"{tag}[{', '.join(_flow(child.node) for child in node.children)}]"
-    return tag + TextStyle(is_yaml=True).one_line(node.scalar)
+        value = {name: _view(item, text, is_template=is_template) for name, item in node.members.items()}
+    elif node.kind == "sequence":
+        value = [_view(child.node, text, is_template=is_template) for child in node.children]
+    if not is_template or not _is_function(node):
+        return value
+    tag, written = "" if node.tag is None else f"{node.tag} ", text[node.start : node.end]
+    flow = name = tag + TextStyle(is_yaml=True).one_line(value)  # on one line, in brackets
+    if node.tag is None and node.children[0].key == "Ref":
+        name = f"!Ref {node.children[0].node.scalar}"
+    elif node.kind == "scalar":
+        name = f"{node.tag} {node.scalar}"
+    value = _view(node, text, is_template=False)
+    return Function.of(name, value, written=flow if "\n" in written else written, flow=flow)
 
 
 def read_bytes(path: Path) -> bytes:

@@ -18,7 +18,8 @@ from msgspec import Struct
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings, text
-from profiler.task_definitions.containers import DefinedContainer, log_target, needs_put
+from profiler.task_definitions.containers import log_target, needs_put
+from profiler.task_definitions.definition_json import ChangedDefinition
 
 POLICY_NAME = "task-profiler"
 _SID = "PutTheReportIntoTheBatchsStream"
@@ -29,17 +30,15 @@ _LOG_GROUP = ":log-group:"
 _SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-]+[:/_.-]")
 
 
-def report_streams(
-    containers: Iterable[DefinedContainer], batch: str, monitor: DefinedContainer | None, revision_arn: str
-) -> frozenset[str]:
-    """The ARNs of the log streams to which the monitor writes the report; none if its log driver does. Any revision."""
-    container = next((container for container in containers if container.name == batch), None)
-    if container is None or (monitor and not needs_put(monitor.environment)):
+def report_streams(changed: ChangedDefinition, revision_arn: str) -> frozenset[str]:
+    """The ARNs of the log streams to which an added monitor writes the report; none if its log driver does."""
+    if changed.monitor is None or not needs_put(changed.monitor.environment):
         return frozenset()
-    target, prefix = log_target(container), text(container.log_options.get("awslogs-stream-prefix"))
+    batch = next(container for container in changed.containers if container.name == changed.batch)
+    target, prefix = log_target(batch), text(batch.log_options.get("awslogs-stream-prefix"))
     if target.group is None:
         return frozenset()
-    stream = f"{prefix}/{batch}/*" if prefix else "*"
+    stream = f"{prefix}/{batch.name}/*" if prefix else "*"
     partition, account = arn_part(revision_arn, 1) or "aws", arn_account(revision_arn) or ""
     region = target.region or arn_region(revision_arn) or ""
     return frozenset({f"arn:{partition}:logs:{region}:{account}:log-group:{target.group}:log-stream:{stream}"})

@@ -79,19 +79,19 @@ class TextEditor(Struct, frozen=True, kw_only=True):
                 previous = own[name]
                 edits += self.edits(previous.node, before.get(name), value, names.inside(name)) if is_changed else []
             elif is_changed:
-                ((written_name, written),) = mapping(names.write({name: value})).items()
-                edits.append(
-                    self._inserted(node, previous, kept[0], partial(self._member, node, written_name, written))
-                )
+                ((key, written),) = mapping(names.write({name: value})).items()
+                edits.append(self._inserted(node, previous, kept[0], partial(self._entry, node, key, written)))
         return edits + list(self._removals(node, kept))
 
-    def _member(self, node: Node, name: str, value: object, margin: str | None) -> str:
-        if not node.is_flow:
-            return self.style.block_member(name, value, margin or "").replace("\n", self.style.newline)
-        return f"{self.style.one_line(name)}{self.style.colon}{self._value(value, margin)}"
-
-    def _value(self, value: object, margin: str | None) -> str:
-        return self.style.one_line(value) if margin is None else self.style.lines(value, margin)
+    def _entry(self, parent: Node, key: str, value: object, margin: str | None) -> str:
+        """A member of a mapping, or an item of a list, which has no key."""
+        is_member = parent.kind == "mapping"
+        if parent.is_flow:
+            written = self.style.one_line(value) if margin is None else self.style.lines(value, margin)
+            return f"{self.style.one_line(key)}{self.style.colon}{written}" if is_member else written
+        if is_member:
+            return self.style.block_member(key, value, margin or "").replace("\n", self.style.newline)
+        return f"- {self.style.lines(value, (margin or '') + '  ')}"
 
     def _in_sequence(
         self, node: Node, before: Sequence[object], after: Sequence[object], names: Names
@@ -118,19 +118,12 @@ class TextEditor(Struct, frozen=True, kw_only=True):
                 continue
             place = kept[-1] if at > last_in_place else previous
             if child is None:
-                edits.append(self._inserted(node, place, kept[0], partial(self._item, node, names.write(value))))
+                edits.append(self._inserted(node, place, kept[0], partial(self._entry, node, "", names.write(value))))
             else:
                 end = child.end if node.is_flow else self._line_end(child.end)
-                moved = with_edits(self.text, changes, child.start, end)
-                edits.append(
-                    self._inserted(node, place, kept[0], partial(_written, moved if node.is_flow else f"- {moved}"))
-                )
+                moved = ("" if node.is_flow else "- ") + with_edits(self.text, changes, child.start, end)
+                edits.append(self._inserted(node, place, kept[0], lambda _, moved=moved: moved))  # type: ignore[misc]
         return edits + list(self._removals(node, kept))
-
-    def _item(self, node: Node, value: object, margin: str | None) -> str:
-        if node.is_flow:
-            return self._value(value, margin)
-        return f"- {self.style.lines(value, (margin or '') + '  ')}"
 
     def _inserted(self, parent: Node, previous: Child | None, first: Child, write: Callable[[str | None], str]) -> Edit:
         """Insert after a child, or before ``first``. ``write`` gets the margin of the lines, None for one line."""
@@ -237,7 +230,3 @@ def _increasing(sources: Sequence[int | None]) -> frozenset[int]:
         if source is not None and source > (found[-1] if found else -1):
             found.append(source)
     return frozenset(found)
-
-
-def _written(written: str, _margin: str | None) -> str:
-    return written

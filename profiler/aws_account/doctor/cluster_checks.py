@@ -66,7 +66,7 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
     if not (health.has_reports or monitor.state == "missing"):
         return health
     planned, has_own_monitor = monitor.planned, monitor.state not in ("wrapper", "instance")
-    role = task_role(planned.definition)
+    role = task_role(planned.changed.definition)
     permission = paths.permission(role, planned.streams if has_own_monitor else frozenset())
     writer = _writer(monitor)
     group, target = planned.log_group, log_target(writer)
@@ -81,7 +81,7 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
         health,
         role=role,
         permission=permission,
-        findings=tuple(role_problems(planned.definition, permission, paths, add_command)),
+        findings=tuple(role_problems(planned.changed.definition, permission, paths, add_command)),
         log_group=group,
         log_group_exists=None if is_made_by_ecs and not found.exists else found.exists,
         log_group_class=found.group_class,
@@ -91,8 +91,8 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
 
 def _writer(monitor: FamilyMonitor) -> DefinedContainer:
     """The container whose log stream contains the report: the batch, or a monitor that prints the report."""
-    containers = monitor.planned.containers
-    named = [one for one in containers if one.name == monitor.planned.batch or one.wraps_batch]
+    containers = monitor.planned.changed.containers
+    named = [one for one in containers if one.name == monitor.planned.changed.batch or one.wraps_batch]
     printing = [one for one in containers if prints_report(one.environment)]
     return next(iter((*printing, *named)), DefinedContainer(name=""))
 
@@ -120,7 +120,7 @@ class ClusterChecks(Struct):
 
     def _monitor_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
         notes = " ".join(monitor.planned.notes)
-        present = monitor.planned.old_monitor
+        present = monitor.planned.changed.old_monitor
         has_own_stream = present is not None and not needs_put(present.environment)
         match monitor.state:
             case "missing":

@@ -47,11 +47,13 @@ class SetupSteps(Struct):
         yield self._step("stack", self._stack, ("setup", "stack"))
         clusters, problem = self.clusters, ""
         try:
-            clusters = clusters or self._all_clusters()
+            ecs = self.open_client("ecs")
+            clusters = clusters or TaskDefinitions(ecs).clusters()
+            problem = "" if clusters else f"There is no ECS cluster in {ecs.meta.region_name}: check the Region."
         except TaskProfilerError as error:
-            clusters, problem = ("NAME",), str(error)
+            problem = str(error)
         self.hints += () if problem else tuple(container_insights_sentences(self.open_client, clusters))
-        options = [("--cluster", cluster) for cluster in clusters]
+        options = [("--cluster", cluster) for cluster in clusters or ("NAME",)]
         add = ("taskdef", "add-monitor", *chain(*options), "--scheduled", "--attach-policy", "--register")
         yield self._step("monitors", lambda: (None, problem, ()) if problem else self._monitors(clusters), add)
         checks = [("doctor", *option) for option in options]
@@ -114,10 +116,3 @@ class SetupSteps(Struct):
             text += f" {format_count(counts['unknown'], 'family')} could not be read."
         is_done = False if counts["stale"] else None if counts["unknown"] else True
         return is_done, " ".join([text, *problems]), ("--update-schedules",) if counts["pinned"] else ()
-
-    def _all_clusters(self) -> tuple[str, ...]:
-        ecs = self.open_client("ecs")
-        names = tuple(sorted(arn.rpartition("/")[2] for arn in TaskDefinitions(ecs).clusters()))
-        if not names:
-            raise TaskProfilerError(f"There is no ECS cluster in {ecs.meta.region_name}: check the Region.")
-        return names

@@ -124,18 +124,13 @@ class CodeBucket:
         """The answer; None if there is nothing. HEAD requests have no error code but the HTTP status."""
         from botocore.exceptions import ClientError  # slow to import
 
-        with aws_errors(f"The bucket {self.name} cannot be used", permission):
+        allowed = f"{permission}, or name a bucket of this account with --bucket"
+        with aws_errors(f"The bucket {self.name} cannot be used", allowed):
             try:
                 found: dict[str, Any] = call(**self._owner, **arguments)
             except ClientError as error:
-                status = error_status(error)
-                if status == 404:  # noqa: PLR2004  not found
+                if error_status(error) == 404:  # noqa: PLR2004  not found
                     return None
-                if status == 403:  # noqa: PLR2004  forbidden
-                    raise TaskProfilerError(
-                        f"The bucket {self.name} cannot be used: it belongs to another account, or AWS refused: name "
-                        f"another one with --bucket, or allow {permission}."
-                    ) from error
                 raise
         return found
 

@@ -11,6 +11,7 @@ from botocore.validate import ParamValidator
 import profiler
 from profiler.settings import read_settings
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
+from tests.cloudformation import listed
 
 ROOT = Path(profiler.__file__).parent.parent
 FOLDER = ROOT / "taskdef"
@@ -48,10 +49,6 @@ def problems(service: str, operation: str, parameters: dict[str, Any]) -> str:
 def parts(definition: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     batch, monitor = definition["containerDefinitions"]
     return batch, monitor
-
-
-def listed(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
 
 
 def test_every_file_is_looked_at_here() -> None:

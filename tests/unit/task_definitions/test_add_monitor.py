@@ -152,7 +152,7 @@ def test_the_own_stream_is_one_variable_and_needs_no_role() -> None:
     result = added(given, report_stream="monitor")
     assert monitor_in(result) == {**monitor_in(added(given)), "environment": [*NAMES_BATCH, OWN_STREAM]}
     assert result.notes == ()
-    assert report_streams(result.containers, "batch", result.monitor, "") == frozenset()
+    assert report_streams(result, "") == frozenset()
     assert added(given, report_stream="batch") == added(given)
 
 

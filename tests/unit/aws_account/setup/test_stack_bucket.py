@@ -37,7 +37,7 @@ class FakeS3:
 def test_the_bucket_must_be_of_this_account_and_region() -> None:
     """Anybody can create a bucket with the name that is expected in an account."""
     for s3, said in (
-        (FakeS3(403), "The bucket code cannot be used: it belongs to another"),
+        (FakeS3(403), r"AWS refused \(403\): allow s3:ListBucket, or name a bucket of this account with --bucket\.$"),
         (FakeS3(region="us-east-1"), r"^The bucket code is in us-east-1: Lambda needs a --bucket in eu-west-1\.$"),
         (FakeS3(503), r"The bucket code cannot be used: AWS failed \(503"),
     ):
