@@ -60,7 +60,7 @@ class World:
         notices = TaskNotices(
             self.read_settings,
             channels=lambda _settings: [self.slack, self.bus],
-            once=lambda _settings: self.table.once,
+            once=self.table.once,
             now=lambda: self.now,
             warn=cache(self.warnings.append),
         )
