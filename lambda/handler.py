@@ -68,16 +68,15 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
-    records = event.get("Records")
-    items = decode_event(event) if records is None else ()
-    if records is None and not any(isinstance(item, FailedItem) or item.lines for item in items):
+    payload = decode_event(event) if event.get("Records") is None else None
+    if payload is not None and not payload.has_lines:
         return asdict(Counts())
     notices, settings = _task_notices(context), _settings()
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
     lines = LineForwarder(settings, partial(_deliver, settings, context, notices), keep_failures, notices)
-    if records is None:
-        return asdict(lines.forward(items))
-    counts, repeated = lines.forward_records(records, _warn)
+    if payload is not None:
+        return asdict(lines.forward(payload))
+    counts, repeated = lines.forward_records(event["Records"], _warn)
     _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(counts)})
     return {"batchItemFailures": [{"itemIdentifier": number} for number in repeated]}
 

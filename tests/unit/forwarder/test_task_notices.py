@@ -147,8 +147,8 @@ def test_a_notice_of_another_task_is_kept_and_not_sent(place: dict[str, str], ar
 def test_a_replayed_notice_is_indexed_and_not_sent() -> None:
     world = World()
     events = [{"logStreamName": STREAM, "eventId": "1", "timestamp": 1, "message": line().decode()}]
-    items = decode_event(build_subscription_event(events, "/ecs/jobs", ACCOUNT))
-    assert world.lines().forward(items) == Counts(indexed=1)
+    payload = decode_event(build_subscription_event(events, "/ecs/jobs", ACCOUNT))
+    assert world.lines().forward(payload) == Counts(indexed=1)
     assert world.slack.posted == []
 
 
