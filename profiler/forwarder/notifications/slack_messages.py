@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, takewhile
 from typing import Any
 
 from msgspec import Struct
@@ -61,12 +62,9 @@ def _cut(clean: str, max_length: int) -> str:
     """Return the printable text escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
     if utf16_length(clean.translate(_ESCAPES)) <= max_length:
         return clean.translate(_ESCAPES)
-    left = max_length - len("…")
-    for end, character in enumerate(clean):
-        left -= utf16_length(character.translate(_ESCAPES))
-        if left < 0:
-            return clean[:end].rstrip().translate(_ESCAPES) + "…"
-    return clean.translate(_ESCAPES)
+    lengths = accumulate(utf16_length(character.translate(_ESCAPES)) for character in clean)
+    end = sum(1 for _ in takewhile(lambda length: length <= max_length - len("…"), lengths))
+    return clean[:end].rstrip().translate(_ESCAPES) + "…"
 
 
 def plain_text(text: str) -> JsonObject:
