@@ -110,7 +110,6 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
 
 
 def _start_again(context: Context, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
-    """Start a killed run again."""
     from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
 
     budget = InvocationTime(context)
