@@ -31,7 +31,7 @@ from benchmarks.subscription import Invocation, event, install_templates, load_h
 from profiler.aws_account.setup.forwarder_zip import build_zip
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.subscription import (  # benchmarks.subscription adds lambda/ to the path
-    Payload,
+    LogEvent,
     decode_event,
     read_event,
 )
@@ -62,10 +62,10 @@ def measure_decode_and_map(reports: int) -> tuple[float, float]:
     settings = ForwarderSettings()
     started_at = time.process_time()
     for payload in events:
-        for item in decode_event(payload):
-            if isinstance(item, Payload):
-                for log_event in item.lines:
-                    read_event(item, log_event, settings)
+        decoded = decode_event(payload)
+        for line in decoded.lines():
+            if isinstance(line, LogEvent):
+                read_event(decoded, line, settings)
     ours = reports / (time.process_time() - started_at)
     started_at = time.process_time()
     for payload in events:

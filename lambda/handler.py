@@ -29,7 +29,7 @@ from profiler.forwarder.invocation import (
     SettingsError,
     configure_library_logging,
 )
-from profiler.forwarder.notifications.idempotency import Idempotently, run_idempotently
+from profiler.forwarder.notifications.idempotency import run_idempotently
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, MemoryRetry
 from profiler.forwarder.notifications.posting import NoticeChannel
 from profiler.forwarder.notifications.task_notices import TaskNotices
@@ -68,16 +68,15 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
-    records = event.get("Records")
-    items = decode_event(event) if records is None else ()
-    if records is None and not any(isinstance(item, FailedItem) or item.lines for item in items):
+    payload = decode_event(event) if event.get("Records") is None else None
+    if payload is not None and not payload.has_lines:
         return asdict(Counts())
     notices, settings = _task_notices(context), _settings()
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
     lines = LineForwarder(settings, partial(_deliver, settings, context, notices), keep_failures, notices)
-    if records is None:
-        return asdict(lines.forward(items))
-    counts, repeated = lines.forward_records(records, _warn)
+    if payload is not None:
+        return asdict(lines.forward(payload))
+    counts, repeated = lines.forward_records(event["Records"], _warn)
     _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(counts)})
     return {"batchItemFailures": [{"itemIdentifier": number} for number in repeated]}
 
@@ -101,7 +100,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         run_log=lambda task, container: ReportFinder(_log_tail().newest, budget, task.id, container),
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, _notice_budget(context)),
-        once=lambda settings: partial(run_idempotently, settings.idempotency_table, context),
+        once=_once(context),
         is_on_instance=lambda task: _instance_monitors(time.time_ns() // _MONITORS_KEPT_NS).reports_task(task),
         export=lambda ended: _export(ended, context),
         warn=_warn,
@@ -111,7 +110,6 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
 
 
 def _start_again(context: Context, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
-    """Start a killed run again."""
     from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
 
     budget = InvocationTime(context)
@@ -119,7 +117,7 @@ def _start_again(context: Context, ended: EndedTask, definition: Mapping[str, ob
         function_settings.read_retry_settings(os.environ),
         aws=lambda: (_client("ecs"), _schedules()),
         family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
-        remember=partial(run_idempotently, _key_table(), context),
+        remember=_once(context),
         now=lambda: datetime.now(UTC),
         warn=_warn,
     )
@@ -141,11 +139,11 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters
     from profiler.forwarder.notifications.channels import configured_channels  # the other functions seldom need these
-    from profiler.forwarder.schedule_watch import Account, ScheduleNotifier, ScheduleWatch
+    from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
 
     configure_library_logging()
     settings = function_settings.read_notice_settings(os.environ)
-    if settings.idempotency_table is None:
+    if function_settings.read_key_table(os.environ) is None:
         raise SettingsError(
             "IDEMPOTENCY_TABLE is not set: without it, every invocation would repeat the notifications."
         )
@@ -154,23 +152,20 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     reading, storing, posting = (
         InvocationTime(context, reserved_seconds=part * whole.remaining_seconds()) for part in (0.5, 0.35, 0.15)
     )
-    once = partial(run_idempotently, settings.idempotency_table, context)
     tasks, rules, finished = _watch_memory()
     watch = ScheduleWatch(
-        Account(
-            schedules=lambda: _schedules().timed(lambda: reading.remaining_seconds() > 0),
-            tasks=lambda arn, now_ns: read_clusters(_client("ecs"), [arn], now_ns)[arn],
-            remember=tasks.add,
-            rules=rules,
-            reasons=MissedReasons(_client, pause=whole.sleep, warn=_warn),
-            usual=(lambda families, place: _families(storing.remaining_seconds()).durations(families, place))
-            if _has_cluster()
-            else None,
-        ),
-        ScheduleNotifier(
+        schedules=lambda: _schedules().timed(lambda: reading.remaining_seconds() > 0),
+        tasks=lambda arn, now_ns: read_clusters(_client("ecs"), [arn], now_ns)[arn],
+        remember=tasks.add,
+        rules=rules,
+        reasons=MissedReasons(_client, pause=whole.sleep, warn=_warn),
+        usual=(lambda families, place: _families(storing.remaining_seconds()).durations(families, place))
+        if _has_cluster()
+        else None,
+        notifier=ScheduleNotifier(
             settings,
             configured_channels(settings, os.environ, posting, lambda: _client("events")),
-            once,
+            _once(context),
             partial(_store_notice, storing),
             finished,
         ),
@@ -208,21 +203,20 @@ def _deliver(
 def _task_notices(context: Context) -> TaskNotices:
     whole = InvocationTime(context)
 
+    @cache
     def last_seconds() -> float:
+        # From the first notice on, this time stays the same.
         return min(_MAX_LAST_SECONDS, whole.remaining_seconds() / 4)
 
-    def in_time(once: Idempotently, end_seconds: float) -> Idempotently:
-        def run(key: str, work: Callable[[], object]) -> object:
-            if whole.remaining_seconds() < end_seconds:
-                raise DeliveryError(NO_TIME_TO_NOTIFY)
-            return once(key, work)
-
-        return run
+    def once(key: str, work: Callable[[], object]) -> object:
+        if whole.remaining_seconds() < last_seconds():
+            raise DeliveryError(NO_TIME_TO_NOTIFY)
+        return _once(context)(key, work)
 
     return TaskNotices(
         lambda: function_settings.read_notice_settings(os.environ),
         channels=lambda settings: _channels(settings, InvocationTime(context, reserved_seconds=last_seconds())),
-        once=lambda settings: in_time(partial(run_idempotently, settings.idempotency_table, context), last_seconds()),
+        once=once,
         now=lambda: datetime.now(UTC),
         warn=_warn_once,
     )
@@ -277,14 +271,13 @@ def _export(ended: EndedTask, context: Context) -> None:
     budget = InvocationTime(context, reserved_seconds=RESERVED_SECONDS)
     export.export(
         ended,
-        partial(run_idempotently, _key_table(), context),
+        _once(context),
         lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()),
     )
 
 
-def _key_table() -> str | None:
-    """The table of keys, also if other settings of notices are invalid."""
-    return os.environ.get("IDEMPOTENCY_TABLE", "").strip() or None
+def _once(context: Context) -> "partial[Any]":
+    return partial(run_idempotently, function_settings.read_key_table(os.environ), context)
 
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:

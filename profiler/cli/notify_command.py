@@ -52,20 +52,17 @@ def notify(file: BinaryIO, yes: bool, as_json: bool, region: str | None, profile
         document = json.loads(file.read())
     except ValueError as error:
         raise UsageError(f"The event is not valid JSON ({error}): pass it as EventBridge sends it.") from error
-    try:
-        notice, kind = _notification_of(document)
-        settings = read_notice_settings(os.environ)
-        slack = message_of(notice, kibana_url=settings.kibana_url)
-        # The task.ended line contains the detail, too.
-        _, detail = bus_event(notice, kibana_url=settings.kibana_url)
-        shown = {"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": msgspec.to_builtins(detail)}
-        say(json.dumps(shown, indent=None if as_json else 2))
-        if yes:
-            _send(notice, kind, settings)
-        else:
-            warn("Nothing was sent; --yes sends it.")
-    except ForwarderError as error:
-        raise TaskProfilerError(str(error)) from error
+    notice, kind = _notification_of(document)
+    settings = read_notice_settings(os.environ)
+    slack = message_of(notice, kibana_url=settings.kibana_url)
+    # The task.ended line contains the detail, too.
+    _, detail = bus_event(notice, kibana_url=settings.kibana_url)
+    shown = {"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": msgspec.to_builtins(detail)}
+    say(json.dumps(shown, indent=None if as_json else 2))
+    if yes:
+        _send(notice, kind, settings)
+    else:
+        warn("Nothing was sent; --yes sends it.")
 
 
 class _PreviewContext:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled, pages_backwards
 from profiler.core.ecs_terms import LogTarget
@@ -29,8 +29,7 @@ _NEWEST_LINES = 200
 # The limit for one stream. CloudWatch Logs may return any number of empty pages before the end.
 _MAX_PAGES = 100
 # The error codes of ECS and CloudWatch Logs for resources that do not exist.
-_UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
-_UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
+_UNKNOWN = frozenset({"ClientException", "ResourceNotFoundException", "InvalidParameterException"})
 
 
 class TaskContainers(Struct, frozen=True, kw_only=True):
@@ -77,7 +76,7 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
     requested = requested_batch(containers)
     roles = roles_of(containers, requested=requested)
     measured = [replace(container, essential=None) for container in containers]
-    targets = {container.name: log_target(container, task.arn) for container in containers}
+    targets = {container.name: asdict(log_target(container, task.arn)) for container in containers}
     return TaskContainers(
         batch=roles.batch,
         monitor=roles.monitor,
@@ -85,11 +84,7 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
         reported=container_roles(measured, requested=requested).candidates,
         default=next(iter(roles.candidates), None),
         prints_report=any(one.name == roles.monitor and not needs_put(one.environment) for one in containers),
-        logs={
-            name: LogTarget(group=target.group, stream=target.stream, region=target.region)
-            for name, target in targets.items()
-            if target.group is not None and target.stream is not None
-        },
+        logs={name: LogTarget(**one) for name, one in targets.items() if one["group"] and one["stream"]},
     )
 
 
@@ -254,17 +249,10 @@ class EcsDefinitions(Struct, frozen=True):
             try:
                 self._known[arn] = self.client.describe_task_definition(taskDefinition=arn)["taskDefinition"]
             except (ClientError, BotoCoreError) as error:
-                code = error_code(error)
-                if code in ACCESS_DENIED:
-                    self.warn(f"The task definition {arn} cannot be read ({code}): allow ecs:DescribeTaskDefinition.")
+                if not (is_throttled(error_code(error)) and wait()):
+                    needed = f"ecs:DescribeTaskDefinition on {arn}"
+                    self.warn(_why_unreadable(error, f"The task definition {arn}", needed))
                     return None
-                if code in _UNKNOWN_DEFINITION:
-                    self.warn(f"The task definition {arn} no longer exists ({code}): its settings are not known.")
-                    return None
-                if not (is_throttled(code) and wait()):
-                    raise DeliveryError(
-                        f"ECS did not return the task definition {arn} ({code}): Lambda retries."
-                    ) from error
         return self._known[arn]
 
 
@@ -296,16 +284,18 @@ class CloudWatchTail(Struct, frozen=True):
                 **position,
             )
         except (ClientError, BotoCoreError) as error:
-            code = error_code(error)
-            if code in ACCESS_DENIED:
-                self.warn(f"Log group {stream.group} cannot be read ({code}): allow logs:GetLogEvents.")
-            elif code in _UNKNOWN_STREAM:
-                self.warn(f"The log stream {stream.stream} does not exist in {stream.group} ({code}).")
-            else:
-                kind = ThrottledError if is_throttled(code) else DeliveryError
-                raise kind(
-                    f"CloudWatch Logs did not return the log stream {stream.stream} of {stream.group} ({code}): "
-                    "Lambda retries."
-                ) from error
+            what = f"The log stream {stream.stream} of {stream.group}"
+            self.warn(_why_unreadable(error, what, f"logs:GetLogEvents on the log group {stream.group}"))
             return {}
         return page
+
+
+def _why_unreadable(error: Exception, what: str, permission: str) -> str:
+    """A sentence on why AWS will never return something. Raises DeliveryError if it can return it later."""
+    code = error_code(error)
+    if code in ACCESS_DENIED:
+        return f"Not everything of stopped tasks can be read ({code}): allow {permission}."
+    if code in _UNKNOWN:
+        return f"{what} does not exist ({code})."
+    kind = ThrottledError if is_throttled(code) else DeliveryError
+    raise kind(f"{what} was not returned ({code}): Lambda retries.") from error

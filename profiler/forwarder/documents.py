@@ -1,9 +1,8 @@
 """The search documents of reports, checkpoints and notices; notices have an index of their own."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -121,7 +120,7 @@ def run_fields(report: Report, written: datetime) -> Fields:
     record, is_checkpoint = report.record, report.type == CHECKPOINT
     finished = parse_datetime(record.finished_at)
     duration_ms = record.metrics.duration_ms
-    record_fields = _read_fields(_FIELD_TREE, view_of(record))
+    record_fields = _read_fields(view_of(record))
     event = {
         "kind": "metric",
         "dataset": report.type,
@@ -141,30 +140,16 @@ def event_outcome(status: str) -> str:
     return status if status in {"success", "failure"} else "unknown"
 
 
-def _field_tree() -> Fields:
-    """The getters in nested objects, like the values in the document."""
-    nested: Fields = {}
-    for field in FIELDS:
-        if field.get is not None:
-            *objects, name = field.name.split(".")
-            node = nested
+def _read_fields(run: RunView) -> Fields:
+    """The values that the record has, in nested objects."""
+    fields: Fields = {}
+    for (*objects, name), is_moment, get in _GETTERS:
+        value = format_known_moment(parse_datetime(get(run))) if is_moment else get(run)
+        if value is not None:
+            node = fields
             for part in objects:
                 node = node.setdefault(part, {})
-            node[name] = partial(_moment, field.get) if field.index_type == "date" else field.get
-    return nested
-
-
-def _moment(get: Callable[[RunView], Any], run: RunView) -> str | None:
-    return format_known_moment(parse_datetime(get(run)))
-
-
-def _read_fields(tree: Fields, run: RunView) -> Fields:
-    """The values that the record has, in nested objects; objects without a value are left out."""
-    fields: Fields = {}
-    for name, node in tree.items():
-        value = _read_fields(node, run) or None if isinstance(node, dict) else node(run)
-        if value is not None:
-            fields[name] = value
+            node[name] = value
     return fields
 
 
@@ -196,7 +181,8 @@ def merge_fields(*parts: Mapping[str, Any]) -> Fields:
 
 # The fields that a report needs of an existing document.
 STORED_FIELDS = (*(f"task.{name}" for name in ("complete", "status", "exit_code", *_EVENT_FIELDS)), "event.outcome")
-_FIELD_TREE = _field_tree()
+# The path of each field of a record, whether it is a time, and the function that reads it.
+_GETTERS = [(one.name.split("."), one.index_type == "date", one.get) for one in FIELDS if one.get is not None]
 
 
 def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) -> Document | InvalidReport:

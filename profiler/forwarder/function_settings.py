@@ -33,14 +33,11 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _SECRET_CACHE_SECONDS = 300
 _PARAMETER_PREFIX = "ssm:"
-_EXPORT_ENDPOINTS = (
+_EXPORT_SETTINGS = (
     "OTLP_ENDPOINT",
     "OTLP_TRACES_ENDPOINT",
     "OTLP_LOGS_ENDPOINT",
     "OTLP_METRICS_ENDPOINT",
-)
-_EXPORT_SETTINGS = (
-    *_EXPORT_ENDPOINTS,
     "OTLP_HEADERS",
     "OTLP_PROTOCOL",
 )
@@ -97,7 +94,6 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
     unusual_as_failures: bool = False
     report_wait_seconds: float = _DEFAULT_WAIT_SECONDS
     kibana_url: str | None = None
-    idempotency_table: str | None = None
     event_bus_name: str | None = None
     log_lines: int = 0
 
@@ -115,7 +111,6 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
         report_wait_seconds=_number(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS, (0, 600.0), "seconds"),
         kibana_url=_text(environment, "KIBANA_URL").rstrip("/") or None,
-        idempotency_table=_text(environment, "IDEMPOTENCY_TABLE") or None,
         event_bus_name=_text(environment, "EVENT_BUS_NAME") or None,
         log_lines=int(_number(environment, "NOTIFY_LOG_LINES", 5, (0, 20), "lines")),
     )
@@ -135,6 +130,11 @@ def read_retry_settings(environment: Mapping[str, str]) -> RetrySettings:
         families=_words(environment.get("RETRY_OUT_OF_MEMORY", "")),
         max_memory_mb=_number(environment, "RETRY_MAX_MEMORY_MB", _DEFAULT_RETRY_MEMORY_MB, limits, "MiB"),
     )
+
+
+def read_key_table(environment: Mapping[str, str]) -> str | None:
+    """Read the name of the table of keys; None without one."""
+    return _text(environment, "IDEMPOTENCY_TABLE") or None
 
 
 def read_grace_minutes(environment: Mapping[str, str]) -> float:
@@ -234,7 +234,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
 
 def exports_runs(environment: Mapping[str, str]) -> bool:
     """Whether an address for the export is set. Without one, nothing of ``profiler.otlp`` is imported."""
-    return any(_text(environment, name) for name in _EXPORT_ENDPOINTS)
+    return any(_text(environment, name) for name in _EXPORT_SETTINGS if name.endswith("_ENDPOINT"))
 
 
 class _ExportSecret(Struct):

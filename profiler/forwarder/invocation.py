@@ -8,6 +8,8 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from profiler.core.errors import TaskProfilerError
+
 _Result = TypeVar("_Result")
 NO_TIME_TO_NOTIFY = "The invocation ran out of time before all notifications were sent: the next one continues."
 # Reserved at the end of an invocation for the failure store and the response.
@@ -17,7 +19,7 @@ _AT_INFO = ("boto3", "botocore", "urllib3", "elastic_transport", "elasticsearch"
 _LIBRARY_LEVELS = {**dict.fromkeys(_AT_INFO, logging.INFO), "opensearchpy.trace": logging.WARNING}
 
 
-class ForwarderError(Exception):
+class ForwarderError(TaskProfilerError):
     """What happened and what to do, without a secret. ``is_refusal``: a service refused the sender of the request."""
 
     is_refusal = False

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.errors import UsageError
 from profiler.core.timestamps import format_datetime, parse_ns
 from profiler.forwarder.event_document import event_record
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
@@ -70,7 +69,7 @@ class RunExport(Struct, frozen=True):
         """Export the run; returns why it was not accepted."""
         if max_seconds < 0.5:  # noqa: PLR2004  a connection alone needs as long
             return "The invocation had no time left."
-        return export_in_time(lambda: (self._read_targets(fetch), signals_of(run)), self.exporter, max_seconds)
+        return export_in_time(lambda: (self.targets(fetch), signals_of(run)), self.exporter, max_seconds)
 
     def _store(self, run: ExportedRun, reason: str) -> None:
         if self.keep is None:
@@ -81,12 +80,6 @@ class RunExport(Struct, frozen=True):
             raise DeliveryError(f"{reason} {error}") from error
         task = f"task {run.record.task_id}"
         self.warn(f"The run of {task} was not exported: the failure queue keeps its record. {reason}")
-
-    def _read_targets(self, fetch: FetchSecret) -> Targets:
-        try:
-            return self.targets(fetch)
-        except ForwarderError as error:
-            raise UsageError(str(error)) from error
 
 
 def _sentence(error: Exception) -> str:

@@ -88,12 +88,12 @@ def _clock(moment_ns: int) -> str:
     return f"{format_ms(minute_ns).partition('T')[2].removesuffix(':00.000Z')} UTC"
 
 
-class Account(Struct, frozen=True, kw_only=True):
-    """The functions that read from AWS.
+class ScheduleWatch(Struct, frozen=True, kw_only=True):
+    """Looks at all schedules once. A task that is missing ``grace_minutes`` after its due time or window is missed.
 
     ``remember`` adds the tasks that earlier invocations have read, which ECS may have forgotten; ``rules`` are those
     that they have read. ``usual`` reads the usual durations of families in the account and Region of an ARN; None
-    without a search cluster.
+    without a search cluster. ``may_read``: there is time to read another cluster; ``may_notify``: for another notice.
     """
 
     schedules: Callable[[], FoundSchedules]
@@ -102,15 +102,6 @@ class Account(Struct, frozen=True, kw_only=True):
     rules: RuleMemory
     reasons: MissedReasons
     usual: Callable[[Collection[str], str], FamilyDurations] | None = None
-
-
-class ScheduleWatch(Struct, frozen=True):
-    """Looks at all schedules once. A task that is missing ``grace_minutes`` after its due time or window is missed.
-
-    ``may_read``: there is time to read another cluster; ``may_notify``: for another notice.
-    """
-
-    account: Account
     notifier: ScheduleNotifier
     grace_minutes: float
     now_ns: int
@@ -124,8 +115,8 @@ class ScheduleWatch(Struct, frozen=True):
 
     def look(self) -> dict[str, int]:
         """Judge the due times of the last day and alert to what is new. Returns what ``watch_schedules`` does."""
-        found = self.account.schedules()
-        self.account.rules.add(found.schedules, self.now_ns)
+        found = self.schedules()
+        self.rules.add(found.schedules, self.now_ns)
         self._errors.extend(map(ReadError, found.problems))
         counts = dict.fromkeys(("missed", "late", "overlapped", "slow"), 0)
         if found.unread:
@@ -155,10 +146,10 @@ class ScheduleWatch(Struct, frozen=True):
                 late = "The invocation ran out of time before all clusters were read: increase the function's timeout."
                 self._errors.append(ReadError(late))
                 break
-            clusters[arn] = self.account.tasks(arn, self.now_ns)
+            clusters[arn] = self.tasks(arn, self.now_ns)
             if (problem := clusters[arn].problem) is not None:
                 self._errors.append(ReadError(problem))
-        return self.account.remember(clusters)
+        return self.remember(clusters)
 
     def _notices(
         self, judged: Sequence[JudgedSchedule], clusters: Mapping[str, ClusterTasks]
@@ -166,8 +157,9 @@ class ScheduleWatch(Struct, frozen=True):
         """All notices, also those sent before. The notices of slow tasks need a search, and come last."""
         for one in judged:
             for due in one.due_times:
-                schedule, rules, kind = one.schedule, self.account.rules, _KINDS.get(due.outcome)
-                is_known = rules.was_seen_before(schedule, due.due_ns) or rules.is_settled(schedule, self.now_ns)
+                schedule, kind = one.schedule, _KINDS.get(due.outcome)
+                was_seen = self.rules.was_seen_before(schedule, due.due_ns)
+                is_known = was_seen or self.rules.is_settled(schedule, self.now_ns)
                 if kind is not None and (is_known or kind == "overlapped"):
                     yield self._due_line(schedule, due, kind), partial(self._completed, schedule, due)
         slow = attempt(lambda: self._slow([one.schedule for one in judged], clusters), self._errors)
@@ -204,16 +196,15 @@ class ScheduleWatch(Struct, frozen=True):
 
     def _completed(self, schedule: Schedule, due: DueTime, line: ScheduleNoticeLine) -> ScheduleNoticeLine | None:
         """The line with AWS's reason, if any. None if CloudTrail shows a change of a new rule after the due time."""
-        rules, reasons = self.account.rules, self.account.reasons
-        if due.outcome != "overlapped" and not rules.was_seen_before(schedule, due.due_ns):
-            was_changed = reasons.was_changed(schedule, due.due_ns, self.now_ns)
+        if due.outcome != "overlapped" and not self.rules.was_seen_before(schedule, due.due_ns):
+            was_changed = self.reasons.was_changed(schedule, due.due_ns, self.now_ns)
             if was_changed is None:
                 raise ReadError(
                     f"CloudTrail cannot be read, so it is unknown whether {schedule.name} was {due.outcome}."
                 )
             if was_changed:
                 return None
-        reason = reasons.find(schedule, due.due_ns) if due.outcome == "missed" else None
+        reason = self.reasons.find(schedule, due.due_ns) if due.outcome == "missed" else None
         if reason is None:
             return line
         return replace(line, notice=replace(line.notice, reason=reason, message=f"{line.notice.message} {reason}"))
@@ -221,10 +212,10 @@ class ScheduleWatch(Struct, frozen=True):
     def _slow(self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks]) -> list[ScheduleNoticeLine]:
         """The lines of the tasks that are slower than nearly all earlier ones."""
         running = list(_running(schedules, clusters))
-        if self.account.usual is None or not running:
+        if self.usual is None or not running:
             return []
         families = {schedule.family for schedule, _ in running}
-        durations = self.account.usual(families, running[0][0].cluster_arn)
+        durations = self.usual(families, running[0][0].cluster_arn)
         lines = []
         for schedule, task in running:
             usual = durations.get((schedule.family, cluster_name(schedule.cluster_arn) or ""))

@@ -11,10 +11,10 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct, field, structs
+from msgspec import Meta, Struct, field
 
 from profiler.core.ecs_terms import REPLAY_FILTER, arn_account, task_id
 from profiler.core.json_fields import mapping, text
@@ -56,13 +56,13 @@ class LogEvent(Struct, frozen=True):
 
 
 class Payload(Struct, frozen=True, rename="camel"):
-    """The lines of one log stream. ``owner`` is the account of the log group."""
+    """Log events of one log stream. ``owner`` is the account of the log group."""
 
     message_type: str = ""
     owner: str = ""
     log_group: str = ""
     log_stream: str = ""
-    log_events: tuple[LogEvent, ...] = ()
+    log_events: tuple[msgspec.Raw, ...] = ()
     subscription_filters: tuple[str, ...] = ()
 
     @property
@@ -71,19 +71,17 @@ class Payload(Struct, frozen=True, rename="camel"):
         return REPLAY_FILTER in self.subscription_filters
 
     @property
-    def lines(self) -> tuple[LogEvent, ...]:
-        """The stream's lines. A control message, CloudWatch's health check, has no lines of the stream."""
-        return () if self.message_type == "CONTROL_MESSAGE" else self.log_events
+    def has_lines(self) -> bool:
+        """Whether there are lines of the stream: a control message, CloudWatch's health check, has none."""
+        return bool(self.log_events) and self.message_type != "CONTROL_MESSAGE"
 
-
-class _DamagedPayload(Payload, frozen=True, rename="camel"):
-    """A payload some of whose log events cannot be decoded."""
-
-    log_events: tuple[msgspec.Raw, ...] = ()  # type: ignore[assignment]
-
-
-# A payload, or a log event that is damaged.
-PayloadItem: TypeAlias = Payload | FailedItem
+    def lines(self) -> Iterator[LogEvent | FailedItem]:
+        """The stream's lines; a log event that is damaged is a ``FailedItem``."""
+        for event in self.log_events if self.has_lines else ():
+            try:
+                yield msgspec.json.decode(event, type=LogEvent)
+            except (msgspec.DecodeError, RecursionError) as error:
+                yield FailedItem(bytes(event).decode(), f"The log event is damaged: {error}")
 
 
 class Counts(Struct, kw_only=True):
@@ -106,10 +104,10 @@ class LineForwarder(Struct):
     _held_bytes: int = 0
     _counts: Counts = field(default_factory=Counts)
 
-    def forward(self, items: Iterable[PayloadItem]) -> Counts:
-        """Forward payloads and damaged log events. Notices are sent even if the search cluster fails."""
+    def forward(self, payload: Payload) -> Counts:
+        """Forward the lines of a subscription. Notices are sent even if the search cluster fails."""
         errors: list[ForwarderError] = []
-        attempt(lambda: self._index((item, None) for item in items), errors)
+        attempt(lambda: self._index([(payload, None)]), errors)
         self.notices.send(errors)
         raise_errors(errors)
         return self._counts
@@ -131,13 +129,12 @@ class LineForwarder(Struct):
 
     def _items(
         self, records: Iterable[Mapping[str, Any]], repeated: list[str], warn: Callable[[str], None]
-    ) -> Iterator[tuple[PayloadItem, str | None]]:
-        """The items of the records, each with its record's number; records to deliver again go to ``repeated``."""
+    ) -> Iterator[tuple[Payload | FailedItem, str | None]]:
+        """What the records contain, each with its record's number; records to deliver again go to ``repeated``."""
         for record in records:
             number, data = record["kinesis"]["sequenceNumber"], record["kinesis"].get("data")
             try:
-                for item in decode_data(text(data) or ""):
-                    yield item, number
+                yield decode_data(text(data) or ""), number
             except PayloadError as error:
                 if self.settings.failed_items_queue_url is None:
                     warn(f"Record {number} of the stream cannot be decoded and is reported as failed: {error}")
@@ -147,13 +144,16 @@ class LineForwarder(Struct):
                     place = {name: record.get(name) for name in ("eventID", "eventSourceARN")}
                     yield FailedItem({**place, "sequenceNumber": number, "data": data}, str(error)), None
 
-    def _index(self, items: Iterable[tuple[PayloadItem, str | None]]) -> None:
+    def _index(self, items: Iterable[tuple[Payload | FailedItem, str | None]]) -> None:
         """Index the lines of payloads, each with the record that contains it; hold notices, keep failures."""
         for item, source in items:
             if isinstance(item, FailedItem):
                 self._keep(item)
                 continue
-            for event in item.lines:
+            for event in item.lines():
+                if isinstance(event, FailedItem):
+                    self._keep(event)
+                    continue
                 result = read_event(item, event, self.settings)
                 if isinstance(result, Document):
                     self._hold(len(event.message))
@@ -249,7 +249,7 @@ def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSett
     return Document(index=settings.index("logs", moment), id=str(event.id), fields=fields)
 
 
-def decode_event(event: object) -> tuple[PayloadItem, ...]:
+def decode_event(event: object) -> Payload:
     """Decode the Lambda event of a subscription. See ``decode_data``."""
     data = mapping(mapping(event).get("awslogs")).get("data")
     if not isinstance(data, str):
@@ -260,31 +260,17 @@ def decode_event(event: object) -> tuple[PayloadItem, ...]:
     return decode_data(data)
 
 
-def decode_data(data: str) -> tuple[PayloadItem, ...]:
-    """Decode the base64 text of CloudWatch Logs; a damaged log event becomes a ``FailedItem``. Raises PayloadError."""
+def decode_data(data: str) -> Payload:
+    """Decode the base64 text of CloudWatch Logs. Raises PayloadError."""
     try:
         compressed = base64.b64decode(data, validate=True)
     except ValueError as error:
         raise PayloadError(f"The event's data is not base64 ({error}).") from error
-    unpacked = _unpack(compressed)
+    document = replace_lone_surrogates(_unpack(compressed).decode(errors="replace"))
     try:
-        return (msgspec.json.decode(unpacked, type=Payload),)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    document = replace_lone_surrogates(unpacked.decode(errors="replace"))
-    try:
-        payload = msgspec.json.decode(document, type=_DamagedPayload)
+        return msgspec.json.decode(document, type=Payload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise PayloadError(f"The event's data is not a CloudWatch Logs document: {error}.") from error
-    items: list[PayloadItem] = []
-    log_events: list[LogEvent] = []
-    for event in payload.lines:
-        raw = bytes(event)  # type: ignore[call-overload]
-        try:
-            log_events.append(msgspec.json.decode(raw, type=LogEvent))
-        except (msgspec.DecodeError, RecursionError) as error:
-            items.append(FailedItem(raw.decode(), f"The log event is damaged: {error}"))
-    return *items, Payload(**{**structs.asdict(payload), "log_events": tuple(log_events)})
 
 
 def _unpack(compressed: bytes) -> bytes:

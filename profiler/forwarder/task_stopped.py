@@ -60,7 +60,7 @@ class TaskStoppedHandler(Struct, frozen=True):
     run_log: Callable[[StoppedTask, str | None], ReportFinder]
     index: Callable[[], Index | None]
     channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
-    once: Callable[[NoticeSettings], Idempotently] = lambda _settings: lambda _key, work: work()
+    once: Idempotently = lambda _key, work: work()
     is_on_instance: Callable[[StoppedTask], bool] = lambda _task: False
     export: Callable[[EndedTask], None] = lambda _ended: None
     warn: Callable[[str], None] = lambda _sentence: None
@@ -148,7 +148,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         is_success = notice.outcome.status == "success" and not (settings.unusual_as_failures and notice.unusual)
         kind: ChannelKind = "success" if is_success else "failure"
         channels = [channel for channel in self.channels(settings) if is_selected or not channel.is_selective]
-        posted = notify(channels, notice, kind, self.once(settings), errors)
+        posted = notify(channels, notice, kind, self.once, errors)
         return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
 
 

@@ -59,7 +59,7 @@ def test_a_missing_definition_is_named() -> None:
     assert [container["name"] for container in described["containerDefinitions"]] == ["batch"]
     assert definitions.describe("missing:1") is None
     (warning,) = warnings
-    assert "missing:1 no longer exists" in warning
+    assert "missing:1 does not exist" in warning
 
 
 def test_a_denied_permission_is_named_and_the_definition_read_again_later() -> None:

@@ -18,6 +18,7 @@ from profiler.forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
     read_grace_minutes,
+    read_key_table,
     read_notice_settings,
     read_settings,
 )
@@ -429,7 +430,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
     )  # fmt: skip
     assert (noticing.report_wait_seconds, noticing.kibana_url) == (45, "https://kibana:5601")
     assert noticing.log_lines == 7
-    assert noticing.idempotency_table == stack.physical_id("IdempotencyTable")
+    assert read_key_table(stack.environment("TaskStoppedFunction")) == stack.physical_id("IdempotencyTable")
     index_settings = read_settings(stack.environment("TaskStoppedFunction"))
     assert (index_settings.index_prefix, index_settings.index_period) == ("team-a", "day")
 

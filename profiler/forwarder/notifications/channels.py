@@ -28,6 +28,7 @@ from profiler.forwarder.notifications.slack_messages import SlackMessage, messag
 
 SOURCE = "task-profiler"
 
+_NO_PREVIEWS: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
 _OK = 200
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = range(500, 600)
@@ -152,8 +153,7 @@ def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -
 def _send_by_webhook(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
     from slack_sdk.webhook import WebhookClient  # see the module's docstring
 
-    client = WebhookClient(target.secret, timeout=timeout_seconds, logger=_null_logger(), retry_handlers=[])
-    response = client.send(text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False)
+    response = WebhookClient(target.secret, **_options(timeout_seconds)).send(**asdict(message), **_NO_PREVIEWS)
     body = response.body.strip()
     if response.status_code == _OK and body == "ok":
         return None
@@ -164,30 +164,20 @@ def _send_by_bot(target: SlackTarget, message: SlackMessage, timeout_seconds: in
     from slack_sdk.errors import SlackApiError  # see the module's docstring
     from slack_sdk.web import WebClient
 
-    client = WebClient(
-        target.secret,
-        base_url=target.base_url or WebClient.BASE_URL,
-        timeout=timeout_seconds,
-        logger=_null_logger(),
-        retry_handlers=[],
-    )
+    base_url = target.base_url or WebClient.BASE_URL
+    client = WebClient(target.secret, base_url=base_url, **_options(timeout_seconds))
     try:
-        client.chat_postMessage(
-            channel=target.channel or "",
-            text=message.text,
-            blocks=message.blocks,
-            unfurl_links=False,
-            unfurl_media=False,
-        )
+        client.chat_postMessage(channel=target.channel or "", **asdict(message), **_NO_PREVIEWS)
     except SlackApiError as error:
         response = error.response
         return _failure(response.status_code, response.data.get("error"), response.headers)
     return None
 
 
-def _null_logger() -> logging.Logger:
-    """Return a logger outside the logger hierarchy, so that no handler of Lambda or Powertools receives its lines."""
-    return logging.Logger("slack", level=logging.CRITICAL + 1)  # noqa: LOG001  see above
+def _options(timeout_seconds: int) -> dict[str, Any]:
+    """The options of both clients. Their logger is outside the hierarchy: no handler of Lambda receives its lines."""
+    logger = logging.Logger("slack", level=logging.CRITICAL + 1)  # noqa: LOG001  see above
+    return {"timeout": timeout_seconds, "logger": logger, "retry_handlers": []}
 
 
 def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:

@@ -3,6 +3,8 @@
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import accumulate, takewhile
 from typing import Any
 
 from msgspec import Struct
@@ -61,12 +63,9 @@ def _cut(clean: str, max_length: int) -> str:
     """Return the printable text escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
     if utf16_length(clean.translate(_ESCAPES)) <= max_length:
         return clean.translate(_ESCAPES)
-    left = max_length - len("…")
-    for end, character in enumerate(clean):
-        left -= utf16_length(character.translate(_ESCAPES))
-        if left < 0:
-            return clean[:end].rstrip().translate(_ESCAPES) + "…"
-    return clean.translate(_ESCAPES)
+    lengths = accumulate(utf16_length(character.translate(_ESCAPES)) for character in clean)
+    end = sum(1 for _ in takewhile(lambda length: length <= max_length - len("…"), lengths))
+    return clean[:end].rstrip().translate(_ESCAPES) + "…"
 
 
 def plain_text(text: str) -> JsonObject:
@@ -177,7 +176,7 @@ def _fallback(notice: EndedTask) -> str:
 
 
 def _fields(notice: EndedTask) -> JsonObject | None:
-    started, billed = notice.task.started_at, value_formats.known(format_duration, notice.metrics.billed_duration_ms)
+    billed = value_formats.known(format_duration, notice.metrics.billed_duration_ms)
     cost = value_formats.known(format_usd, None if notice.cost is None else notice.cost.usd)
     if cost is not None and is_on_spot(notice.cost):
         cost = f"≥ {cost} (Spot)"
@@ -185,7 +184,7 @@ def _fields(notice: EndedTask) -> JsonObject | None:
         ("Duration", value_formats.known(format_duration, notice.duration_ms)),
         ("Billed", ", ".join(filter(None, (billed, cost)))),
         ("Exit code", value_formats.known(describe_exit_code, notice.outcome.exit_code)),
-        ("Started", None if started is None else f"{started:%Y-%m-%d %H:%M:%S} UTC"),
+        ("Started", _moment(notice.task.started_at)),
     )
     return value_fields(named)
 
@@ -311,8 +310,8 @@ def run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMess
     )
     values = (
         ("Running for", value_formats.known(format_duration, record.metrics.duration_ms)),
-        ("Since", _moment(notice.since)),
-        ("Started", _moment(record.started_at)),
+        ("Since", _moment(parse_datetime(notice.since))),
+        ("Started", _moment(parse_datetime(record.started_at))),
     )
     return _notice_message(
         run_title(line),
@@ -340,7 +339,7 @@ def schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None)
         schedule_title(line),
         notice.message,
         location,
-        value_fields((("Due", _moment(notice.due_at)), ("Schedule", expression))),
+        value_fields((("Due", _moment(parse_datetime(notice.due_at))), ("Schedule", expression))),
         buttons(links_of_schedule_notice(line, kibana_url)),
     )
 
@@ -359,6 +358,5 @@ def _message(header: str, text: str, *blocks: JsonObject | None) -> SlackMessage
     return SlackMessage(text=text, blocks=[{"type": "header", "text": plain_text(header)}, *shown])
 
 
-def _moment(text: str | None) -> str | None:
-    moment = parse_datetime(text)
+def _moment(moment: datetime | None) -> str | None:
     return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -32,7 +32,7 @@ class TaskNotices(Struct):
     settings: Callable[[], NoticeSettings]
     channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
     now: Callable[[], datetime]
-    once: Callable[[NoticeSettings], Idempotently] = lambda _settings: lambda _key, work: work()
+    once: Idempotently = lambda _key, work: work()
     warn: Callable[[str], None] = lambda _sentence: None
     # By log stream: its notices by task, container and kind, each with its time and the record that contains it.
     _held: dict[str, dict[tuple[str, str, str], tuple[NoticeLine, datetime, str | None]]] = {}
@@ -61,24 +61,23 @@ class TaskNotices(Struct):
         failed: list[ForwarderError] = []
         refused = held
         if settings is not None:
-            channels, once = self.channels(settings), self.once(settings)
-            refused = []
+            channels, refused = self.channels(settings), []
             for place, line, written, source in held:
                 before = len(failed)
                 is_selected = settings.selects("running", line.record.family or "unknown")
-                if is_selected and attempt(partial(self._may_send, line, place, once), failed):
-                    notify(channels, line, "failure", once, failed)
+                if is_selected and attempt(partial(self._may_send, line, place), failed):
+                    notify(channels, line, "failure", self.once, failed)
                 if len(failed) > before:
                     refused.append((place, line, written, source))
         errors += {str(error): error for error in failed}.values()  # most notices fail for the same reason
         now = self.now()
         return [source for *_, at, source in refused if source is not None and abs(now - at) <= MAX_AGE_IN_STREAM]
 
-    def _may_send(self, line: NoticeLine, place: str, once: Idempotently) -> bool:
+    def _may_send(self, line: NoticeLine, place: str) -> bool:
         """Whether the notice is one of the first eight of its log stream: each of these keeps a numbered key."""
         own = notification_key(line)
         keys = (f"{place}#notice-{number}" for number in range(MAX_NOTICES_OF_A_STREAM))
-        is_first = any(once(key, lambda: own) == own for key in keys)
+        is_first = any(self.once(key, lambda: own) == own for key in keys)
         if not is_first:
             self._warn_of_more(place)
         return is_first

@@ -16,6 +16,7 @@ from profiler.aws_account.setup.stack_template import with_subscriptions
 from profiler.forwarder.function_settings import (
     read_export_targets,
     read_grace_minutes,
+    read_key_table,
     read_notice_settings,
     read_retry_settings,
     read_settings,
@@ -42,6 +43,7 @@ RESOURCES: dict[str, Any] = template()["Resources"]
 _READERS: list[Callable[[Mapping[str, str]], object]] = [
     read_settings,
     read_notice_settings,
+    read_key_table,
     lambda environment: read_targets(environment, str),
 ]
 FUNCTIONS = {

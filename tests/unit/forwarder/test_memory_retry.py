@@ -82,26 +82,20 @@ def test_a_run_is_retried_only_with_proof_that_memory_ran_out(run: EndedTask, *,
     assert should_retry(run, ("*",)) is is_retried
 
 
-def test_only_selected_families_are_retried() -> None:
-    chosen: tuple[tuple[str, ...], ...] = (("other", "night*"), ("other",), ())
-    assert [should_retry(ended(), families) for families in chosen] == [True, False, False]
-
-
-SIZES = st.sampled_from(LEGAL_SIZES)
-
-
-def sized(size: Size, **detail: Any) -> Any:
-    return task(cpu=str(round(size.vcpu * 1024)), memory=str(size.memory_mb), **detail)
-
-
-@given(SIZES, st.none() | st.floats(1, 300_000), st.none() | st.integers(4, 4096), st.integers(512, 250_000))
+@given(
+    st.sampled_from(LEGAL_SIZES),
+    st.none() | st.floats(1, 300_000),
+    st.none() | st.integers(4, 4096),
+    st.integers(512, 250_000),
+)
 def test_the_size_is_the_least_legal_one_that_is_enough(
     size: Size, peak_mb: float | None, limit_mb: int | None, maximum_mb: int
 ) -> None:
     described = definition(container("batch", memory=limit_mb), container("other", memory=100))
+    killed = task(cpu=str(round(size.vcpu * 1024)), memory=str(size.memory_mb))
     needed = max(1.5 * size.memory_mb, 1.25 * (peak_mb or 0))
     try:
-        chosen = larger_memory(sized(size), described, "batch", peak_mb, maximum_mb)
+        chosen = larger_memory(killed, described, "batch", peak_mb, maximum_mb)
     except RetryRefusedError:
         # The others' limits can need a larger size.
         enough = [one for one in LEGAL_SIZES if one.vcpu >= size.vcpu and one.memory_mb >= needed]

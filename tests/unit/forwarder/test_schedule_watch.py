@@ -12,7 +12,7 @@ from profiler.aws_account.scheduled_targets import FoundSchedules
 from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, NoticeError, ReadError
-from profiler.forwarder.schedule_watch import Account, ScheduleNotifier, ScheduleWatch
+from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
 from profiler.record.family_identity import UsualDuration
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
@@ -58,7 +58,7 @@ class World:
 
     def look(self, now: float) -> dict[str, int]:
         """One invocation. Returns the counts that are not 0."""
-        account = Account(
+        watch = ScheduleWatch(
             schedules=lambda: FoundSchedules(
                 schedules=tuple(self.schedules), problems=self.problems, unread=self.unread
             ),
@@ -67,11 +67,7 @@ class World:
             rules=self.rules,
             reasons=MissedReasons(lambda _service: self.trail, pause=lambda _seconds: None),
             usual=None if self.durations is None else self._usual,
-        )
-        notifier = ScheduleNotifier(self.settings, self.channels, self.table.once, self.stored.append, self.finished)
-        watch = ScheduleWatch(
-            account,
-            notifier,
+            notifier=ScheduleNotifier(self.settings, self.channels, self.table.once, self.stored.append, self.finished),
             grace_minutes=15,
             now_ns=at(now),
             may_read=lambda: self._count("clusters_left"),

@@ -32,7 +32,6 @@ from profiler.forwarder.subscription import (
     Counts,
     LineForwarder,
     LogEvent,
-    Payload,
     decode_event,
     read_event,
 )
@@ -42,7 +41,7 @@ from profiler.record.record_model import Report, decode
 from profiler.runs.past_runs.run_source import run_line
 from tests.fake_search import FakeCluster, fails, takes_all
 from tests.fakes import FakeInvocationTime
-from tests.log_subscriptions import DOCUMENT, STREAM, event, packed, packed_data, record
+from tests.log_subscriptions import DOCUMENT, STREAM, event, packed, packed_data, record, subscription_event
 from tests.shown_runs import waiting_stacks
 
 CONTROL = {
@@ -66,19 +65,14 @@ def forwarder(deliver: DeliverDocuments, store: list[FailedItem], settings: Forw
     return LineForwarder(settings, deliver, store.extend, no_notices)
 
 
-DECODED = Payload(
-    message_type="DATA_MESSAGE",
-    owner="111122223333",
-    log_group="/ecs/jobs",
-    log_stream="ecs/batch/0123",
-    log_events=(LogEvent("1", 1772359202500, "hello"),),
-    subscription_filters=("task-profiler",),
-)
+HELLO = LogEvent("1", 1772359202500, "hello")
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
 def test_reads_gzip_and_zlib(compress: Any) -> None:
-    assert decode_event(event(DOCUMENT, compress)) == (DECODED,)
+    payload = decode_event(event(DOCUMENT, compress))
+    assert list(payload.lines()) == [HELLO]
+    assert (payload.owner, payload.log_group, payload.log_stream) == ("111122223333", "/ecs/jobs", "ecs/batch/0123")
 
 
 def damaged_document(*events: bytes) -> dict[str, Any]:
@@ -86,20 +80,14 @@ def damaged_document(*events: bytes) -> dict[str, Any]:
     return packed(gzip.compress(document.replace(b'"EVENTS"', b"[" + b",".join(events) + b"]")))
 
 
-def decoded(event: dict[str, Any]) -> Payload:
-    (payload,) = decode_event(event)
-    assert isinstance(payload, Payload)
-    return payload
-
-
 GOOD = b'{"id": "1", "timestamp": 1772359202500, "message": "hello"}'
 
 
 @pytest.mark.parametrize("bad", ['{"id": "2", "message": 7}', '{"id": "2", "timestamp": -1, "message": "x"}', "null"])
 def test_a_damaged_log_event_does_not_affect_the_others(bad: str) -> None:
-    damaged, payload = decode_event(damaged_document(bad.encode(), GOOD))
+    damaged, good = decode_event(damaged_document(bad.encode(), GOOD)).lines()
     assert isinstance(damaged, FailedItem)
-    assert (damaged.document, payload) == (bad, DECODED)
+    assert (damaged.document, good) == (bad, HELLO)
     assert damaged.reason.startswith("The log event is damaged: ")
 
 
@@ -107,15 +95,16 @@ def test_a_damaged_log_event_does_not_affect_the_others(bad: str) -> None:
     ("written", "read"), [(b"caf\xe9", "caf\ufffd"), (b"a\\ud800b \\ud83d\\ude00", "a\ufffdb \U0001f600")]
 )
 def test_a_byte_that_is_not_utf_8_and_a_lone_surrogate_are_replaced(written: bytes, read: str) -> None:
-    payload = decoded(damaged_document(b'{"id": "2", "timestamp": 1, "message": "%s"}' % written))
-    assert payload.lines == (LogEvent("2", 1, read),)
+    payload = decode_event(damaged_document(b'{"id": "2", "timestamp": 1, "message": "%s"}' % written))
+    assert list(payload.lines()) == [LogEvent("2", 1, read)]
 
 
 @pytest.mark.parametrize("surrogate", [r"\ud800", r"\uDFFF", r"\ud800\ud800", r"\udc00x\ud83d"])
 def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     line = json.dumps({**REPORT, "note": r"kept: \ud800"}).replace('"batch"', f'"b{surrogate}"')
-    payload = decoded(event({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]}))
-    (log_event,) = payload.lines
+    payload = decode_event(subscription_event(line))
+    (log_event,) = payload.lines()
+    assert isinstance(log_event, LogEvent)
     document = read_event(payload, log_event, ForwarderSettings())
     assert isinstance(document, Document)
     assert "\ufffd" in document.id
@@ -192,11 +181,10 @@ def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
             held.append(sum(len(str(document.fields["message"])) for document in documents))
             return super().deliver(documents)
 
-    events = tuple(LogEvent(str(number), 1, "x" * (number % 7000)) for number in range(10_000))
     settings = ForwarderSettings(forward_log_lines=True)
-    payloads = [Payload(log_events=events[:1]), Payload(log_events=events[1:])]
-    counts = forwarder(Measuring().deliver, [], settings).forward(payloads)
-    assert counts.indexed == len(events)
+    payload = decode_event(subscription_event(*("x" * (number % 7000) for number in range(10_000))))
+    counts = forwarder(Measuring().deliver, [], settings).forward(payload)
+    assert counts.indexed == 10_000
     assert max(held) <= 5 * 1024 * 1024
     assert len(held) > sum(held) // (5 * 1024 * 1024)
     assert min(held[:-1]) > 2 * 1024 * 1024
@@ -255,11 +243,11 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     unpacked = json.dumps({**DOCUMENT, "logEvents": events}).encode().replace(b"0123", noise + b"0123", 1)
     store = list[FailedItem]()
     try:
-        payloads = decode_event(packed(gzip.compress(unpacked)))
+        payload = decode_event(packed(gzip.compress(unpacked)))
     except PayloadError:
         return
     settings = ForwarderSettings(forward_log_lines=forward_log_lines)
-    counts = forwarder(RecordingWriter().deliver, store, settings).forward(payloads)
+    counts = forwarder(RecordingWriter().deliver, store, settings).forward(payload)
     assert counts.indexed + counts.skipped + counts.failed == len(events)
     assert counts.failed == len(store)
     assert all(json.loads(message_body(failure)) for failure in store)
@@ -307,8 +295,8 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
         return DeliveryResult(indexed=len(part))
 
     lines = [line, json.dumps(REPORT), *quoted]
-    payload = Payload(log_events=tuple(LogEvent(str(number), 1, text) for number, text in enumerate(lines)))
-    counts = forwarder(write, store, ForwarderSettings(forward_log_lines=forward_log_lines)).forward([payload])
+    payload = decode_event(subscription_event(*lines))
+    counts = forwarder(write, store, ForwarderSettings(forward_log_lines=forward_log_lines)).forward(payload)
     skipped = 1 if forward_log_lines else 4
     assert counts == Counts(indexed=5 - skipped, skipped=skipped)
     assert store == []

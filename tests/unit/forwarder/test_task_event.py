@@ -170,12 +170,9 @@ def test_without_a_definition_the_image_shows_the_monitor_and_a_single_candidate
 # The exit codes of the essential containers by name, or OOM; the expected status, batch and exit code. The definition
 # lists the sidecar first.
 TOGETHER: dict[str, tuple[dict[str, int | str | None], EndStatus, str, int | None]] = {
-    "the batch failed": ({"xray": 0, "batch": 1}, "failure", "batch", 1),
     "the sidecar crashed": ({"xray": 2, "batch": 143}, "failure", "xray", 2),
     "the batch ran out of memory": ({"xray": 143, "batch": OOM}, "failure", "batch", 137),
     "all succeeded": ({"xray": 0, "batch": 0}, "success", "xray", 0),
-    "the batch succeeded, ECS stopped its sidecar": ({"xray": 143, "batch": 0}, "success", "batch", 0),
-    "the batch succeeded, ECS killed its sidecar": ({"xray": 137, "batch": 0}, "success", "batch", 0),
     "the end of the batch is unknown": ({"xray": 0, "batch": None}, "unknown", "xray", None),
     "both were killed": ({"xray": 137, "batch": 143}, "failure", "xray", 137),
     "nothing is known": ({}, "unknown", "xray", None),

@@ -1,6 +1,5 @@
 """Notices among the lines of an invocation: which are sent, how often, and what a failed channel leads to."""
 
-import json
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
@@ -21,7 +20,7 @@ from profiler.forwarder.notifications.task_notices import MAX_AGE, MAX_NOTICES_O
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.notice_model import NoticeLine, encode_notice
-from tests.log_subscriptions import DOCUMENT, packed_data, record
+from tests.log_subscriptions import DOCUMENT, event, packed_data, record
 from tests.notices import FakeChannel, KeyTable, fake_channel
 from tests.shown_runs import stuck_notice
 
@@ -60,15 +59,14 @@ class World:
         notices = TaskNotices(
             self.read_settings,
             channels=lambda _settings: [self.slack, self.bus],
-            once=lambda _settings: self.table.once,
+            once=self.table.once,
             now=lambda: self.now,
             warn=cache(self.warnings.append),
         )
         return LineForwarder(ForwarderSettings(), self.deliver, self.store.extend, notices)
 
     def forward(self, *lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> Counts:
-        document = json.loads(packed_lines(*lines, stream=stream, owner=owner))
-        return self.lines().forward(decode_event({"awslogs": {"data": packed_data(document)}}))
+        return self.lines().forward(decode_event(event(document_of(*lines, stream=stream, owner=owner))))
 
     def forward_records(self, *records: dict[str, Any]) -> tuple[str, ...]:
         """The records to deliver again."""
@@ -83,10 +81,10 @@ def kinds(channel: FakeChannel) -> list[str]:
     return [line.notice.kind for line in channel.posted]
 
 
-def packed_lines(*lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> str:
+def document_of(*lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> dict[str, Any]:
     texts = [line.decode() if isinstance(line, bytes) else line for line in lines]
     events = [{"id": str(number), "timestamp": 1, "message": text} for number, text in enumerate(texts)]
-    return json.dumps({**DOCUMENT, "owner": owner, "logStream": stream, "logEvents": events})
+    return {**DOCUMENT, "owner": owner, "logStream": stream, "logEvents": events}
 
 
 def line(kind: str = "stuck", **changes: Any) -> bytes:
@@ -147,8 +145,8 @@ def test_a_notice_of_another_task_is_kept_and_not_sent(place: dict[str, str], ar
 def test_a_replayed_notice_is_indexed_and_not_sent() -> None:
     world = World()
     events = [{"logStreamName": STREAM, "eventId": "1", "timestamp": 1, "message": line().decode()}]
-    items = decode_event(build_subscription_event(events, "/ecs/jobs", ACCOUNT))
-    assert world.lines().forward(items) == Counts(indexed=1)
+    payload = decode_event(build_subscription_event(events, "/ecs/jobs", ACCOUNT))
+    assert world.lines().forward(payload) == Counts(indexed=1)
     assert world.slack.posted == []
 
 
@@ -197,7 +195,7 @@ def of_task(number: int) -> tuple[str, bytes]:
 def records(*numbers: int) -> list[dict[str, Any]]:
     """The records of a stream, each with the notice of a task."""
     lines = ((number, *of_task(number)) for number in numbers)
-    return [record(number, packed_data(json.loads(packed_lines(text, stream=name)))) for number, name, text in lines]
+    return [record(number, packed_data(document_of(text, stream=name))) for number, name, text in lines]
 
 
 def channel_that_refuses(*numbers: int) -> FakeChannel:
@@ -224,7 +222,7 @@ def test_a_channel_that_stays_away_does_not_hold_up_a_shard(minutes: int) -> Non
 def test_invalid_settings_fail_the_records_with_notices_alone() -> None:
     world = World()
     world.settings_error = SettingsError("NOTIFY must be.")
-    ordinary = record(2, packed_data(json.loads(packed_lines("hello"))))
+    ordinary = record(2, packed_data(document_of("hello")))
     assert world.forward_records(*records(1), ordinary) == ("1",)
 
 

@@ -152,7 +152,7 @@ class World:
             run_log=lambda task, name: ReportFinder(self.newest, self.time, task.id, name),
             index=lambda: self.index() if cluster else None,
             channels=self.channels,
-            once=lambda _settings: self.table.once,
+            once=self.table.once,
             is_on_instance=self.is_on_instance,
             export=lambda ended: self.exported.append((ended, len(self.notices))),
             warn=self.warnings.append,

@@ -55,13 +55,6 @@ def test_headers_are_percent_encoded() -> None:
     assert parse_headers(text, "OTLP_HEADERS") == tuple(headers.items())
 
 
-@pytest.mark.parametrize("text", ["secret", "a b=secret", "a=secret%0d%0aHost: x"])
-def test_invalid_headers_are_named_without_their_values(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^OTLP_HEADERS is not a list of headers") as caught:
-        read_targets({"OTLP_ENDPOINT": "http://a", "OTLP_HEADERS": text})
-    assert "secret" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
@@ -71,9 +64,13 @@ def test_invalid_headers_are_named_without_their_values(text: str) -> None:
         ({"OTLP_TRACES_ENDPOINT": "ftp://a"}, "OTLP_TRACES_ENDPOINT must be an address"),
         ({"OTLP_ENDPOINT": "https://me:secret@a"}, "put credentials into the headers"),
         ({"OTLP_ENDPOINT": "http://a", "OTLP_PROTOCOL": "grpc"}, "OTLP_PROTOCOL must be http/protobuf or http/json"),
+        *(
+            ({"OTLP_ENDPOINT": "http://a", "OTLP_HEADERS": text}, "^OTLP_HEADERS is not a list of headers")
+            for text in ("secret", "a b=secret", "a=secret%0d%0aHost: x")
+        ),
     ],
 )
-def test_invalid_settings_are_named(environment: dict[str, str], said: str) -> None:
+def test_invalid_settings_are_named_without_a_secret(environment: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         read_targets(environment)
     assert "secret" not in str(caught.value)

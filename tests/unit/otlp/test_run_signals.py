@@ -24,8 +24,8 @@ from tests.shown_runs import STARTED_NS
 
 ETL = shown_runs.etl().record
 PULL = STARTED_NS - 18 * NS_PER_SECOND, STARTED_NS - 3 * NS_PER_SECOND
-PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
 def exported(record: Record = ETL, **values: Any) -> ExportedRun:
@@ -70,8 +70,8 @@ def test_a_run_is_a_span_with_its_phases() -> None:
 def test_a_parent_leads_to_the_trace_of_the_caller() -> None:
     run = exported(replace(ETL, labels={"traceparent": PARENT}), pull_started_ns=PULL[0], pull_stopped_ns=PULL[1])
     root, pull, _ = spans(run)
-    assert {root["traceId"], pull["traceId"], log_record(run)["traceId"]} == {"0af7651916cd43dd8448eb211c80319c"}
-    assert (root["parentSpanId"], root["flags"]) == ("b7ad6b7169203331", 0x301)
+    assert {root["traceId"], pull["traceId"], log_record(run)["traceId"]} == {TRACE}
+    assert (root["parentSpanId"], root["flags"]) == (SPAN, 0x301)
     assert pull["parentSpanId"] == root["spanId"] == log_record(run)["spanId"]
 
 
