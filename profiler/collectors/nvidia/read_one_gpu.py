@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuSample, Xid
+from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuFacts, GpuSample, Xid
 from profiler.core.clock import Clock, CpuBudget
 from profiler.core.text import install_hint
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -81,8 +81,9 @@ def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any
         return Failure(_ACTIONS.get(value, ErrorAction.RETRY), f"{error} (NVML error {value})")
 
 
-# The driver's other counters by the record's field: NVML's function, and the names of its arguments.
+# The driver's counters: NVML's function, and the names of its arguments.
 _COUNTERS = {
+    ENERGY: ("nvmlDeviceGetTotalEnergyConsumption",),
     "ecc_uncorrected": ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"),
 }
 
@@ -196,11 +197,10 @@ class Device:
         memory = self._field("nvmlDeviceGetMemoryInfo", version=nvml.nvmlMemory_v2)
         utilization = self._field("nvmlDeviceGetUtilizationRates")
         power_milliwatts = self._field("nvmlDeviceGetPowerUsage")
-        energy, counted = None, dict[str, int | None]()
-        if counters:
-            energy = self._field("nvmlDeviceGetTotalEnergyConsumption")
-            for name, (function, *kinds) in _COUNTERS.items():
-                counted[name] = self._field(function, *(getattr(nvml, kind) for kind in kinds))
+        counted = {
+            name: self._field(function, *(getattr(nvml, kind) for kind in kinds))
+            for name, (function, *kinds) in (_COUNTERS if counters else {}).items()
+        }
         sample = GpuSample(
             facts=self.facts,
             utilization_percent=None if utilization is None else float(min(utilization.gpu, 100)),
@@ -211,7 +211,6 @@ class Device:
             temperature_celsius=self._field("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
             # Newer drivers call these event reasons, and still have the function under its old name.
             throttle_reasons=self._field("nvmlDeviceGetCurrentClocksThrottleReasons"),
-            energy_millijoules=energy,
             counters={name: value for name, value in counted.items() if value is not None},
         )
         failure, self._failure = self._failure, None

@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 from msgspec import Struct, field
@@ -133,7 +134,6 @@ class StackCollector:
         # Wall-clock time that is not set during the run.
         self._wall_offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self._batches: dict[str, _Batch] = {}
-        self._containers: dict[str, str] = {}
         self._lock = threading.Lock()
         self._waiter = Waiter()
         self._thread = StoppableThread("stacks", self._run, self._waiter.wake, clock)
@@ -163,17 +163,15 @@ class StackCollector:
     def follow(self, batch_id: str, find: Callable[[], Iterable[Identity]]) -> None:
         with self._lock:
             batch = self._batches.get(batch_id)
-            if batch is None:
-                self._batches[batch_id] = _Batch(find, PythonProcesses(self._access.runs_python))
-            else:
+            if batch is not None:
                 batch.find = find
+                return
+            self._batches[batch_id] = _Batch(find, PythonProcesses(self._access.runs_python))
         self._waiter.wake()
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        docker_id, batch = container.docker_id, container.followed_id
-        if docker_id and self._reader is not None and self._containers.get(batch) != docker_id:
-            self._containers[batch] = docker_id
-            self.follow(batch, lambda: self._access.find_processes(docker_id))
+        if container.docker_id and self._reader is not None:
+            self.follow(container.followed_id, partial(self._access.find_processes, container.docker_id))
 
     def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -189,7 +187,6 @@ class StackCollector:
             self._waiter.wake()
 
     def forget(self, batch: str) -> None:
-        self._containers.pop(batch, None)
         with self._lock:
             self._batches.pop(batch, None)
 
