@@ -12,7 +12,7 @@ from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.hardware import WHOLE_INSTANCE
@@ -100,10 +100,7 @@ class GpuCollector:
     def stop(self, max_seconds: float) -> None:
         """End the thread. A thread that hangs in the driver is abandoned and ends with the process."""
         # A healthy driver answers within 50 ms. Opening it may take seconds, for which a run's end does not wait.
-        response_left_ns = max(50 * NS_PER_MS - self._busy_ns(), 0)
-        first_seconds = min(response_left_ns / NS_PER_SECOND, max_seconds)
-        if not self._reader.stop(first_seconds) and self._busy_since_ns is None:
-            self._reader.stop(max_seconds - first_seconds)
+        self._reader.stop(min(0.05, max_seconds))
 
     def part(self, record: Record, batch: str) -> RecordPart:
         stopped = failure_warnings(self._reader.failure, "GPU values")

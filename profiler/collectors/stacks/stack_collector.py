@@ -196,12 +196,7 @@ class StackCollector:
     def part(self, record: Record, batch: str) -> RecordPart:
         with self._lock:
             followed = self._batches.get(batch)
-            try:
-                stacks = None if followed is None else followed.shown.record(self._source)
-            except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
-                name = type(error).__name__
-                sentence = f"The call stacks are left out because of an error in the profiler ({name})."
-                return RecordPart(warnings=(sentence,))
+            stacks = None if followed is None else followed.shown.record(self._source)
         has_ended = record.status != "running"
         if stacks is not None and not has_ended:
             # A checkpoint is written repeatedly, and log drivers split a line at 16 KB.
@@ -218,18 +213,15 @@ class StackCollector:
             followed = self._batches.get(batch)
             if followed is None or not followed.shown.samples:
                 return None
-            try:
-                steps = followed.shown.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
-                line = StacksLine(
-                    type="task.stacks",
-                    task_id=record.task_id,
-                    container=record.container.name,
-                    steps=steps,
-                    own_files=followed.shown.own_files(steps),
-                )
-                return msgspec.json.encode(line)
-            except Exception:  # noqa: BLE001  the report goes on without the line
-                return None
+            steps = followed.shown.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
+            line = StacksLine(
+                type="task.stacks",
+                task_id=record.task_id,
+                container=record.container.name,
+                steps=steps,
+                own_files=followed.shown.own_files(steps),
+            )
+        return msgspec.json.encode(line)
 
     def stop(self, max_seconds: float) -> None:
         self._thread.is_stopping = True

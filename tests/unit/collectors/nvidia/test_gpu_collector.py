@@ -19,6 +19,7 @@ from tests.fake_nvml import FakeGpu, FakeNvml
 from tests.fakes import FakeClock, FakeLog, seconds
 from tests.scripted_gpus import ScriptedSource, reading
 from tests.values import present
+from tools.waiting import wait_until
 
 BATCH = ContainerMetadata(name="batch", docker_id="b" * 64)
 RECORD = Record(
@@ -233,7 +234,7 @@ def test_a_final_reading_has_all_counters_and_stopping_closes_the_source() -> No
     world.collector.final_reading(10)
     assert source.counters_read[-1]
     world.collector.stop(10)
-    assert source.closed
+    wait_until(lambda: source.closed, 10, "the end of the thread")
     world.collector.stop(10)
 
 
