@@ -97,10 +97,7 @@ class Delivery(Struct, eq=False):
             self.print(self._printed_last.pop(0))
 
     def _conclude(self, upload: _Upload) -> None:
-        try:
-            result = upload.call.result()
-        except Exception as error:  # noqa: BLE001  a defect of the wait must not lose the report
-            result = DeliveryFailure(f"The wait for CloudWatch Logs failed ({type(error).__name__}).")
+        result = upload.call.result()
         if result is None:
             result = not_accepted(upload.seconds, self._streams.last_cause)
         if isinstance(result, DeliveryFailure):

@@ -11,7 +11,7 @@ import requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from profiler.monitor.prometheus.exporter import ALL_ADDRESSES, MetricsServer, PrometheusExporter
+from profiler.monitor.prometheus.exporter import MetricsServer, PrometheusExporter
 from tests.fakes import FakeLog
 from tests.prometheus_world import SnapshotWorld
 from tests.values import present
@@ -133,10 +133,10 @@ def test_whatever_a_client_says_is_no_error_of_ours(
 class Exported:
     """A world of which snapshots are exported."""
 
-    def __init__(self, port: int = 0, host: str = LOCAL) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.world = SnapshotWorld()
         self.log = FakeLog()
-        self.exporter = PrometheusExporter(port, self.world.builder, self.log, host=host)
+        self.exporter = PrometheusExporter(port, self.world.builder, self.log)
 
     @property
     def port(self) -> int:
@@ -208,7 +208,7 @@ def reached(host: str, exported: Exported) -> None:
 
 @pytest.mark.parametrize("host", [LOCAL, pytest.param(f"[{IPV6_LOCAL}]", marks=WITH_IPV6)])
 def test_the_task_is_reached_by_ipv4_and_by_ipv6(host: str) -> None:
-    exported = Exported(host=ALL_ADDRESSES)
+    exported = Exported()
     assert exported.exporter.start() is None
     reached(host, exported)
 
@@ -221,7 +221,7 @@ def test_without_ipv6_the_task_is_reached_by_ipv4(refusal: int, monkeypatch: pyt
                 raise OSError(refusal, "no IPv6 here")
             super().__init__(family, *rest, **more)
 
-    exported = Exported(host=ALL_ADDRESSES)
+    exported = Exported()
     with monkeypatch.context() as patched:
         patched.setattr(socket, "socket", Ipv4Socket)
         assert exported.exporter.start() is None
@@ -234,6 +234,6 @@ def test_a_port_that_somebody_has_in_one_of_the_families_is_in_use(taken: socket
     """Not half a success, where it depends on the scraper's family whose numbers it gets."""
     with closing(socket.create_server(("", 0), family=taken)) as other:
         port = other.getsockname()[1]
-        exported = Exported(port, ALL_ADDRESSES)
+        exported = Exported(port)
         problem = exported.exporter.start()
         assert present(problem).startswith(f"The monitor cannot listen on port {port} (Address already in use)")

@@ -67,7 +67,7 @@ class NeuronUsage:
     """
 
     def __init__(self, period_seconds: int) -> None:
-        self._period_ns = period_seconds * NS_PER_SECOND
+        self._period_seconds = period_seconds
         self._lock = threading.Lock()
         self._cores: defaultdict[int, _CoreStatistics] = defaultdict(_CoreStatistics)
         self._device_memory_bytes = TimeWeightedStatistics()
@@ -151,8 +151,8 @@ class NeuronUsage:
         highest: dict[int, float] = {}
         weight_ns = 0
         for runtime in runtimes:
-            period_ns = self._covered_ns(runtime.utilization_period_ns)
-            if runtime.utilization_percent is None or period_ns < _MIN_PERIOD_FRACTION * self._period_ns:
+            period_ns = self._covered_ns(runtime.utilization_period_seconds)
+            if runtime.utilization_percent is None or period_ns < _MIN_PERIOD_FRACTION * self._covered_ns(None):
                 return {}
             weight_ns = max(weight_ns, period_ns)
             for index, percent in runtime.utilization_percent.items():
@@ -166,7 +166,7 @@ class NeuronUsage:
         by_core: Counter[int] = Counter()
         weight_ns = 1  # a reading counts even if its period is 0
         for runtime in runtimes:
-            weight_ns = max(weight_ns, self._covered_ns(runtime.memory_period_ns))
+            weight_ns = max(weight_ns, self._covered_ns(runtime.memory_period_seconds))
             by_core.update(runtime.core_memory_bytes)
         for index, used_bytes in by_core.items():
             self._cores[index].memory_bytes.add(used_bytes, weight_ns)
@@ -183,9 +183,9 @@ class NeuronUsage:
         )
         return sum_known(self._latest.ecc_uncorrected, *increases)
 
-    def _covered_ns(self, period_ns: int | None) -> int:
+    def _covered_ns(self, seconds: float | None) -> int:
         """The period that a group covers; the configured one if the group does not report it."""
-        return self._period_ns if period_ns is None else period_ns
+        return round((self._period_seconds if seconds is None else seconds) * NS_PER_SECOND)
 
 
 def _max_latency(known: Latency, other: Latency | None) -> Latency:
@@ -211,7 +211,6 @@ class NeuronCollector:
 
     @property
     def has_data(self) -> bool:
-        """Whether a device, or a process on one, was ever reported."""
         return self._usage.has_devices
 
     @property
@@ -253,7 +252,6 @@ class NeuronCollector:
         )
 
     def latest(self) -> LiveNeuron | None:
-        """Return the devices at the last report; None before the first, and after the end of the reports."""
         return self._usage.latest() if self._failure is None else None
 
     def take_readings(self, batch: str, into: DeviceReadings) -> None:

@@ -10,7 +10,6 @@ from msgspec.structs import astuple
 
 from profiler.core.json_fields import count
 from profiler.core.optional_math import sum_known
-from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 
 _MAX_INDEX_DIGITS = 4
@@ -125,11 +124,11 @@ class RuntimeReport(Struct, frozen=True, kw_only=True):
     """
 
     utilization_percent: Mapping[int, float] | None = None
-    utilization_period_ns: int | None = None
+    utilization_period_seconds: float | None = None
     core_memory_bytes: Mapping[int, int] = {}
     memory_bytes_by_category: Mapping[str, int] = {}
     device_memory_bytes: int | None = None
-    memory_period_ns: int | None = None
+    memory_period_seconds: float | None = None
     completed: int | None = None
     failed: int | None = None
     latency: Latency | None = None
@@ -190,11 +189,11 @@ def _runtime(groups: _RuntimeGroups) -> RuntimeReport:
     summary = stats.execution_summary or stats.inference_summary or {}
     return RuntimeReport(
         utilization_percent=None if cores.neuroncores_in_use is None else percents,
-        utilization_period_ns=_nanoseconds(cores.period),
+        utilization_period_seconds=cores.period,
         core_memory_bytes={core: sum(sizes.values()) for core, sizes in categories.items() if sizes},
         memory_bytes_by_category=_by_category(categories.values()),
         device_memory_bytes=used.neuron_device,
-        memory_period_ns=_nanoseconds(memory.period),
+        memory_period_seconds=memory.period,
         completed=summary.get("completed"),
         failed=sum_known(*(number for name, number in summary.items() if name != "completed")),
         latency=next(
@@ -237,7 +236,3 @@ def _by_category(cores: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
         if not totals or any(sizes.values()):
             totals.update(sizes)
     return totals
-
-
-def _nanoseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * NS_PER_SECOND)

@@ -1,8 +1,6 @@
 """Collects GPU readings in a thread and follows how the driver answers."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
@@ -12,7 +10,7 @@ from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.hardware import WHOLE_INSTANCE
@@ -63,7 +61,7 @@ class GpuCollector:
         self._lock = threading.Lock()
         self._counters_due_ns = 0
         self._reader = PeriodicReader(
-            "gpu", self.tick, self._close_source, waiter=Waiter(), clock=clock, interval_ns=interval_ns
+            "gpu", self.tick, source.close, waiter=Waiter(), clock=clock, interval_ns=interval_ns
         )
 
     @property
@@ -100,10 +98,7 @@ class GpuCollector:
     def stop(self, max_seconds: float) -> None:
         """End the thread. A thread that hangs in the driver is abandoned and ends with the process."""
         # A healthy driver answers within 50 ms. Opening it may take seconds, for which a run's end does not wait.
-        response_left_ns = max(50 * NS_PER_MS - self._busy_ns(), 0)
-        first_seconds = min(response_left_ns / NS_PER_SECOND, max_seconds)
-        if not self._reader.stop(first_seconds) and self._busy_since_ns is None:
-            self._reader.stop(max_seconds - first_seconds)
+        self._reader.stop(min(0.05, max_seconds))
 
     def part(self, record: Record, batch: str) -> RecordPart:
         stopped = failure_warnings(self._reader.failure, "GPU values")
@@ -159,26 +154,17 @@ class GpuCollector:
         since_ns = self._busy_since_ns
         return 0 if since_ns is None else self._clock.monotonic_ns() - since_ns
 
-    @contextmanager
-    def _driver_call(self) -> Iterator[None]:
-        self._busy_since_ns = self._clock.monotonic_ns()
-        try:
-            yield
-        finally:
-            self._busy_since_ns = None
-
-    def _close_source(self) -> None:
-        with self._driver_call():
-            self._source.close()
-
     def tick(self, *, is_complete: bool = False) -> bool:
         """Take one reading; False if none can succeed. A complete one has the slow counters, else every 10 s a GPU."""
         if self._source.permanently_unavailable:
             return False
         now_ns = self._clock.monotonic_ns()
         with_counters = is_complete or now_ns >= self._counters_due_ns
-        with self._driver_call():
+        self._busy_since_ns = now_ns
+        try:
             reading = self._source.read(counters=with_counters)
+        finally:
+            self._busy_since_ns = None
         if isinstance(reading, Unavailable):
             self._on_failure(reading)
             return True

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MonotonicCounter, RecentByBatch, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample, match_uuids
+from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, match_uuids
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
@@ -44,9 +44,9 @@ THROTTLE_REASONS = {
 class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading.
 
-    ``energy_joules`` is the driver's counter (since it was loaded), else power multiplied by time since the first
-    reading. ``throttled_seconds`` is by the reason's name, ``totals`` by the record's field. All but the first are sums
-    since the first reading.
+    ``energy_joules`` is the driver's counter, else power multiplied by time since the first reading.
+    ``throttled_seconds`` is by the reason's name, ``totals`` by the record's field. All but the first are sums since
+    the first reading.
     """
 
     sample: GpuSample
@@ -206,8 +206,6 @@ class _GpuAggregate:
         self._idle_before: dict[str, int] = {}
         self._utilization_observed_ns = 0
         self._memory_size_bytes: int | None = None
-        self._energy_mj = MonotonicCounter()
-        self._driver_energy_mj: int | None = None
         self._power_joules: float | None = None  # for GPUs before Volta, which have no counter of energy
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS.values(), 0)
         self._throttle_observed_ns = 0
@@ -242,9 +240,6 @@ class _GpuAggregate:
         self._amounts.update(sample.amounts)
         for name, value in sample.counters.items():
             self._counters[name].add(value)
-        if sample.energy_millijoules is not None:  # 0 right after the driver was loaded again
-            self._energy_mj.add(sample.energy_millijoules)
-            self._driver_energy_mj = sample.energy_millijoules
 
     def begin_run(self, run: str, started_ns: int, interval_ns: int) -> None:
         # It counts as idle from the last reading to a later start.
@@ -286,7 +281,7 @@ class _GpuAggregate:
             memory_used_mb=series["memory_used_bytes"].distribution(per=MIB),
             memory_size_mb=mebibytes(self._memory_size_bytes),
             power_watts=series["power_watts"].distribution(),
-            energy_joules=self._joules(self._energy_mj.increase),
+            energy_joules=self._joules(self._counters[ENERGY].increase),
             temperature_celsius=series["temperature_celsius"].distribution(),
             sm_clock_mhz=series["sm_clock_mhz"].distribution(),
             throttle_reasons=throttled if self._throttle_observed_ns else None,
@@ -296,7 +291,8 @@ class _GpuAggregate:
         )
 
     def _totals(self) -> Mapping[str, Any]:
-        return {**self._amounts, **{name: counter.increase for name, counter in self._counters.items()}}
+        counted = {name: counter.increase for name, counter in self._counters.items() if name != ENERGY}
+        return {**self._amounts, **counted}
 
     def latest(self) -> LatestGpu:
         throttled = {reason: round(held_ns / NS_PER_SECOND, 6) for reason, held_ns in self._throttled_ns.items()}
@@ -304,7 +300,7 @@ class _GpuAggregate:
         has_gpm = self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS
         return LatestGpu(
             sample=replace(self.last, **self._last_gpm) if has_gpm else self.last,
-            energy_joules=self._joules(self._driver_energy_mj),
+            energy_joules=self._joules(self._counters[ENERGY].total),
             throttled_seconds=throttled if self._throttle_observed_ns else None,
             idle_seconds=self._idle.total_ns / NS_PER_SECOND if has_utilization else None,
             totals=self._totals(),

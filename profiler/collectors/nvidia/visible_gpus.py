@@ -6,6 +6,8 @@ from msgspec import Struct
 
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 
+ENERGY = "energy_millijoules"
+
 
 class GpuFacts(Struct, frozen=True, kw_only=True):
     """The identity of a GPU."""
@@ -19,8 +21,8 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     """One GPU at one moment; a field that the GPU did not report is None.
 
     Utilization is the share of the driver's last averaging window (1/6 to 1 s) in which a kernel ran. ``counters`` (the
-    driver's, read rarely as energy) and ``amounts`` are by the record's field. The fields from ``sm_active_percent`` on
-    are GPM's (Hopper and newer), over the last ``gpm_ns``.
+    driver's, read rarely: energy in millijoules, and others) and ``amounts`` are by the record's field, but for ENERGY.
+    The fields from ``sm_active_percent`` on are GPM's (Hopper and newer), over the last ``gpm_ns``.
     """
 
     facts: GpuFacts
@@ -31,7 +33,6 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     sm_clock_mhz: int | None = None
     temperature_celsius: int | None = None
     throttle_reasons: int | None = None
-    energy_millijoules: int | None = None
     counters: Mapping[str, int] = {}
     sm_active_percent: float | None = None
     sm_occupancy_percent: float | None = None

@@ -226,6 +226,13 @@ class _TrackedContainer(Struct):
         self.is_group_gone = self.group is not None and reading is None
         return reading
 
+    def add_group(self, read_ns: int | None = None) -> None:
+        """Read the control group alone."""
+        group = self.read_group()
+        if group is not None:
+            with self.lock:
+                self.batch.add_group(group, read_ns)
+
     def close(self) -> None:
         for source in (self.source, self.group, self.threads):
             if source is not None:
@@ -323,10 +330,7 @@ class ProcessCollector:
                 forgotten = self._tracked.pop(batch_id)
             forgotten.close()
         for tracked in self._tracked.values() if is_complete else ():
-            group = tracked.read_group()
-            if group is not None:
-                with self._lock:
-                    tracked.batch.add_group(group)
+            tracked.add_group()
         for batch_id, container in self._containers.items():
             if container.docker_id:
                 if batch_id not in self._tracked:
@@ -348,10 +352,7 @@ class ProcessCollector:
         now_ns = self._clock.monotonic_ns()
         read_ns = now_ns + self._wall_offset_ns
         if not (tracked.budget.allows(now_ns) or is_complete):
-            group = tracked.read_group()
-            if group is not None:
-                with self._lock:
-                    tracked.batch.add_group(group, read_ns)
+            tracked.add_group(read_ns)
             return
         cpu_before_ns = self._machine.own_cpu_ns()
         snapshot, machine_bytes = tracked.read_processes(self._machine), self._machine.machine_memory()

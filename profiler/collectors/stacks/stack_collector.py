@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 from msgspec import Struct, field
@@ -133,7 +134,6 @@ class StackCollector:
         # Wall-clock time that is not set during the run.
         self._wall_offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self._batches: dict[str, _Batch] = {}
-        self._containers: dict[str, str] = {}
         self._lock = threading.Lock()
         self._waiter = Waiter()
         self._thread = StoppableThread("stacks", self._run, self._waiter.wake, clock)
@@ -163,17 +163,15 @@ class StackCollector:
     def follow(self, batch_id: str, find: Callable[[], Iterable[Identity]]) -> None:
         with self._lock:
             batch = self._batches.get(batch_id)
-            if batch is None:
-                self._batches[batch_id] = _Batch(find, PythonProcesses(self._access.runs_python))
-            else:
+            if batch is not None:
                 batch.find = find
+                return
+            self._batches[batch_id] = _Batch(find, PythonProcesses(self._access.runs_python))
         self._waiter.wake()
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        docker_id, batch = container.docker_id, container.followed_id
-        if docker_id and self._reader is not None and self._containers.get(batch) != docker_id:
-            self._containers[batch] = docker_id
-            self.follow(batch, lambda: self._access.find_processes(docker_id))
+        if container.docker_id and self._reader is not None:
+            self.follow(container.followed_id, partial(self._access.find_processes, container.docker_id))
 
     def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -189,7 +187,6 @@ class StackCollector:
             self._waiter.wake()
 
     def forget(self, batch: str) -> None:
-        self._containers.pop(batch, None)
         with self._lock:
             self._batches.pop(batch, None)
 
@@ -199,12 +196,7 @@ class StackCollector:
     def part(self, record: Record, batch: str) -> RecordPart:
         with self._lock:
             followed = self._batches.get(batch)
-            try:
-                stacks = None if followed is None else followed.shown.record(self._source)
-            except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
-                name = type(error).__name__
-                sentence = f"The call stacks are left out because of an error in the profiler ({name})."
-                return RecordPart(warnings=(sentence,))
+            stacks = None if followed is None else followed.shown.record(self._source)
         has_ended = record.status != "running"
         if stacks is not None and not has_ended:
             # A checkpoint is written repeatedly, and log drivers split a line at 16 KB.
@@ -221,18 +213,15 @@ class StackCollector:
             followed = self._batches.get(batch)
             if followed is None or not followed.shown.samples:
                 return None
-            try:
-                steps = followed.shown.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
-                line = StacksLine(
-                    type="task.stacks",
-                    task_id=record.task_id,
-                    container=record.container.name,
-                    steps=steps,
-                    own_files=followed.shown.own_files(steps),
-                )
-                return msgspec.json.encode(line)
-            except Exception:  # noqa: BLE001  the report goes on without the line
-                return None
+            steps = followed.shown.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
+            line = StacksLine(
+                type="task.stacks",
+                task_id=record.task_id,
+                container=record.container.name,
+                steps=steps,
+                own_files=followed.shown.own_files(steps),
+            )
+        return msgspec.json.encode(line)
 
     def stop(self, max_seconds: float) -> None:
         self._thread.is_stopping = True

@@ -20,7 +20,7 @@ from profiler.monitor.prometheus.prometheus_metrics import metrics_text
 from profiler.monitor.prometheus.snapshot import Snapshot, SnapshotBuilder
 
 # All addresses of the task's network namespace; its security group determines who can connect.
-ALL_ADDRESSES = "::"
+_ALL_ADDRESSES = "::"
 _ALL_IPV4_ADDRESSES = "0.0.0.0"  # noqa: S104  see above
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 MAX_SILENCE_SECONDS = 2
@@ -119,11 +119,10 @@ class _Handler(BaseHTTPRequestHandler):
 class PrometheusExporter:
     """Serves the last published snapshot on a port; 0: any free one."""
 
-    def __init__(self, port: int, builder: SnapshotBuilder, log: Log, *, host: str = ALL_ADDRESSES) -> None:
+    def __init__(self, port: int, builder: SnapshotBuilder, log: Log) -> None:
         self._port = port
         self._builder = builder
         self._log = log
-        self._host = host
         self._snapshot: Snapshot | None = None
         self._server: MetricsServer | None = None
 
@@ -143,9 +142,9 @@ class PrometheusExporter:
 
     def _listen(self) -> MetricsServer:
         try:
-            return MetricsServer((self._host, self._port), self._render, self._log)
+            return MetricsServer((_ALL_ADDRESSES, self._port), self._render, self._log)
         except OSError as error:
-            if self._host != ALL_ADDRESSES or error.errno not in _NO_IPV6:
+            if error.errno not in _NO_IPV6:
                 raise
         return MetricsServer((_ALL_IPV4_ADDRESSES, self._port), self._render, self._log)
 

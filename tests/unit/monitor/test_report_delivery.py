@@ -1,14 +1,14 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.monitor.report_delivery import Delivery, OwnStream, UploadResult, log_target, report_target
+from profiler.monitor.report_delivery import Delivery, OwnStream, log_target, report_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Container, Record, Report, Series, decode
 from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
-from tests.fakes import FakeCall, FakeCalls, FakeClock, FakeLog, FakeLogsSink, FakeStdout
+from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 TASK = TaskMetadata(arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123")
@@ -50,21 +50,6 @@ def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_r
     assert parts.output.lines == [b"line"]
     (error,) = parts.log.events("error")
     assert said in error
-
-
-class DefectiveCall(FakeCall[UploadResult]):
-    def result(self) -> UploadResult | None:
-        raise ZeroDivisionError
-
-
-def test_a_defect_of_the_wait_loses_no_report() -> None:
-    parts = Parts()
-    delivery = Delivery(parts.streams, parts.output, parts.log, lambda *_: DefectiveCall(FakeClock(), 0, None))
-    for line in (b"first", b"second"):
-        delivery.deliver(line, TARGET, 24)
-    delivery.finish()
-    assert parts.output.lines == [b"first", b"second"]
-    assert ["(ZeroDivisionError)" in error for error in parts.log.events("error")] == [True, True]
 
 
 def test_a_put_that_fails_later_is_printed_when_it_has_failed() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuIdleTime, GpuUsage, gpu_idle
-from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample, Xid
+from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
 from profiler.record.hardware import idle_advice
 from profiler.record.record_model import AverageAndMaximum, Distribution, Gpu, GpuIdle
 from tests.fakes import START_NS, seconds
@@ -56,8 +56,7 @@ def test_a_worked_example() -> None:
         "memory_used_bytes": tuple(gib * 1024 * MIB for gib in (1, 1, 2, 3, 2)),
         "power_watts": (900.0, 100.0, 200.0, 300.0, 200.0),
         "throttle_reasons": (0x24, 1, 4, 0x20, 0x21),
-        "energy_millijoules": (1_000_000, None, None, None, 1_650_500),
-        "counters": ({"ecc_uncorrected": 7}, {}, {}, {}, {"ecc_uncorrected": 9}),
+        "counters": ({ENERGY: 1_000_000, "ecc_uncorrected": 7}, {}, {}, {}, {ENERGY: 1_650_500, "ecc_uncorrected": 9}),
     }
     rows = zip(*columns.values(), strict=True)
     gpu = only(at_each_second(*(reading(**always, **dict(zip(columns, row, strict=True))) for row in rows)))
@@ -184,9 +183,9 @@ def test_energy_is_power_by_time_without_a_counter_and_a_reloaded_driver_counts_
     usage = at_each_second(*(reading(power_watts=watts) for watts in (900.0, 100.0, 300.0)))
     assert [only(usage).energy_joules, *(one.energy_joules for one in usage.latest(None))] == [400, 400]
     energies = (5_000_000, 5_100_000, 20_000, 50_000)
-    assert only(at_each_second(*(reading(energy_millijoules=one) for one in energies))).energy_joules == 100 + 50
-    (latest,) = at_each_second(*(reading(energy_millijoules=one) for one in (5_000_000, 0))).latest(None)
-    assert latest.energy_joules == 0
+    assert only(at_each_second(*(reading(counters={ENERGY: one}) for one in energies))).energy_joules == 100 + 50
+    (latest,) = at_each_second(*(reading(counters={ENERGY: one}) for one in (5_000_000, 0))).latest(None)
+    assert latest.energy_joules == 5000
 
 
 def test_xids_are_kept_once_each_and_those_without_a_gpu_are_noted() -> None:
@@ -252,7 +251,7 @@ def test_idle_gpus_are_named_in_the_advice() -> None:
 
 
 def test_the_latest_is_what_the_last_reading_found_and_counters_that_go_on() -> None:
-    watts = GpuSample(facts=FACTS, power_watts=100.0, throttle_reasons=0x24, energy_millijoules=5_000)
+    watts = GpuSample(facts=FACTS, power_watts=100.0, throttle_reasons=0x24, counters={ENERGY: 5_000})
     usage = at_each_second(watts, GpuSample(facts=FACTS, utilization_percent=30.0, throttle_reasons=4))
     (latest,) = usage.latest(None)
     assert (latest.sample.utilization_percent, latest.sample.power_watts, latest.energy_joules) == (30, None, 5)

@@ -495,6 +495,7 @@ def test_two_batches_of_one_name_have_records_of_their_own(tmp_path: Path) -> No
     )
     notices = [(stream, line["record"]["taskId"]) for stream, line in lines if line["type"] == "task.notice"]
     assert sorted(notices) == [("ecs/batch/0123", "0123"), ("ecs/batch/4567", "4567")]
+    assert not world.output.lines
 
 
 def test_a_hundred_tasks_cost_one_read_of_their_files_each_and_no_request(tmp_path: Path) -> None:
@@ -512,15 +513,6 @@ def test_checkpoints_keep_their_period(tmp_path: Path) -> None:
     world.settings = replace(world.settings, checkpoint_seconds=15)
     times = [json.loads(line)["time"][17:22] for line in world.run().output.lines]
     assert times == ["38.00", "53.00", "08.00", "22.45"]  # a step is at the end
-
-
-def test_a_notice_goes_to_the_log_stream_of_its_task(tmp_path: Path) -> None:
-    world = Instance(Box(runs=((2.0, 22.4),)), folder=tmp_path, expected_seconds=5.0).run()
-    assert [(target.stream, json.loads(line)["type"]) for target, line in world.streams.lines] == [
-        ("ecs/batch/0123", "task.notice"),
-        ("ecs/batch/0123", "task.report"),
-    ]
-    assert not world.output.lines
 
 
 def test_a_batch_that_has_ended_is_not_overdue_while_its_restart_is_awaited(tmp_path: Path) -> None:
