@@ -1,8 +1,4 @@
-"""``task-profiler compare``: two sets of runs, metric by metric: for a person, as JSON, and for GitHub Actions.
-
-In GitHub Actions: error annotations, and a table in the summary of the job.
-https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
-"""
+"""``task-profiler compare``: two sets of runs, metric by metric: for a person, as JSON, and for GitHub Actions."""
 
 import os
 import re
@@ -189,7 +185,6 @@ def _set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
 
 
 def _metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
-    """The titles, and a row for each metric that a run has."""
     yield "", "A", "B", "Change", "95 % interval", "Verdict"
     for one in _known_changes(changes):
         change, unit = one.change, one.metric.unit
@@ -292,7 +287,10 @@ def _plain(value: float | None) -> float | None:
 
 
 def annotations(sets: Sequence[RunSet], exceeded: Sequence[MetricChange], percent: float) -> Iterator[str]:
-    """A workflow command for each metric above the limit."""
+    """A workflow command for each metric above the limit.
+
+    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+    """
     for one in exceeded:
         change = one.change
         before, after = (_value_text(value or 0, one.metric.unit) for value in (change.a, change.b))

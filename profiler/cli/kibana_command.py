@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 
 import click
 
@@ -65,7 +64,13 @@ def import_(
     Without --elasticsearch, the templates are installed through the console of the dashboard server.
     Repeating the command restores the original dashboards unless --keep-existing is given.
     """
-    show = partial(_show_row, as_json=as_json)
+
+    def show(action: str, what: str) -> None:
+        if as_json:
+            write_json_lines([{"action": action, "what": what}])
+        else:
+            say(fitting(f"{action}: {what}", STDOUT))
+
     cluster, ui = _servers(url or None, ui_url, prefix, region, profile)
     if ui is None:
         _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
@@ -91,13 +96,6 @@ def import_(
         show("would import" if dry_run else "imported", f"{len(objects)} objects ({chosen})")
 
 
-def _show_row(action: str, what: str, *, as_json: bool) -> None:
-    if as_json:
-        write_json_lines([{"action": action, "what": what}])
-    else:
-        say(fitting(f"{action}: {what}", STDOUT))
-
-
 def _servers(
     url: str | None, ui_url: str | None, prefix: str, region: str | None, profile: str | None
 ) -> tuple[_Server, DashboardsServer | None]:
@@ -116,7 +114,6 @@ def _servers(
 def _install_templates(
     server: _Server, *, prefix: str, dry_run: bool, show: Callable[[str, str], None], is_optional: bool = False
 ) -> None:
-    """Install the templates. With ``is_optional``, an error is a warning."""
     period = (os.environ.get("INDEX_PERIOD", "").strip() or "month").lower()
     if period not in INDEX_PERIODS:
         raise UsageError("INDEX_PERIOD must be month or day.")

@@ -3,35 +3,25 @@
 import click
 
 from profiler.cli import run_monitor_process
+from profiler.settings import settings_help
 
 # Click does not wrap a paragraph that begins with a backspace. Not a docstring: it would have to be raw, and the
 # backspace would be two characters.
-_MONITOR_HELP = """Run as a sidecar of an ECS task. All settings are environment variables.
+_MONITOR_HELP = f"""Run as a sidecar of an ECS task. All settings are environment variables.
 
 Polls the stats of the task's containers every second. When the batch ends, writes one report
 line to the batch's log stream; until then, writes a checkpoint line a minute to its own.
 
 \b
-{settings}
+{settings_help()}
 ECS_CONTAINER_METADATA_URI_V4       task metadata endpoint (set by ECS)
 ECS_CONTAINER_METADATA_URI
 AWS_REGION, AWS_ENDPOINT_URL, …     settings of boto3
 """
 
 
-class _MonitorCommand(click.Command):
-    """The command ``monitor``, whose help lists the settings."""
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from profiler.settings import settings_help  # msgspec, only for this help
-
-        self.help = _MONITOR_HELP.format(settings=settings_help())
-        super().format_help_text(ctx, formatter)
-
-
 @click.command(
     "monitor",
-    cls=_MonitorCommand,
     help=_MONITOR_HELP,
     epilog="Example (container definition): "
     '{"name": "task-monitor", "image": "…", "command": ["monitor"], "essential": false, '

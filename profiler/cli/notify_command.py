@@ -106,7 +106,6 @@ def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
 
 
 def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> None:
-    """Send the notice to every configured channel. Raises ForwarderError without one, or a channel's first error."""
     budget = InvocationTime(_PreviewContext())
     channels = configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))
     errors: list[ForwarderError] = []

@@ -1,7 +1,4 @@
-"""Options and arguments that several commands share.
-
-The help of every command imports this module, so it imports little more than click.
-"""
+"""Options and arguments that several commands share. As the help of each imports it, it imports little but click."""
 
 import functools
 import math
@@ -18,6 +15,7 @@ from profiler.core.errors import UsageError
 
 _WHOLE_SENTENCE = 1_000  # characters
 Decorated = Callable[..., int | None]
+Decorator = Callable[[Decorated], Decorated]
 SOURCE_FAILED = "profiler.source_failed"  # in the meta of click's context
 
 
@@ -98,39 +96,29 @@ class StacksCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-def option(
-    names: str,
-    metavar: str,
-    text: str,
-    **more: Any,  # noqa: ANN401  click's own
-) -> Callable[[Decorated], Decorated]:
+def option(names: str, metavar: str, text: str, **more: Any) -> Decorator:  # noqa: ANN401  click's own
     """An option with a value. ``names`` are its spellings and perhaps its field. The help shows a default."""
     return click.option(
         *names.split(), metavar=metavar or None, help=text, **{"show_default": "default" in more} | more
     )
 
 
-def flag(names: str, text: str) -> Callable[[Decorated], Decorated]:
+def flag(names: str, text: str) -> Decorator:
     """An option without a value."""
     return click.option(*names.split(), is_flag=True, help=text)
 
 
-def repeatable(
-    names: str,
-    metavar: str,
-    text: str,
-    **more: Any,  # noqa: ANN401  click's own
-) -> Callable[[Decorated], Decorated]:
+def repeatable(names: str, metavar: str, text: str, **more: Any) -> Decorator:  # noqa: ANN401  click's own
     """An option that can be given several times; its help says so."""
     return option(names, metavar, f"{text} Repeatable.", multiple=True, **more)
 
 
-def last_option(most: int, default: int, text: str) -> Callable[[Decorated], Decorated]:
+def last_option(most: int, default: int, text: str) -> Decorator:
     """Add ``--last N``: how many of the newest runs count."""
     return option("--last", "N", text, type=WholeNumber(1, most), default=default)
 
 
-def add_options(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+def add_options(*options: Decorator) -> Decorator:
     """A decorator that adds the options in this order."""
 
     def add(function: Decorated) -> Decorated:
@@ -141,7 +129,7 @@ def add_options(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorat
     return add
 
 
-def gathered(kind: type[Any], name: str) -> Callable[[Decorated], Decorated]:
+def gathered(kind: type[Any], name: str) -> Decorator:
     """A decorator: the options that are fields of ``kind``, and not parameters of the function, become ``name``."""
     all_fields = getattr(kind, "__struct_fields__", None) or tuple(kind.__dataclass_fields__)
 

@@ -48,9 +48,7 @@ _SIZES_COLUMNS = (
 
 
 @click.command(
-    "recommend",
-    cls=PastRunsCommand,
-    epilog="Example: task-profiler recommend nightly-etl --from https://search:9200",
+    "recommend", cls=PastRunsCommand, epilog="Example: task-profiler recommend nightly-etl --from https://search:9200"
 )
 @family_arguments
 @source_options
@@ -136,7 +134,6 @@ def _headers(advices: Sequence[Advice]) -> Iterator[str]:
 def _table(
     advices: Sequence[Advice], explained: Sequence[Advice], width: int | None, *, with_sizes: bool
 ) -> Iterator[Line]:
-    """One row per family, then the sizes and the reasons of the families to explain."""
     for header in _headers(advices):
         yield from (*wrapped(header, width), EMPTY)
     places = place_columns([advice.evidence.family for advice in advices])
@@ -162,7 +159,6 @@ def _table(
 
 
 def _below_the_table(advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width: int | None) -> Iterator[Line]:
-    """The saving of several families, and the idle time of GPUs."""
     if len(advices) > 1:
         changed = [one.saving_usd_per_month for one in advices if one.verdict in ("saves", "too small")]
         yield EMPTY
@@ -176,7 +172,6 @@ def _below_the_table(advices: Sequence[Advice], labels: Mapping[FamilyKey, str],
 
 
 def _rows(advices: Sequence[Advice], places: Sequence[PlaceColumn]) -> Iterator[tuple[str | Span, ...]]:
-    """A row for each family, in groups if there are several."""
     indent = INDENT if len(advices) > 1 else ""
     for verdict, heading in _VERDICTS.items():
         group = [advice for advice in advices if advice.verdict == verdict]
@@ -209,15 +204,11 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
             too_slow = "duration not known" if sized.factor is None else "too slow"
             names.append(too_slow if sized.holds_memory else "too little memory")
         factor = sized.factor
-        cells = (
-            size_text(size),
-            UNKNOWN if factor is None else format_range(factor.min, factor.max),
-            value_text(usd, format_usd),
-            UNKNOWN if usd is None or monthly_runs is None else format_usd(usd * monthly_runs),
-            value_text(sized.saving_percent, format_percent),
-            ", ".join(names),
-        )
-        rows.append(cells)
+        money = value_text(usd, format_usd)
+        monthly = UNKNOWN if usd is None or monthly_runs is None else format_usd(usd * monthly_runs)
+        saving = value_text(sized.saving_percent, format_percent)
+        factors = UNKNOWN if factor is None else format_range(factor.min, factor.max)
+        rows.append((size_text(size), factors, money, monthly, saving, ", ".join(names)))
     for row in table(_SIZES_COLUMNS, rows, width=width and width - len(INDENT)):
         yield (Span(INDENT), *row)
     yield EMPTY

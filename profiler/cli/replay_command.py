@@ -59,9 +59,8 @@ def replay(
     # Other accounts and Regions may have groups and functions of the same names.
     place = f"{open_client('logs').meta.region_name} {account}"
     counts: ReplayCounts = Counter()
-    files: dict[str, ReplayProgressFile] = {}
-    if yes:
-        files = {one: ReplayProgressFile(_state_file(one, function_name, place), window_ms[0]) for one in groups}
+    kept = groups if yes else ()
+    files = {one: ReplayProgressFile(_state_file(one, function_name, place), window_ms[0]) for one in kept}
     for group in groups:
         counts += _replay_group(open_client, group, account, function_name, files.get(group), window_ms)
     for file in files.values():
@@ -107,7 +106,6 @@ def _replay_group(
 
 
 def _state_file(group: str, function_name: str, place: str) -> Path:
-    """The file for the progress, whose folder is made. Raises TaskProfilerError if that is not possible."""
     state = os.environ.get("XDG_STATE_HOME", "")
     folder = (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "task-profiler"
     try:

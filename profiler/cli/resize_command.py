@@ -1,5 +1,6 @@
 """``task-profiler taskdef resize``: gives families of ECS the sizes that their past runs call for."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from profiler.cli.options import (
     repeatable,
 )
 from profiler.cli.printing import say, size_text, total_saving, value_text, warn, warned_notes, write_json_lines
-from profiler.cli.rollout_progress import check_update_schedules, counted_parts, registered, with_progress
+from profiler.cli.rollout_progress import check_update_schedules, done_text, registered, with_progress
 from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides
@@ -127,14 +128,11 @@ def resize(
         warn(pinned)
     rollout.counts["failed"] += sum(one.action == "failed" for one in planned)
     if request.register:
-        parts = (("registered", "registered"), ("schedules moved", "moved"), ("schedules skipped", "skipped"))
-        done = counted_parts({text: rollout.counts[name] for text, name in (*parts, ("failed", "failed"))})
-        warn(f"{done or 'nothing registered'}.")
+        warn(f"{done_text(rollout.counts, Counter()) or 'nothing registered'}.")
     return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
 
 
 def _read_runs(options: SourceOptions, families: Sequence[str], last: int) -> Mapping[FamilyKey, Sequence[RunFacts]]:
-    """The last runs of the families; without families, of all."""
     source = open_source(options)
     selection = RunFilter(families=tuple(map(pattern_of, families)))
     with warned_notes(source):
@@ -180,10 +178,9 @@ def _print(planned: Sequence[PlannedFamily], *, as_json: bool, hint: str) -> Non
     if as_json:
         write_json_lines([*map(_row, planned), _total(planned)])
         return
-    rows = [_cells(one, _decision(one)) for one in planned]
     found = ((one.family, note, "") for one in planned for note in _notes(one))
     width = table_width()
-    write_lines([*table(_COLUMNS, rows, width=width), *sentences_about(found, width), EMPTY])
+    write_lines([*table(_COLUMNS, map(_cells, planned), width=width), *sentences_about(found, width), EMPTY])
     changes = [one.saving_usd_per_month for one in _changes(planned)]
     say(total_saving(changes, [_decision(one).usd_per_month for one in planned]))
     if changes and hint:
@@ -243,7 +240,8 @@ def _sum(amounts: Iterable[float | None]) -> float:
     return rounded_usd(sum(amount for amount in amounts if amount is not None)) or 0
 
 
-def _cells(planned: PlannedFamily, decision: Resize) -> tuple[str, ...]:
+def _cells(planned: PlannedFamily) -> tuple[str, ...]:
+    decision = _decision(planned)
     money = value_text(decision.saving_usd_per_month, format_usd)
     sizes = size_text(_present(planned)), size_text(decision.size or TaskSize())
     return planned.family, decision.action, *sizes, money, as_sentence(decision.reason)

@@ -1,7 +1,8 @@
 """A plan for the families of an account that is made and carried out in sight of a person."""
 
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
 from profiler.cli.progress import progress_row
@@ -42,6 +43,16 @@ def with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tup
     return tuple(done)
 
 
-def counted_parts(parts: Mapping[str, int]) -> str:
-    """What was done, such as "2 registered, 1 failed"."""
+def done_text(done: Counter[str], actions: Counter[str]) -> str:
+    """What was done, such as "2 registered, 1 failed"; ``actions``: of the plan."""
+    parts = {
+        "registered": done["registered"],
+        "schedules moved": done["moved"],
+        "schedules skipped": done["skipped"],
+        "policies attached": done["attached"],
+        "unchanged": actions["up to date"] + actions["no monitor"],
+        "skipped": actions["skipped"],
+        "refused": actions["refused"],
+        "failed": done["failed"],
+    }
     return ", ".join(f"{count} {what}" for what, count in parts.items() if count)

@@ -1,20 +1,10 @@
 """``task-profiler run`` for click, which parses only what :func:`~profiler.cli.run_options.parse_usual` does not."""
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from profiler.cli.options import (
-    Decorated,
-    Quantity,
-    WholeNumber,
-    add_options,
-    completes,
-    flag,
-    option,
-    repeatable,
-)
+from profiler.cli.options import Decorator, Quantity, WholeNumber, add_options, completes, flag, option, repeatable
 from profiler.cli.run_options import RUN_OPTIONS, Amount, RunOption, RunOptions, with_stacks_value
 
 
@@ -25,7 +15,7 @@ class _RunCommand(click.Command):
         return super().parse_args(ctx, with_stacks_value(args))
 
 
-def _run_option(one: RunOption) -> Callable[[Decorated], Decorated]:
+def _run_option(one: RunOption) -> Decorator:
     if one.default is False:
         return flag(one.names, one.text)
     if one.default == ():

@@ -168,10 +168,7 @@ def _with_past_tasks(
 
 
 def _with_reason(judged: JudgedSchedule, reasons: MissedReasons, known: Collection[str], now_ns: int) -> JudgedSchedule:
-    """Add AWS's reason to a missed due time. One before a change of its rule is unknown, and a late one of a past run.
-
-    A past run does not contain the creation time of its task.
-    """
+    """Add AWS's reason to a missed due time. One before its rule changed is unknown, and a late one of a past run."""
 
     def explained(due: DueTime) -> DueTime:
         if due.outcome not in ("missed", "late"):

@@ -164,10 +164,7 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
 
 
 def log_lines(
-    get_log_events: Callable[..., Mapping[str, Any]],
-    record: Record,
-    moments: Sequence[Moment],
-    count: int,
+    get_log_events: Callable[..., Mapping[str, Any]], record: Record, moments: Sequence[Moment], count: int
 ) -> Iterator[Line]:
     """The last ``count`` lines before each moment and the end, none twice. Raises TaskProfilerError."""
     if record.log_group is None or record.log_stream is None:
@@ -189,7 +186,6 @@ def log_lines(
 
 
 def _last_events(read_page: Callable[..., Mapping[str, Any]], count: int) -> Sequence[Mapping[str, Any]]:
-    """The last events of the batch."""
     events: list[Mapping[str, Any]] = []
     for page in pages_backwards(partial(read_page, limit=count + len(_OWN_LINES)), _MAX_PAGES):
         batch = [event for event in page["events"] if not any(own in event["message"] for own in _OWN_LINES)]
@@ -200,7 +196,6 @@ def _last_events(read_page: Callable[..., Mapping[str, Any]], count: int) -> Seq
 
 
 def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int]]:
-    """The title of each place in the log, and its time."""
     started_ns = parse_ns(record.started_at)
     if started_ns is not None:
         for moment in moments:

@@ -83,7 +83,6 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
 
 
 def _wrap(text: str, wrapper: textwrap.TextWrapper) -> list[str]:
-    """Wrap a text to lines that take at most the wrapper's width in columns."""
     filled = "".join(character + _FILLER * (columns_of(character) - 1) for character in text)
     return [row.replace(_FILLER, "") for row in wrapper.wrap(filled)]
 

@@ -31,7 +31,7 @@ from profiler.cli.options import (
 )
 from profiler.cli.printing import STDERR, UNKNOWN, say, warn, write_json_lines, write_out
 from profiler.cli.resize_command import resize
-from profiler.cli.rollout_progress import check_update_schedules, counted_parts, registered, with_progress
+from profiler.cli.rollout_progress import check_update_schedules, done_text, registered, with_progress
 from profiler.cli.styled_text import Column, Line, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
@@ -205,11 +205,9 @@ def remove_monitor(
     epilog="Example: task-profiler taskdef container --format terraform --container etl --log-group /ecs/etl",
 )
 @option(
-    *(
-        "--format output_format",
-        "",
-        "JSON of the API, HCL for jsonencode(), YAML of CloudFormation, TypeScript of the CDK.",
-    ),
+    "--format output_format",
+    "",
+    "JSON of the API, HCL for jsonencode(), YAML of CloudFormation, TypeScript of the CDK.",
     type=click.Choice(["json", "terraform", "cloudformation", "cdk"]),
     default="json",
 )
@@ -265,7 +263,6 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
 def _files_and_request(
     names: Sequence[str], request: RolloutRequest, *, in_place: bool, out: str | None, as_json: bool
 ) -> tuple[tuple[str, ...], RolloutRequest]:
-    """The files of the arguments FILE|FAMILY, and the request with their families. Raises UsageError."""
     files = tuple(name for name in names if is_file_name(name))
     families = (name for name in names if name not in files)
     request = replace(request, globs=(*families, *request.globs))
@@ -332,7 +329,8 @@ def _roll_out(
         warn(pinned)
     rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
     if request.register or attaches:
-        _print_summary(planned, rollout.counts)
+        done = done_text(rollout.counts, Counter(family.action for family in planned))
+        warn(f"{format_count(len(planned), 'family')}: {done}.")
     return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
 
 
@@ -365,21 +363,6 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
         rows.append((one.family, one.changed.batch or UNKNOWN, *starters, one.action, " ".join(one.notes)))
     found = ((one.family, sentence, "red") for one in planned for sentence in one.problems)
     return [*table([Column(title, folds=True) for title in titles], rows, width=width), *sentences_about(found, width)]
-
-
-def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> None:
-    actions = Counter(family.action for family in planned)
-    parts = {
-        "registered": counts["registered"],
-        "schedules moved": counts["moved"],
-        "schedules skipped": counts["skipped"],
-        "policies attached": counts["attached"],
-        "unchanged": actions["up to date"] + actions["no monitor"],
-        "skipped": actions["skipped"],
-        "refused": actions["refused"],
-        "failed": counts["failed"],
-    }
-    warn(f"{format_count(len(planned), 'family')}: {counted_parts(parts)}.")
 
 
 def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> int:

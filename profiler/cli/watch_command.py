@@ -143,7 +143,6 @@ def alternate_screen() -> Iterator[None]:
 
 
 def _suspend(number: int, _frame: object) -> None:
-    """Give the screen back until the shell continues the program."""
     write_out(_LEAVE)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
@@ -208,12 +207,7 @@ def _used(run: RunningRun) -> tuple[float | None, float | None]:
 
 
 def watch_lines(
-    runs: Sequence[WatchedRun],
-    place: str,
-    *,
-    name: str | None = None,
-    width: int | None,
-    height: int | None,
+    runs: Sequence[WatchedRun], place: str, *, name: str | None = None, width: int | None, height: int | None
 ) -> list[Line]:
     """A title, the table, and the notices, in ``height`` rows; the other runs are only counted. None: no limit.
 
@@ -267,7 +261,6 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
 
 
 def _bar(watched: WatchedRun, width: int) -> Span | str:
-    """The elapsed time up to the 95th percentile: green up to the median, and red after the 95th percentile."""
     usual, elapsed_ms = watched.usual, watched.elapsed_ms
     if usual is None or elapsed_ms is None or not usual.p95_ms:
         return UNKNOWN

@@ -52,13 +52,7 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
 @aws_options
 @gathered(SourceOptions, "options")
 def doctor(
-    *,
-    name: str | None,
-    as_json: bool,
-    seconds: float,
-    cluster: str | None,
-    stack: str | None,
-    options: SourceOptions,
+    *, name: str | None, as_json: bool, seconds: float, cluster: str | None, stack: str | None, options: SourceOptions
 ) -> None:
     """Show what can be measured in this container and what to change in the task definition.
 
@@ -99,7 +93,6 @@ def doctor(
 
 
 def _findings_of_deployment(stack: str, options: SourceOptions, clock: Clock) -> Iterator[Finding]:
-    """The findings about the stack, and about the search cluster of the options."""
     from profiler.aws_account.doctor.deployment_checks import deployment_findings, template_findings  # slow to import
     from profiler.cli.wiring.aws_options import open_clients
     from profiler.search_setup.template_install import prefixed_name, setup_files

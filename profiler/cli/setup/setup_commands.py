@@ -37,8 +37,6 @@ _GOES_ON = " \\"
 _PERMISSIONS = (
     "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, and lambda:InvokeFunction"
 )
-
-
 # The names of the functions, which begin with the stack's, have at most 64 characters.
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
 
@@ -341,10 +339,7 @@ def _credentials(api_key: str | None, user: str | None) -> dict[str, str]:
 
 
 def _secrets(
-    failure_webhook: str | None,
-    success_webhook: str | None,
-    otlp_headers: str | None,
-    credentials: Mapping[str, str],
+    failure_webhook: str | None, success_webhook: str | None, otlp_headers: str | None, credentials: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
     """The values of each secret, by the parameter that gets its name. No message contains a value."""
     webhooks = {"slack_failure_webhook_url": failure_webhook, "slack_success_webhook_url": success_webhook}

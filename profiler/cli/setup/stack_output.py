@@ -43,11 +43,7 @@ class ForwarderCluster:
             return None
 
     def install(self, prefix: str, period: str, on_step: Callable[[str], object] = say) -> None:
-        """Install the index templates and the indices of the month or day (``period``); ``on_step`` gets their number.
-
-        No answer and a missing right are warnings. Raises RejectedError if the cluster rejects a template: without it,
-        the first report would get other field types.
-        """
+        """Install the index templates, and the indices of the month or day (``period``). Raises RejectedError."""
         if self.engine is None:
             return
         try:
@@ -57,7 +53,7 @@ class ForwarderCluster:
             done = sum(step.done for step in steps)
         except TaskProfilerError as error:
             if isinstance(error, RejectedError) and error.is_permitted:
-                raise
+                raise  # without the template, the first report would get other field types
             self._warn(error)
         else:
             on_step(f"installed: {done} index templates, policies and indices")
