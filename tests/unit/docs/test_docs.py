@@ -8,11 +8,6 @@ import pytest
 
 from profiler import decode
 from profiler.cli.app import group
-from profiler.cli.styled_text import render_lines
-from profiler.cli.terminal.page_parts import View
-from profiler.cli.terminal.run_page import page_lines
-from profiler.cli.terminal.size_lines import find_advice
-from profiler.cli.terminal.two_runs import compare
 from profiler.forwarder.function_settings import (
     ALL_SUBJECTS,
     DEFAULT_GRACE_MINUTES,
@@ -22,16 +17,14 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.record.record_model import Distribution, Metrics, Report, json_schema
 from profiler.record.report_line import DIMENSION, EMF_METRICS, NAMESPACE
-from profiler.runs.past_runs.run_source import PastRun
 from profiler.settings import DEFAULT_EMF_METRICS, settings_help
-from profiler.sizing.prices import PRICE_TABLE_DATE, PriceOverrides
+from profiler.sizing.prices import PRICE_TABLE_DATE
 from tests.cloudformation import PARAMETERS, QUERIES, is_in_the_record
 from tests.documentation import ROOT, blocks, pages, scripts
 from tests.ended_runs import OOM as OUT_OF_MEMORY
 from tests.ended_runs import text_of
-from tests.run_sources import ListedRuns
 from tests.runs import lines, report, slowdown
-from tests.shown_runs import NOW_NS, etl, night, out_of_memory
+from tests.shown_runs import night
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
 FORWARDER = (ROOT / "docs" / "forwarder.md").read_text()
@@ -68,11 +61,8 @@ def test_the_slack_message_on_the_page_is_the_forwarders() -> None:
     assert [part for part in parts if part not in sent] == []
 
 
-def test_the_date_of_the_prices_is_documented() -> None:
+def test_the_date_of_the_prices_is_documented_and_the_costs_of_metrics_are_those_of_their_number() -> None:
     assert PRICE_TABLE_DATE in (ROOT / "docs" / "right-size.md").read_text()
-
-
-def test_the_costs_of_metrics_are_those_of_their_number() -> None:
     page = (ROOT / "docs" / "operate.md").read_text()
     few, all_of_them = len(DEFAULT_EMF_METRICS), len(EMF_METRICS)
     assert f"at most {few * 0.3:.2f} USD a month with the {few} default metrics" in page
@@ -166,14 +156,11 @@ def names_in(*folders: str) -> set[str]:
     return {name for path in paths for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE)}
 
 
-def test_every_test_on_the_page_of_faults_is_there_and_every_test_of_a_fault_is_on_the_page() -> None:
+def test_each_test_on_the_page_of_faults_is_there_each_of_a_fault_on_the_page_and_each_fault_names_one() -> None:
     named = set(re.findall(r"`(test_\w+)`", FAULTS))
     assert len(named) > 50
     assert named - names_in("**/test_*.py") == set()
     assert names_in("faults/test_monitor_faults.py", "faults/test_forwarder_faults.py") - named == set()
-
-
-def test_every_fault_names_a_test_at_its_end() -> None:
     faults = [line for line in FAULTS.partition("## Limits")[0].splitlines() if line.startswith("- ")]
     assert len(faults) > 50
     assert [line for line in faults if not re.search(r"[.:] (`test_\w+` ?)+$", line)] == []
@@ -181,44 +168,17 @@ def test_every_fault_names_a_test_at_its_end() -> None:
 
 # The outputs of ``show`` and ``recommend`` are what the commands print.
 
-RIGHT_SIZE = ROOT / "docs" / "right-size.md"
-BLOCK = re.compile(r"^```console\n\$ task-profiler (recommend .*?)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```console\n\$ task-profiler ((?:recommend|show) .*?)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BILLED_MS = 1_800_000
 INIT_MS = 20_000
 WORST_RUN = 17
 OMISSION = "  …"
 
 
-def shown(page: str) -> str:
-    """The output of ``show`` on a page."""
-    (block,) = [one.text for one in blocks(Path(page), "console") if one.text.startswith("$ task-profiler show")]
-    return block.partition("\n")[2]
-
-
 def is_shortened(text: str, whole: str) -> bool:
     """Whether the text is the whole, except for what a line with an ellipsis replaces."""
     parts = [re.escape(part) for part in f"\n{text}".split(f"\n{OMISSION}\n")]
     return re.fullmatch(r"\n(?:.*\n)+?".join(parts), f"\n{whole}") is not None
-
-
-def printed() -> str:
-    """The command's page for the documentation's example."""
-    run = PastRun(report=out_of_memory(), line=b"")
-    comparison = compare(run, PastRun(report=etl(days_ago=1)), "last success", is_complete=False)
-    lines = page_lines(
-        run,
-        View(width=80, now_ns=NOW_NS),
-        run.report.record.series,
-        comparison,
-        find_advice(run, ListedRuns([PastRun(report=one) for one in night()]), PriceOverrides()),
-    )
-    return render_lines(lines, is_coloured=False, encoding="utf-8").decode()
-
-
-def test_the_guide_shows_the_output_with_omissions() -> None:
-    text = shown("docs/after-a-bad-night.md")
-    assert OMISSION in text
-    assert is_shortened(text, printed())
 
 
 def nightly_etl(number: int) -> Report:
@@ -243,14 +203,15 @@ def nightly_etl(number: int) -> Report:
     )
 
 
-RUNS = [nightly_etl(number) for number in range(30)]
+RUNS = {"right-size.md": map(nightly_etl, range(30)), "after-a-bad-night.md": night()}
 
 
-def test_the_example_is_the_commands_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("page", RUNS)
+def test_the_example_is_the_commands_output_with_omissions(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    ((command, shown),) = BLOCK.findall(RIGHT_SIZE.read_text())
+    ((command, shown),) = BLOCK.findall((ROOT / "docs" / page).read_text())
     monkeypatch.chdir(tmp_path)
-    Path("reports.jsonl").write_bytes(lines(RUNS))
-    group.main(command.split(), standalone_mode=False)
+    Path("reports.jsonl").write_bytes(lines(RUNS[page]))
+    group.main(command.replace("logs:/ecs/nightly-etl", "reports.jsonl").split(), standalone_mode=False)
     assert is_shortened(shown, capfd.readouterr().out)

@@ -38,13 +38,12 @@ def report(total: float, files: Mapping[str, float]) -> dict[str, Any]:
         (80, 95, 50, "The tests cover 50.00 % of profiler/sizing/reasons.py; the floor of a pure module is 95 %."),
     ],
 )
-def test_each_floor_is_checked_by_itself(total: float, known: float, trend: float, sentence: str) -> None:
+def test_each_floor_is_checked_by_itself_and_each_pattern_matches_a_file(
+    total: float, known: float, trend: float, sentence: str
+) -> None:
     files = {MATH: known, "profiler/sizing/reasons.py": trend}
     assert list(below(FLOORS, report(total, files))) == [sentence]
-
-
-def test_a_pattern_that_matches_no_file_is_an_error() -> None:
-    """A module that was moved would otherwise be left out without a word."""
+    # A module that was moved would otherwise be left out without a word.
     assert list(below(FLOORS, report(90, {MATH: 100}))) == [
         "No measured file matches profiler/sizing/*.py: correct pure_modules in pyproject.toml."
     ]
@@ -92,7 +91,7 @@ def test_lists_are_indented_by_four_and_begin_after_an_empty_line() -> None:
     )
 
 
-def test_links_out_of_the_documentation_lead_to_the_repository() -> None:
+def test_links_out_of_the_documentation_lead_to_the_repository_if_the_file_is_there() -> None:
     text = (
         "[a](../lambda/template.yaml) [b](../taskdef) [c](../SECURITY.md#reporting) [d](image.md)\n\n[e]: ../Makefile\n"
     )
@@ -102,23 +101,14 @@ def test_links_out_of_the_documentation_lead_to_the_repository() -> None:
     )
     inside = "[a](../cost.md) [b](../how-to/clusters.md)"
     assert link_to_repository(inside, "how-to/aws-batch.md", REPOSITORY, "v1") == inside
-
-
-def test_a_link_to_a_file_that_is_not_there_fails() -> None:
     with pytest.raises(BrokenLinkError, match=r"docs/how-to/x\.md has a link to lambda/gone\.py"):
         link_to_repository("[a](../../lambda/gone.py)", "how-to/x.md", REPOSITORY, "main")
 
 
-def test_the_pictures_are_the_commands_output() -> None:
-    for name, picture in (
-        ("show", draw(SHOW, printed(SHOW, FOLDER / "show.jsonl"))),
-        ("resize", draw(RESIZE, printed_plan())),
-    ):
-        assert (FOLDER / f"{name}.svg").read_text() == picture, "run python -m tools.terminal_picture"
-
-
 @pytest.mark.parametrize("name", ["show", "resize"])
-def test_a_picture_loads_nothing_and_runs_nothing(name: str) -> None:
+def test_a_picture_is_the_commands_output_and_loads_and_runs_nothing(name: str) -> None:
+    drawn = draw(SHOW, printed(SHOW, FOLDER / "show.jsonl")) if name == "show" else draw(RESIZE, printed_plan())
     picture = (FOLDER / f"{name}.svg").read_text()
+    assert picture == drawn, "run python -m tools.terminal_picture"
     assert set(re.findall(r"https?://[^\"<) ]+", picture)) == {"http://www.w3.org/2000/svg"}
     assert "<script" not in picture
