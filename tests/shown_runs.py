@@ -120,10 +120,7 @@ def etl(task_id: str = "158d1c8044f24c1d9d1b0f7c3f1e8a90", *, days_ago: int = 0,
         task_size=TaskSize(vcpu=2, memory_mb=4096),
         cost=Cost(usd=0.0329),
         recommendation=Recommendation(
-            vcpu=2,
-            memory_mb=4096,
-            saving_percent=0,
-            reasons=("1 run used at most 3.2 GB of memory (sampled).",),
+            vcpu=2, memory_mb=4096, saving_percent=0, reasons=("1 run used at most 3.2 GB of memory (sampled).",)
         ),
         processes=(
             Process(name="python", count=4, cpu_seconds=1240.1, max_memory_used_mb=2980, max_memory_used_processes=4),

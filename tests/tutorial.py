@@ -43,14 +43,7 @@ class TutorialReader:
     """
 
     def __init__(
-        self,
-        aws: FakeAws,
-        aws_cli: Path,
-        folder: Path,
-        wheel: Path,
-        *,
-        search_url: str,
-        after_run: str,
+        self, aws: FakeAws, aws_cli: Path, folder: Path, wheel: Path, *, search_url: str, after_run: str
     ) -> None:
         self.folder = folder
         self._search_url = search_url

@@ -12,7 +12,6 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,26 +142,6 @@ def test_a_cluster_has_its_running_tasks_and_those_with_a_monitor_their_numbers(
     assert plain["usual"] is None
     named = run_here(aws.environment(), "watch", "plain", "--cluster", "jobs", "--json")
     assert json.loads(named.stdout)["taskId"] == cluster["plain"]
-
-
-def test_without_a_region_a_terminal_gets_a_sentence_and_boto3_is_not_imported(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    environment |= {"AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
-    ours, theirs = open_terminal()
-    words = (sys.executable, "-X", "importtime", "-m", "profiler", "watch", "--cluster", "jobs")
-    try:
-        settings: Any = {"stdin": theirs, "stdout": theirs, "stderr": subprocess.PIPE}
-        settings["env"] = {**environment, "TERM": "xterm"}
-        done = subprocess.run(words, timeout=LIMIT_SECONDS, check=False, **settings)
-        assert not select.select([ours], [], [], 0)[0]
-    finally:
-        os.close(theirs)
-        os.close(ours)
-    *imports, sentence = done.stderr.decode().splitlines()
-    expected = "task-profiler: AWS cannot be used: the Region is unknown: use --region, or set AWS_REGION."
-    assert (done.returncode, sentence) == (1, expected)
-    assert "click" in str(imports)
-    assert "boto" not in str(imports)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

@@ -16,8 +16,7 @@ def played(request: pytest.FixtureRequest) -> Iterator[PlayedDashboards]:
         yield server
 
 
-kibana = partial(run_here, {}, "kibana")
-import_ = partial(kibana, "import")
+import_ = partial(run_here, {}, "kibana", "import")
 
 
 @pytest.mark.parametrize(
@@ -57,9 +56,7 @@ def test_a_dry_run_imports_nothing(played: PlayedDashboards) -> None:
     assert (played.imports, played.put) == ([], {})
 
 
-def test_without_a_console_the_dashboards_are_installed_in_the_wanted_flavour(
-    played: PlayedDashboards,
-) -> None:
+def test_without_a_console_the_dashboards_are_installed_in_the_wanted_flavour(played: PlayedDashboards) -> None:
     played.has_console = False
     done = import_("--url", played.url, "--flavour", "classic")
     assert done.returncode == 0

@@ -16,7 +16,6 @@ from tests.integration.profiled import PROGRAM, RUN
 from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.runs import lines, report
 from tests.task_endpoint import GROUP, STREAM
-from tests.task_events import EVENT
 from tests.terminals import Pipe
 from tests.values import present
 from tools.moto_server import FakeAws
@@ -40,10 +39,9 @@ PRINTING = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with an event, a run and a task definition in it; not in ECS."""
+    """A folder with a run and a task definition in it; not in ECS."""
     monkeypatch.delenv("ECS_CONTAINER_METADATA_URI_V4", raising=False)
     monkeypatch.chdir(tmp_path)
-    Path("event.json").write_text(json.dumps(EVENT))
     Path("runs.jsonl").write_bytes(lines([report()]))
     shutil.copy(DEFINITION, "nightly.json")
     return tmp_path

@@ -67,6 +67,8 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
         ("show --stacks --logs", "--stacks shows nothing else"),
         ("history --delete", "--delete needs ids of runs"),
         ("compare a ''", "The name of a set is empty"),
+        *((f"{name} --on-fargate=", "--on-fargate is empty: name a Region") for name in ("compare a b", "report")),
+        ("recommend --on-fargate=", "--on-fargate is empty: name a Region"),
         ("show a 'b c'", "show is for one run: to compare two, write task-profiler compare a 'b c'"),
         ("completion tcsh", "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
         ("history --statsu x", "--status"),
@@ -145,8 +147,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
-    [("show nig", ["nightly-etl", "nightly-copy"]), ("report -o pag", ["compopt -o default"])],
+    ("line", "expected"), [("show nig", ["nightly-etl", "nightly-copy"]), ("report -o pag", ["compopt -o default"])]
 )
 def test_a_real_shell_completes_with_the_script(line: str, expected: list[str], history: dict[str, str]) -> None:
     environment = {**os.environ, **history, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -99,19 +99,16 @@ def test_the_region_is_known_before_boto3_is_imported_if_boto3_knows_it(
             check_region(None, profile)
 
 
-def test_setup_without_a_region_says_it_once() -> None:
+def test_setup_that_can_read_nothing_fails_and_a_missing_region_is_said_once() -> None:
     done = run_here({"HOME": os.devnull}, "setup")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"task-profiler: AWS cannot be used: {UNKNOWN_REGION}\n"
-
-
-def test_setup_that_can_read_nothing_fails() -> None:
     done = run_here({"HOME": os.devnull, "AWS_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"}, "setup")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.count("there are no AWS credentials") == 3
 
 
-_HISTORY = """
+_PROGRAM = """
 import contextlib, sys
 from profiler.cli.app import run_command_line
 with contextlib.suppress(SystemExit):
@@ -120,9 +117,11 @@ print(*sys.modules)
 """
 
 
-def test_a_missing_region_of_a_cluster_in_aws_is_an_error_before_the_slow_imports() -> None:
-    words = (sys.executable, "-c", _HISTORY, "history", "--from", "https://search")
+@pytest.mark.parametrize("words", [("history", "--from", "https://search"), ("watch", "--cluster", "jobs")])
+def test_a_missing_region_is_an_error_before_the_slow_imports(words: tuple[str, ...]) -> None:
+    """So a terminal of watch gets a sentence, and no screen with an error that stays."""
     environment = {"HOME": os.devnull, "ELASTICSEARCH_AWS_AUTH": "es"}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    command = (sys.executable, "-c", _PROGRAM, *words)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stderr == f"task-profiler: AWS cannot be used: {UNKNOWN_REGION}\n"
     assert {"requests", "boto3", "botocore"}.intersection(done.stdout.split()) == set()

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from profiler.cli.compare_command import annotations, append_summary, check_limit, comparison_lines
 from profiler.cli.styled_text import render_lines
-from profiler.core.errors import UsageError
 from profiler.record.record_model import Distribution, Report, Sampling
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange
 from profiler.runs.comparison.run_sets import RunSet
@@ -107,12 +106,6 @@ def test_the_exit_code_is_3_if_a_whole_interval_is_above_the_limit(cli: Cli) -> 
     for wrong in ("-1%", "ten", "nan%"):
         with pytest.raises(click.UsageError, match=r"range 0 to 10000|not a valid number|'nan%' is not a number"):
             cli("compare", *BOTH, *source, "--fail-above", wrong)
-
-
-@pytest.mark.parametrize("words", [("compare", *BOTH), ("recommend",), ("report",)])
-def test_an_empty_region_is_a_mistake(words: tuple[str, ...], cli: Cli) -> None:
-    with pytest.raises(UsageError, match="--on-fargate is empty: name a Region"):
-        cli(*words, "--from", kept(*GROWN), "--on-fargate=")
 
 
 def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(cli: Cli) -> None:

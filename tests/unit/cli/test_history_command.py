@@ -6,6 +6,7 @@ import pytest
 
 from profiler.cli.history_command import table_lines
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import columns_of
 from profiler.core.timestamps import local_zone
 from profiler.record.record_model import Report
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
@@ -33,14 +34,27 @@ def test_a_retry_is_marked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "shown"), [(None, "job.py --day 2026-11-20"), (93, "job.py --day 2026-1…"), (80, "")]
+    ("width", "end", "left_out"),
+    [
+        (None, "20 % job.py --day 2026-11-20", ""),
+        (93, "20 % job.py --day 2026…", ""),
+        (80, "20 %", ""),
+        (60, "9m 50s ≥400 MB", "CPU"),
+        (45, "success", "CPU Memory Time"),
+    ],
 )
-def test_the_command_line_is_the_first_that_gives_way_to_the_width(width: int | None, shown: str) -> None:
-    name = "日本語夜間バッチ"
-    runs = [PastRun(report=report(family=name), command="job.py --day 2026-11-20"), PastRun(report=report(1))]
-    _, first, second = texts(table_lines(runs, width))
-    assert first.endswith(f"20 % {shown}".rstrip())
-    assert second.index("success") - first.index("success") == len(name), "each character takes two columns"
+def test_the_command_line_is_the_first_column_that_gives_way_to_the_width(
+    width: int | None, end: str, left_out: str
+) -> None:
+    name, long = "日本語夜間バッチ", "nightly-etl-customer-reports-of-all-regions"
+    commands = {name: "job.py --day 2026-11-20", long: None, "nightly": None}
+    runs = [PastRun(report=report(family=family), command=command) for family, command in commands.items()]
+    head, first, second, third = rows = texts(table_lines(runs, width))
+    assert first.endswith(end)
+    assert ((long in second), max(map(columns_of, rows)) <= (width or 200)) == (width is None, True)
+    family = first.split()[3]
+    assert third.index("success") - first.index("success") == columns_of(family) - len(family)
+    assert {"Time", "CPU", "Memory"} - {*head.split()} == {*left_out.split()}
 
 
 @pytest.mark.usefixtures("los_angeles")

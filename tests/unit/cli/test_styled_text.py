@@ -5,16 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from profiler.cli.history_command import table_lines
 from profiler.cli.styled_text import Column, table, wrapped
 from profiler.core.text import columns_of
-from profiler.runs.past_runs.run_source import PastRun
-from tests.shown_runs import etl, failure, out_of_memory
 from tests.terminals import shown_on_terminal, texts
 
 COLUMNS = (Column("Name", folds=True), Column("Count", is_right=True), Column("Result"))
@@ -35,26 +30,6 @@ def test_characters_that_a_terminal_acts_on_are_escaped_before_the_columns_are_a
     lines = texts(table(COLUMNS, [("a\x1b[31m", "1", "x")], gap=1))
     assert lines[1].startswith("a\\x1b[31m ")
     assert lines[0].index("Count") + 4 == lines[1].index("1", 9)
-
-
-@pytest.mark.parametrize(("width", "left_out"), [(60, {"CPU", "Memory", "Time"}), (80, set()), (None, set())])
-def test_the_history_has_a_line_for_each_run(width: int | None, left_out: set[str]) -> None:
-    records = [
-        replace(report.record, family=family)
-        for report in (etl(), out_of_memory(), failure())
-        for family in ("nightly-etl-customer-reports", "short")
-    ]
-    runs = [PastRun(report=replace(etl(), record=record)) for record in records]
-    head, *rows = texts(table_lines(runs, width))
-    assert len(rows) == len(records)
-    assert max(map(len, (head, *rows))) <= (width or 200)
-    assert {"Time", "CPU", "Memory"} - set(head.split()) == left_out
-    for row, record in zip(rows, records, strict=True):
-        run, _, _, family, result, *_ = row.split()
-        assert run == record.task_id[:8]
-        assert (record.family or "").startswith(family.removesuffix("…"))
-        assert result == record.status
-    assert ("nightly-etl-customer-reports" in rows[0]) == (width is None)
 
 
 def test_a_number_and_its_unit_stay_on_one_line() -> None:

@@ -2,7 +2,6 @@
 
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -16,23 +15,19 @@ from profiler.core.errors import TaskProfilerError
 from tests.setup_cluster import Cluster
 
 
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    served = Cluster()
-    yield served
-    served.close()
-
-
 def test_a_template_that_the_cluster_rejects_ends_the_deployment_unless_the_sign_in_may_not_install_it(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The first report would make an index with other field types."""
-    search = ForwarderCluster(cluster.url, requests.Session())
-    cluster.rejects_with = 400
-    with pytest.raises(TaskProfilerError, match=r"index template task-\w+ was rejected \(HTTP 400: same priority\)"):
+    with Cluster() as cluster:
+        search = ForwarderCluster(cluster.url, requests.Session())
+        cluster.rejects_with = 400
+        with pytest.raises(
+            TaskProfilerError, match=r"index template task-\w+ was rejected \(HTTP 400: same priority\)"
+        ):
+            search.install("task", "month")
+        cluster.rejects_with = 403
         search.install("task", "month")
-    cluster.rejects_with = 403
-    search.install("task", "month")
     assert "The index templates are not installed; run task-profiler kibana import" in capsys.readouterr().err
 
 
