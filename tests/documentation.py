@@ -8,7 +8,6 @@ down instead of being run, and answers with a line that an AWS id could be.
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -37,9 +36,6 @@ command_not_found_handle() {
 
 
 class Block(Struct, frozen=True):
-    """A block of code; ``page`` is relative to the project."""
-
-    page: str
     language: str
     text: str
 
@@ -62,7 +58,7 @@ def blocks(page: Path, *languages: str, before: str = "") -> list[Block]:
         if match["language"] in languages:
             indent = len(match["indent"])
             text = "".join(line[indent:] if line.strip() else line for line in match["text"].splitlines(keepends=True))
-            found.append(Block(str(page), match["language"], text))
+            found.append(Block(match["language"], text))
     return found
 
 
@@ -80,8 +76,8 @@ def synopses(page: Path) -> list[str]:
     return [block.text for block in blocks(page, "sh") if _SYNOPSIS.search(block.text)]
 
 
-def commands(page: Path, folder: Path) -> list[list[str]]:
-    """The words of each command that the page's scripts start, in one shell, in ``folder``.
+def commands_of(program: str, page: Path, folder: Path) -> list[list[str]]:
+    """The arguments of each time that the page's scripts start the program, in one shell, in ``folder``.
 
     Each page must set the variables that it uses, unless it is one of ``_READERS_VARIABLES``. Raises
     AssertionError where it does not, or where the shell refuses something.
@@ -113,16 +109,6 @@ def commands(page: Path, folder: Path) -> list[list[str]]:
     assert "unbound variable" not in done.stderr, done.stderr
     assert "syntax error" not in done.stderr, done.stderr
     assert not is_complete or done.returncode == 0, done.stderr
-    return list(_words(record.read_text()))
-
-
-def commands_of(program: str, page: Path, folder: Path) -> list[list[str]]:
-    """The arguments of each time that the page starts the program."""
-    return [words[1:] for words in commands(page, folder) if Path(words[0]).name == program]
-
-
-def _words(record: str) -> Iterator[list[str]]:
-    """A command is its words and a record separator, each ended by NUL."""
-    for command in record.split("\0\x1e\0"):
-        if command:
-            yield command.split("\0")
+    # A command is its words and a record separator, each ended by NUL.
+    commands = [words.split("\0") for words in record.read_text().split("\0\x1e\0") if words]
+    return [words[1:] for words in commands if Path(words[0]).name == program]

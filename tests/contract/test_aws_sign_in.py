@@ -1,10 +1,10 @@
 """Amazon OpenSearch Service with IAM: the commands and the forwarder sign every request."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 from botocore.auth import SigV4Auth
@@ -15,7 +15,7 @@ from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
 from tests.command_line import run_here
-from tests.http_server import FakeHttpServer
+from tests.fake_dashboards import PlayedDashboards
 
 REGION = "eu-west-1"
 KEY = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI", "AWS_SESSION_TOKEN": "token"}
@@ -36,51 +36,39 @@ def signature(request: BaseHTTPRequestHandler, body: bytes, signed_headers: str)
     return str(service.signature(service.string_to_sign(arrived, service.canonical_request(arrived)), arrived))
 
 
-class AmazonDomain(FakeHttpServer):
+class AmazonDomain(PlayedDashboards):
     """Empty, with OpenSearch Dashboards at ``/_dashboards``. ``accepted`` has the requests with a valid signature."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__("2.19.0")
         self.accepted: list[tuple[str, str]] = []
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        status, answer = self._refusal(request, body) or self._answered(request, body)
-        return status, {"Content-Type": "application/json"}, json.dumps(answer).encode()
-
-    def _refusal(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str]] | None:
-        kind, _, rest = (request.headers["Authorization"] or "").partition(" ")
-        if kind != "AWS4-HMAC-SHA256":
-            return 403, {"Message": _ANONYMOUS}
-        given = dict(part.strip().split("=", 1) for part in rest.split(","))
-        if given["Credential"].split("/", 2)[2] != _SCOPE:
-            return 403, {"message": f"Credential should be scoped to a valid region, not '{given['Credential']}'."}
-        names = given["SignedHeaders"]
-        if not {"host", "x-amz-date", "x-amz-security-token"} <= set(names.split(";")):
-            return 403, {"message": "The security token included in the request is invalid."}
-        if signature(request, body, names) != given["Signature"]:
-            return 403, {"message": _MISMATCH}
-        return None
-
-    def _answered(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, object]:
+    def _answered(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, Any]:
+        refusal = self._refusal(request, body)
+        if refusal is not None:
+            return 403, {"Message" if refusal is _ANONYMOUS else "message": refusal}
         self.accepted.append((request.command, request.path))
+        if request.path.startswith("/_dashboards/"):
+            request.path = request.path.removeprefix("/_dashboards")
+            return super()._answered(request, body)
         path = urlsplit(request.path).path
-        if path == "/_dashboards/api/status":
-            return 200, {"version": {"number": "2.19.0"}}
-        if path.endswith("/_bulk_get"):
-            return 200, {"saved_objects": [{**one, "error": {"statusCode": 404}} for one in json.loads(body)]}
-        if path.endswith("/_import"):
-            return 200, {"success": True, "successCount": body.count(b'\n{"type":')}
-        if path.endswith("/console/proxy"):
-            query = parse_qs(urlsplit(request.path).query)
-            return self._of_cluster(query["method"][0], query["path"][0])
-        return self._of_cluster(request.command, path)
-
-    @staticmethod
-    def _of_cluster(method: str, path: str) -> tuple[int, object]:
-        if path in ("/", "/_bulk") or path.endswith("/_search") or method == "PUT":
+        if path in ("/", "/_bulk") or path.endswith("/_search") or request.command == "PUT":
             version = {"number": "2.19.0", "distribution": "opensearch"}
             return 200, {"version": version, "hits": {"hits": []}, "items": [{"update": {"status": 201}}]}
         return 404, {"error": {"reason": "not found"}}
+
+    @staticmethod
+    def _refusal(request: BaseHTTPRequestHandler, body: bytes) -> str | None:
+        kind, _, rest = (request.headers["Authorization"] or "").partition(" ")
+        if kind != "AWS4-HMAC-SHA256":
+            return _ANONYMOUS
+        given = dict(part.strip().split("=", 1) for part in rest.split(","))
+        if given["Credential"].split("/", 2)[2] != _SCOPE:
+            return f"Credential should be scoped to a valid region, not '{given['Credential']}'."
+        names = given["SignedHeaders"]
+        if not {"host", "x-amz-date", "x-amz-security-token"} <= set(names.split(";")):
+            return "The security token included in the request is invalid."
+        return None if signature(request, body, names) == given["Signature"] else _MISMATCH
 
 
 # The address is not Amazon's.

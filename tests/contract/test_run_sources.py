@@ -1,7 +1,7 @@
 """Every source of past runs but the cluster, with the same runs (the cluster: tests/search/test_past_runs.py)."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,16 +88,16 @@ def test_a_run_that_left_only_checkpoints_is_lost(aws: FakeAws, tmp_path: Path) 
         assert json.loads(made.stdout)["runs"] == 3
 
 
-def query_results(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    rows = [[{"field": "@message", "value": one["message"]}, {"field": "@ptr", "value": "x"}] for one in events]
-    return {"results": rows, "status": "Complete"}
-
-
 Event = dict[str, Any]
 DOCUMENTS: dict[str, Callable[[list[Event]], object]] = {
     "filter-log-events": lambda events: {"events": events, "searchedLogStreams": []},
     "get-log-events": lambda events: {"events": events, "nextForwardToken": "f", "nextBackwardToken": "b"},
-    "get-query-results": query_results,
+    "get-query-results": lambda events: {
+        "results": [
+            [{"field": "@message", "value": one["message"]}, {"field": "@ptr", "value": "x"}] for one in events
+        ],
+        "status": "Complete",
+    },
     "events[].message": lambda events: [one["message"] for one in events],
     "events[].[message]": lambda events: [[one["message"]] for one in events],
 }

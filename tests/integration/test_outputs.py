@@ -83,8 +83,6 @@ def test_an_event_that_is_no_json_is_one_sentence(event: bytes) -> None:
 
 # Pipes that are full.
 
-NO_HISTORY = (*RUN, "--no-history")
-
 
 @pytest.fixture
 def pipe() -> Iterator[Pipe]:
@@ -141,7 +139,7 @@ def test_the_output_of_the_command_stays_blocking(pipe: Pipe) -> None:
     """`run` and its command share one standard error: a command that writes much must not see EAGAIN."""
     code = "import os; print(os.get_blocking(2)); os.write(2, b'y' * 100_000)"
     with subprocess.Popen(
-        (*NO_HISTORY, "--", sys.executable, "-c", code), stdout=subprocess.PIPE, stderr=pipe.write_end
+        (*RUN, "--no-history", "--", sys.executable, "-c", code), stdout=subprocess.PIPE, stderr=pipe.write_end
     ) as process:
         assert present(process.stdout).readline() == b"True\n"
         pipe.drop_filling()

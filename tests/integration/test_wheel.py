@@ -19,13 +19,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def installed(wheel: Path) -> Path:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel installed, apart from the dependencies."""
+    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
     folder = wheel.parent / "installed"
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     subprocess.run((*pip, "--no-index", "--no-deps", "--target", str(folder), str(wheel)), check=True)

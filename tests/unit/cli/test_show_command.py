@@ -38,13 +38,12 @@ from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
+from tests.changed_records import KINDS
 from tests.runs import lines as record_lines
 from tests.shown_runs import NOW_NS, STARTED_NS, etl
 from tests.terminals import texts
 from tests.unit.cli.conftest import Cli
 from tests.values import present
-
-KINDS = ("out_of_memory", "failure", "stopped", "running", "gpu", "neuron", "local", "unmeasured", "waiting")
 
 
 def made(kind: str) -> Report:
@@ -182,8 +181,7 @@ def test_what_the_gpus_did() -> None:
 
 def test_a_run_shows_the_other_ones_of_its_retries() -> None:
     run = PastRun(report=etl(), event=TaskEvent(retry_of="88888888aaaa", retried_as="99999999aaaa"))
-    view = View(width=80, now_ns=NOW_NS)
-    shown = texts(page_lines(run, view, None, None, None))
+    shown = texts(page_lines(run, View(width=80, now_ns=NOW_NS), None, None, None))
     assert "  retry    retry of 88888888 · retried as 99999999" in shown
 
 

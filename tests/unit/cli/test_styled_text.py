@@ -55,14 +55,11 @@ def in_terminal(output: Path, **environment: str) -> str:
     return shown[0]
 
 
-def test_the_progress_is_in_the_bottom_row_until_the_end(tmp_path: Path) -> None:
+def test_the_progress_is_in_the_bottom_row_until_the_end_if_the_terminal_has_control_codes(tmp_path: Path) -> None:
     written = in_terminal(tmp_path / "output")
     assert "3 runs …" in written
     assert "9 runs" not in written
     assert written.endswith("\x1b[r\x1b8")
-
-
-def test_without_a_terminal_or_its_control_codes_there_is_no_progress(tmp_path: Path) -> None:
     assert in_terminal(tmp_path / "output", TERM="dumb") == ""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"registered\n", b"")

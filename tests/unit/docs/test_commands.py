@@ -15,10 +15,13 @@ from profiler.cli.app import group
 from profiler.cli.setup.setup_commands import stack
 from tests.cloudformation import TEMPLATE, broken_rules
 from tests.documentation import ROOT, blocks, commands_of, pages, synopses
+from tests.values import present
 from tools.commands_page import PAGE, leaves, text
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
 COMMANDS = dict(leaves(group, ()))
+NAMES = {names[0] for names in COMMANDS if names[1:]}
+GROUPS = {(name,): present(group.get_command(click.Context(group), name)) for name in NAMES}
 OUR_FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."} - {"dist", "build"}
 
 
@@ -112,25 +115,15 @@ def test_commands_of_ours_in_prose_and_synopses_have_only_options_that_there_are
         assert used <= known, words
 
 
-def with_groups(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
-    """Each command that can be asked for its help: also those that only have others."""
-    yield " ".join(words), command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            child = command.get_command(context, name)
-            assert child is not None
-            yield from with_groups(child, (*words, name))
-
-
-@pytest.mark.parametrize(("call", "command"), tuple(with_groups(group, ("task-profiler",))))
-def test_the_help_of_every_command_has_an_example_that_it_takes(call: str, command: click.Command) -> None:
+@pytest.mark.parametrize(("words", "command"), [((), group), *(GROUPS | COMMANDS).items()])
+def test_the_help_of_every_command_has_an_example_that_it_takes(words: tuple[str, ...], command: click.Command) -> None:
     """Some are called by a definition and not by a command line."""
+    call = ("task-profiler", *words)
     assert command.epilog is not None
     assert re.match(r"Example\b.*: ", command.epilog)
-    assert call.rsplit(maxsplit=1)[-1] in command.epilog
+    assert call[-1] in command.epilog
     for example in re.findall(r"task-profiler [^>]*", command.epilog):
-        assert example.startswith(call)
+        assert example.startswith(" ".join(call))
         parse(shlex.split(example)[1:])
 
 
