@@ -36,8 +36,7 @@ def checkpoint_at(
         "finished_at": None,
         "interval": interval,
     }
-    made = report(metrics=measured, **{**known, **record})
-    return replace(made, time=format_ms(time_ns), type="task.checkpoint")
+    return replace(report(metrics=measured, **{**known, **record}), time=format_ms(time_ns), type="task.checkpoint")
 
 
 def ended(running: Report, status: str = "success", exit_code: int = 0) -> Report:
@@ -138,8 +137,7 @@ class ListedRuns(RunSource):
 def check_source(source: RunSource) -> None:
     """Check that a source with the runs finds those of each filter, newest first, with their records."""
     for conditions, expected in CASES:
-        found = [one.report.record.task_id for one in source.runs(RunFilter(**conditions))]
-        assert found == expected, conditions
+        assert [one.report.record.task_id for one in source.runs(RunFilter(**conditions))] == expected, conditions
     by_id = {one.record.task_id: one for one in RUNS}
     for found_run in source.runs(RunFilter()):
         assert found_run.report.record == by_id[found_run.report.record.task_id].record

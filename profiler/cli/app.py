@@ -44,8 +44,6 @@ COMMANDS = {
 
 
 class _LazyGroup(CommandGroup):
-    """Imports a command's module only to run the command or to show its own help."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return list(COMMANDS)
 

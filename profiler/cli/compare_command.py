@@ -210,7 +210,6 @@ def _known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
 
 
 def _limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
-    """The metrics that not all runs have, and how many runs are needed where there are too few."""
     titles: dict[str, list[str]] = {}
     for one in _known_changes(changes):
         counts = zip("AB", (one.known_a, one.known_b), sets, strict=True)

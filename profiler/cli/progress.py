@@ -33,8 +33,7 @@ def progress_row() -> Iterator[ShowProgress]:
         nonlocal next_draw
         now = time.perf_counter()
         if now >= next_draw:
-            row = _row(text, share, now - start)
-            rows.draw(lambda _: [row])
+            rows.draw(lambda _: [_row(text, share, now - start)])
             next_draw = now + _MIN_SECONDS_BETWEEN_DRAWS
 
     try:

@@ -82,8 +82,7 @@ def recommend(
     """
     selection = run_filter(options)
     overrides = price_overrides(on_fargate)
-    source = open_source(options)
-    families_evidence = _read_evidence(source, selection, last, on_fargate)
+    families_evidence = _read_evidence(open_source(options), selection, last, on_fargate)
     found = (advise(evidence, policy, overrides) for evidence in families_evidence)
     advices = sorted(found, key=lambda advice: -(advice.saving_usd_per_month or 0))
     if as_lines:
@@ -167,8 +166,7 @@ def _below_the_table(advices: Sequence[Advice], labels: Mapping[FamilyKey, str],
         hours = idle_gpu_hours_per_month(advice.evidence)
         if hours:
             whose = " (all GPUs of its instances)" if advice.evidence.has_gpus_of_others else ""
-            text = f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}"
-            yield from wrapped(text, width)
+            yield from wrapped(f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}", width)
 
 
 def _rows(advices: Sequence[Advice], places: Sequence[PlaceColumn]) -> Iterator[tuple[str | Span, ...]]:

@@ -92,8 +92,7 @@ def report(
         notices=() if run_id is not None else _read_notices(source, selection, runs),
     )
     title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"
-    text = render_page(data, assets, title=printable(title))
-    page = text.encode("utf-8", errors="replace")
+    page = render_page(data, assets, title=printable(title)).encode("utf-8", errors="replace")
     path = Path(out)
     if out == STANDARD_OUTPUT:
         write_out(page)

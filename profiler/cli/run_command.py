@@ -9,8 +9,6 @@ from profiler.cli.run_options import RUN_OPTIONS, Amount, RunOption, RunOptions,
 
 
 class _RunCommand(click.Command):
-    """The command ``run``, with one option whose value is optional."""
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, with_stacks_value(args))
 

@@ -108,8 +108,7 @@ def show(
             steps = None if record.series else steps_of_checkpoints(run.checkpoints or source.checkpoints(run))
             series = record.series if steps is None else with_equal_steps(steps, run.started_at)
             comparison = _comparison(run, against, source, whole)
-            page = page_lines(run, view, series, comparison, find_advice(run, whole, prices))
-            pages.append((record, series, page))
+            pages.append((record, series, page_lines(run, view, series, comparison, find_advice(run, whole, prices))))
     for number, (record, series, lines) in enumerate(pages):
         write_lines([EMPTY, *lines] if number else lines)
         if log_count is not None:

@@ -131,8 +131,7 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
 
 def write_lines(lines: Iterable[Line], descriptor: int = STDOUT) -> None:
     """Write lines to standard output or standard error, with colours on a terminal. NO_COLOR and FORCE_COLOR count."""
-    text = render_lines(lines, is_coloured=is_coloured(descriptor), encoding=stdout_encoding())
-    write_out(text, descriptor)
+    write_out(render_lines(lines, is_coloured=is_coloured(descriptor), encoding=stdout_encoding()), descriptor)
 
 
 def write_paragraph(sentence: str) -> None:

@@ -264,8 +264,7 @@ def _files_and_request(
     names: Sequence[str], request: RolloutRequest, *, in_place: bool, out: str | None, as_json: bool
 ) -> tuple[tuple[str, ...], RolloutRequest]:
     files = tuple(name for name in names if is_file_name(name))
-    families = (name for name in names if name not in files)
-    request = replace(request, globs=(*families, *request.globs))
+    request = replace(request, globs=(*(name for name in names if name not in files), *request.globs))
     is_account = bool(request.globs or request.clusters)
     if bool(files) == is_account or "" in (*request.globs, *request.clusters):
         raise UsageError("Task definitions are missing: give a FILE (- is standard input), a FAMILY or --cluster NAME.")

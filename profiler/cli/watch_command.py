@@ -157,8 +157,7 @@ def open_watched_tasks(
     is_local = cluster is None and not groups
 
     def running_here() -> Iterator[Report]:
-        running = open_source(SourceOptions()).running(RunFilter(run=name))
-        return (run.report for run in running)
+        return (run.report for run in open_source(SourceOptions()).running(RunFilter(run=name)))
 
     def past_runs() -> RunSource | None:
         past = tuple(text for text in options.sources if parse_source(text).kind != "logs")
@@ -233,8 +232,7 @@ def watch_lines(
         name = f"{record.task_id[:_ID_LENGTH]} {family_key(record).name}"
         for notice in watched.run.notices:
             if notice.message is not None:
-                text = f"{name}, {notice.kind}: {notice.message}"
-                lines += wrapped(text, width or _WIDE, "! ", style="yellow")
+                lines += wrapped(f"{name}, {notice.kind}: {notice.message}", width or _WIDE, "! ", style="yellow")
     return lines[:height]
 
 

@@ -96,8 +96,7 @@ def test_templates_and_dashboards_are_installed_in_the_cluster_or_through_the_co
     "words", [("history", "nightly-*"), ("show", "nightly"), ("recommend",), ("report", "-o", os.devnull)]
 )
 def test_runs_are_read(domain: AmazonDomain, words: tuple[str, ...]) -> None:
-    done = run_here(ENVIRONMENT, *words, "--from", domain.url)
-    assert "HTTP 403" not in done.stderr
+    assert "HTTP 403" not in run_here(ENVIRONMENT, *words, "--from", domain.url).stderr
     assert ("POST", "/task-reports-*/_search") in {(method, path.partition("?")[0]) for method, path in domain.accepted}
 
 

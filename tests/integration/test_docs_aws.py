@@ -28,8 +28,7 @@ def said_of(aws_cli_python: Path) -> Iterator[SaidOf]:
     with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
 
         def ask(commands: list[list[str]], folder: Path) -> list[str]:
-            question = json.dumps({"folder": str(folder), "commands": commands})
-            print(question, file=present(process.stdin), flush=True)
+            print(json.dumps({"folder": str(folder), "commands": commands}), file=present(process.stdin), flush=True)
             found: list[str] = json.loads(present(process.stdout).readline())
             return found
 
@@ -41,8 +40,7 @@ def said_of(aws_cli_python: Path) -> Iterator[SaidOf]:
 def test_the_aws_cli_understands_every_command(page: Path, said_of: SaidOf, tmp_path: Path) -> None:
     commands = [words for words in commands_of("aws", page, tmp_path) if words[0] != "configure"]  # sends nothing
     if commands:
-        said = said_of(commands, tmp_path)
-        assert [(words, text) for words, text in zip(commands, said, strict=True) if text] == []
+        assert [(words, text) for words, text in zip(commands, said_of(commands, tmp_path), strict=True) if text] == []
 
 
 def test_no_value_is_typed_twice_and_the_first_report_takes_five_commands() -> None:

@@ -40,8 +40,7 @@ def test_an_import_says_what_it_overwrites_and_can_leave_it(played: PlayedDashbo
     assert "overwrit" not in import_("--url", played.url).stdout
     count = len(played.imports[0][1])
     played.imports = [(name, objects[1:]) for name, objects in played.imports]
-    kept = import_("--url", played.url, "--keep-existing")
-    assert f"kept: {count - 1} existing objects" in kept.stdout
+    assert f"kept: {count - 1} existing objects" in import_("--url", played.url, "--keep-existing").stdout
     assert len(played.imports[-1][1]) == 1
     again = import_("--url", played.url)
     assert f"overwriting: {count} existing objects and your edits of them; --keep-existing keeps them" in again.stdout

@@ -221,8 +221,7 @@ def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -
     """And without an endpoint the export of a run imports nothing."""
     imports = f"import sys; sys.path[:0] = {[str(unpacked), str(runtime)]!r}; import handler"
     code = f"{imports}; handler._export(None, None); print(*sorted(sys.modules))"
-    command = [sys.executable, "-I", "-S", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={})
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True, env={})
     loaded = set(done.stdout.split())
     clients = "elasticsearch opensearchpy boto3 botocore aws_lambda_powertools slack_sdk zoneinfo profiler.otlp"
     assert loaded.isdisjoint(clients.split())

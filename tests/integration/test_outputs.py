@@ -129,8 +129,7 @@ def test_the_report_is_printed_as_soon_as_the_output_is_read(pipe: Pipe) -> None
 
 
 def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(pipe: Pipe, history_file: Path) -> None:
-    command = (*RUN, "--", "sh", "-c", "exit 7")
-    done = subprocess.run(command, stderr=pipe.write_end, check=False, timeout=60)
+    done = subprocess.run((*RUN, "--", "sh", "-c", "exit 7"), stderr=pipe.write_end, check=False, timeout=60)
     assert done.returncode == 7
     assert history_file.exists()
 

@@ -61,8 +61,7 @@ def test_the_readmes_commands_for_a_slow_batch_run(installed: Path, tmp_path: Pa
 
 
 def test_notify_runs_the_shipped_forwarder(installed: Path) -> None:
-    printed = task_profiler(installed, "notify", "-", text=json.dumps(EVENT)).stdout
-    assert json.loads(printed)["channel"] == "failure"
+    assert json.loads(task_profiler(installed, "notify", "-", text=json.dumps(EVENT)).stdout)["channel"] == "failure"
 
 
 def test_the_shipped_zip_is_that_of_the_repository(installed: Path) -> None:

@@ -73,8 +73,7 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
     except TaskProfilerError as error:
         yield note(SCHEDULES, f"{error} Whether they start this revision is unknown.")
         return
-    revision = revision_of(document.arn or "") or family
-    yield from schedule_findings(revision, pinned, f"{command} --update-schedules")
+    yield from schedule_findings(revision_of(document.arn or "") or family, pinned, f"{command} --update-schedules")
 
 
 def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json: bool) -> int:

@@ -42,8 +42,7 @@ def test_the_users_number_of_attempts_is_kept(
     file.write_text("[profile patient]\nmax_attempts = 30\n")
     for name, value in ({"AWS_CONFIG_FILE": str(file)} | variables).items():
         monkeypatch.setenv(name, value)
-    client = open_clients("eu-west-1", profile)("ecs")
-    assert client.meta.config.retries["total_max_attempts"] == attempts
+    assert open_clients("eu-west-1", profile)("ecs").meta.config.retries["total_max_attempts"] == attempts
 
 
 def test_a_throttled_call_waits_for_half_a_minute_at_most_and_says_so(capfd: pytest.CaptureFixture[str]) -> None:

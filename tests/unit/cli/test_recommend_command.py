@@ -104,10 +104,8 @@ def test_the_policy_and_the_number_of_runs_are_options(words: str, size: tuple[f
 
 
 def test_sizes_prints_what_each_size_would_take_and_cost(cli: Cli) -> None:
-    runs = [slow(number=n, peak_mb=500) for n in range(5)]
-    found = cli("recommend", "--sizes", "--from", kept(runs))
-    lines_of_table = [" ".join(line.split()) for line in found.out.splitlines()[4:9]]
-    assert lines_of_table == [
+    found = cli("recommend", "--sizes", "--from", kept([slow(number=n, peak_mb=500) for n in range(5)]))
+    assert [" ".join(line.split()) for line in found.out.splitlines()[4:9]] == [
         "Size Times as long Run Month Saving",
         "0.25 vCPU, 1 GB 2 to 3 $0.0072 $0.22 13 % too slow",
         "0.5 vCPU, 1 GB 1.1 to 1.4 $0.0057 $0.17 30 % too slow",
@@ -163,8 +161,7 @@ def test_the_saving_of_a_month_sorts_the_families_and_has_a_total_and_a_limit(cl
     assert "3 of 3 families, $18.97 a month of $25.30." in found.out
     problem = "nightly fails the check: the recommended size saves 75 %, $18.78 a month."
     assert (found.code, found.err) == (3, f"task-profiler: {problem}\n")
-    words = ("recommend", "--from", source, "--check", "--min-saving-usd", "1", "--min-saving", "76")
-    assert cli(*words).code == 0
+    assert cli("recommend", "--from", source, "--check", "--min-saving-usd", "1", "--min-saving", "76").code == 0
     first, *_ = cli("recommend", "--from", source, "--json").objects
     assert (first["family"], first["usdPerMonth"], first["savingUsdPerMonth"]) == ("nightly", 25.04, 18.78)
 

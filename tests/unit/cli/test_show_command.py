@@ -165,8 +165,7 @@ def test_the_rows_of_a_page(kind: str) -> None:
 def test_a_memory_near_its_limit_is_red() -> None:
     for peak_mb, is_red in ((3900, True), (3500, False)):
         rows = drawn(etl_with(max_memory_used_mb=peak_mb))
-        bar = next(row for row in rows if row and row[0].text.startswith("  Memory"))
-        assert (bar[1].style == "red") is is_red
+        assert (next(row for row in rows if row and row[0].text.startswith("  Memory"))[1].style == "red") is is_red
 
 
 def test_what_the_gpus_did() -> None:
@@ -243,8 +242,7 @@ def test_only_numbers_that_changed_are_shown_of_a_failed_run() -> None:
 
 def test_a_number_that_is_usual_for_the_family_has_not_changed() -> None:
     """Read bytes of 1 to 3 GB are usual here, so 2.1 GB are, too; a peak of 4 GB is not."""
-    sizes = (1.0e9, 1.4e9, 2.0e9, 2.6e9, 3.0e9)
-    earlier = [etl_with(block_read_bytes=round(size)).record for size in sizes]
+    earlier = [etl_with(block_read_bytes=round(size)).record for size in (1.0e9, 1.4e9, 2.0e9, 2.6e9, 3.0e9)]
     found = compared(made("out_of_memory"), etl(days_ago=1), earlier=earlier)
     changed = {row.name for row in changed_rows(found.rows)}
     assert "read" not in changed

@@ -34,8 +34,7 @@ def watched(
 
 
 def shown(*runs: WatchedRun, width: int | None = 120, height: int | None = None) -> list[str]:
-    lines = watch_lines(runs, "jobs", width=width, height=height)
-    return texts(lines)
+    return texts(watch_lines(runs, "jobs", width=width, height=height))
 
 
 def test_a_row_has_time_usual_duration_cpu_and_memory() -> None:
@@ -82,8 +81,7 @@ def test_the_lines_fit_and_the_rest_is_counted(height: int, noticed: int, width:
     assert len(rows) <= height
     assert max(map(len, rows)) <= width
     (more,) = [row for row in rows if row.startswith("… and")]
-    count = sum(row.startswith("158d1c80") for row in rows)
-    assert more == f"… and {40 - count} more tasks"
+    assert more == f"… and {40 - sum(row.startswith('158d1c80') for row in rows)} more tasks"
 
 
 def test_a_read_every_15_seconds_and_a_table_every_second() -> None:

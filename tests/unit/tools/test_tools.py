@@ -41,8 +41,7 @@ def report(total: float, files: Mapping[str, float]) -> dict[str, Any]:
 def test_each_floor_is_checked_by_itself_and_each_pattern_matches_a_file(
     total: float, known: float, trend: float, sentence: str
 ) -> None:
-    files = {MATH: known, "profiler/sizing/reasons.py": trend}
-    assert list(below(FLOORS, report(total, files))) == [sentence]
+    assert list(below(FLOORS, report(total, {MATH: known, "profiler/sizing/reasons.py": trend}))) == [sentence]
     # A module that was moved would otherwise be left out without a word.
     assert list(below(FLOORS, report(90, {MATH: 100}))) == [
         "No measured file matches profiler/sizing/*.py: correct pure_modules in pyproject.toml."
