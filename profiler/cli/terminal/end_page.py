@@ -63,10 +63,7 @@ _FILE_ENCODING = "utf-8"
 
 
 class EndView(View, frozen=True, kw_only=True):
-    """The settings of the end page. ``printed``: warnings that were printed before.
-
-    ``history``: the options by which ``show`` finds the run in the history, usually none; None: it is in no history.
-    """
+    """``printed``: warnings printed before. ``history``: options by which ``show`` finds the run; None: it cannot."""
 
     max_lines: int = MAX_LINES
     history: Sequence[str] | None = ()

@@ -208,10 +208,7 @@ def _clients(options: SourceOptions) -> "OpenClient":
 
 
 def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
-    """Read the prices that replace the table's. Problems, and a Region without a known price, are warnings.
-
-    Raises UsageError for what is not a Region.
-    """
+    """Read the prices that replace the table's; problems are warnings. Raises UsageError for what is not a Region."""
     if on_fargate == "":
         raise UsageError("--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out.")
     from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs

@@ -1,7 +1,4 @@
-"""The local history: past runs in an SQLite database, each with its record line and its time series.
-
-The file may be shared, missing, locked, corrupt, or written by a newer version.
-"""
+"""The local history: past runs in an SQLite database, each with its record line and its time series."""
 
 import os
 import sqlite3
@@ -73,10 +70,7 @@ _LAST_SUCCESSES = """SELECT CAST(record AS BLOB) FROM run WHERE family = ? AND s
 
 
 class HistoryStore:
-    """The runs of one history file. Every failure is a TaskProfilerError with a remedy.
-
-    ``max_wait_seconds`` limits the wait for the locks of other processes, in total for one transaction.
-    """
+    """The runs of one file. Failures are TaskProfilerErrors. ``max_wait_seconds``: for all locks of a transaction."""
 
     def __init__(
         self, path: str | os.PathLike[str], clock: Clock, max_wait_seconds: float = LOCK_TIMEOUT_SECONDS
@@ -206,10 +200,7 @@ class HistoryStore:
         max_runs: int | None,
         stacks_line: bytes | None = None,
     ) -> None:
-        """Add a run, or replace it, and delete the oldest ones beyond ``max_runs``.
-
-        Without ``max_runs``, a run that is stored already stays, and none is deleted.
-        """
+        """Add or replace a run, and delete the oldest beyond ``max_runs``. None: a stored run stays, and none goes."""
         record, key, stacks = report.record, (report.record.task_id, _start(report)), None
         if stacks_line is not None:
             import zlib  # most runs have no stacks
@@ -257,10 +248,7 @@ class HistoryStore:
         return count
 
     def runs(self, selection: "RunFilter") -> Iterator[tuple[bytes, Report, str | None]]:
-        """Past runs, newest first: their record lines as printed, the decoded reports, and the redacted command lines.
-
-        Only families, statuses, times and ``run`` are selected: filter the result again.
-        """
+        """Past runs, newest first: lines, reports, redacted commands. Filter again by what is no column."""
         condition, words = _condition(selection)
         # SQLite cannot compare bytes that are not UTF-8, and no text in the history has any.
         values = tuple(map(without_surrogates, words))

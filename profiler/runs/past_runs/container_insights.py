@@ -1,7 +1,6 @@
 """The runs that Container Insights saw, read from CloudWatch Logs by FilterLogEvents alone.
 
-A cluster's performance log group has one event a task and minute, and one for each container. Where somebody set them
-up, a second group has ECS's events of the tasks: their ends.
+Where somebody set it up, a second log group of a cluster has ECS's events of the tasks: their ends.
 """
 
 from collections.abc import Callable, Iterator, Sequence

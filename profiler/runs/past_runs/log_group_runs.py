@@ -170,10 +170,7 @@ class LogGroupRuns(RunSource):
 
 
 def filter_pattern(selection: RunFilter) -> str:
-    """The filter pattern for the lines of the matching runs, and for all notices about schedules.
-
-    It may match more: patterns with other wildcards than ``*`` are not part of it, for example.
-    """
+    """The pattern for the matching runs, all notices, and more: the shell's wildcards other than ``*`` are left out."""
     conditions = ['$.type = "task.report"']
     if selection.reads_checkpoints:
         conditions = [f"({conditions[0]} || ({_FIRST_CHECKPOINTS}))" if selection.run is None else '$.type = "task.*"']

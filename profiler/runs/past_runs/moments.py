@@ -1,7 +1,4 @@
-"""Notable moments of a run in its time series: the memory peak, stretches with all CPUs in use, idle stretches.
-
-The call stacks that were sampled in such moments show what ran. A gap is neither idle nor busy.
-"""
+"""Notable moments of a run in its time series and its call stacks. A gap is neither idle nor busy."""
 
 import re
 import sys

@@ -254,10 +254,7 @@ def run_line(line: bytes, number: int = 0) -> RunLine:
 def matching_runs(
     groups: Iterable[Sequence[RunLine]], selection: RunFilter, add_invalid: Callable[[int], None], now_ns: int
 ) -> Iterator[PastRun]:
-    """Yield the runs of :func:`group_lines` that match; only their lines are decoded completely.
-
-    ``add_invalid`` gets the number of each invalid line. A run with only old checkpoints is ``lost``.
-    """
+    """The matching runs of :func:`group_lines`; only they are decoded. ``add_invalid`` gets invalid lines' numbers."""
     for group in groups:
         may_be_lost = group[0].head.type == CHECKPOINT
         run = _decoded(group, add_invalid) if may_be_lost or selection.matches(group[0].head) else None
