@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from itertools import pairwise, zip_longest
 from typing import Any
 
@@ -67,15 +66,9 @@ def rows_of(series: RunSeries, duration_ms: float | None) -> list[Sequence[float
     return rows
 
 
-@cache
-def _decoder() -> msgspec.json.Decoder[list[list[int | float | None]]]:
-    """The decoder. It is slow to make, so it is not made during a measured run."""
-    return msgspec.json.Decoder(list[list[int | float | None]])
-
-
 def decode_rows(text: bytes) -> StepSeries:
     """The series in the history's JSON. Raises msgspec.DecodeError for another format."""
-    rows = _decoder().decode(text)
+    rows = msgspec.json.decode(text, type=list[list[int | float | None]])
     columns: dict[str, Any] = dict(zip(StepSeries.__struct_fields__, zip_longest(*rows), strict=False))
     for name in {"memory_mb", "gpu_memory_mb"} & columns.keys():
         columns[name] = [None if size is None else size / MIB for size in columns[name]]

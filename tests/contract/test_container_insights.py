@@ -11,8 +11,9 @@ import pytest
 
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import Record, decode
-from profiler.runs.past_runs.container_insights import ContainerInsightsRuns, InsightsSelection
-from profiler.runs.past_runs.run_source import RunFilter
+from profiler.runs.past_runs.container_insights import ContainerInsightsRuns
+from profiler.runs.past_runs.run_source import RunFilter, no_progress
+from profiler.sizing.prices import PriceOverrides
 from tests.command_line import run_here
 from tests.container_insights import LIFECYCLE, MINUTE_MS, PERFORMANCE, PlayedLogs, container_minute, minutes, stopped
 
@@ -188,9 +189,10 @@ def test_after_a_day_that_cannot_be_read_no_other_one_is_begun() -> None:
         has_failed.set()
         raise TaskProfilerError("throttled")
 
-    selected = InsightsSelection(clusters=("jobs",), since_ns=0, now_ns=100 * DAY_MS * 1_000_000)
+    times = {"since_ns": 0, "now_ns": 100 * DAY_MS * 1_000_000}
+    source = ContainerInsightsRuns(read_pages, ("jobs",), PriceOverrides(), no_progress, **times, with_services=False)
     with pytest.raises(TaskProfilerError, match="throttled"):
-        list(ContainerInsightsRuns(read_pages, selected).runs(RunFilter()))
+        list(source.runs(RunFilter()))
     assert len(days) <= 4
 
 

@@ -155,21 +155,21 @@ def run_filter(options: SourceOptions, *, run: str | None = None, reads_checkpoi
 
 def _container_insights(cluster: str, options: SourceOptions, now_ns: int, show: OpenProgress) -> RunSource:
     from profiler.aws_account.clusters_and_log_groups import matching_clusters  # only for this source
-    from profiler.runs.past_runs.container_insights import DEFAULT_DAYS, ContainerInsightsRuns, InsightsSelection
+    from profiler.runs.past_runs.container_insights import DEFAULT_DAYS, ContainerInsightsRuns
     from profiler.settings import SettingsReader
     from profiler.sizing.prices import PriceOverrides
 
     open_client = _clients(options)
     open_client("logs")  # not by several threads
-    clusters = matching_clusters(open_client, cluster)
-    selected = InsightsSelection(
-        clusters=clusters,
+    return ContainerInsightsRuns(
+        open_pages(options),
+        matching_clusters(open_client, cluster),
+        SettingsReader(os.environ).prices() or PriceOverrides(),
+        show,
         since_ns=parse_time(options.since or f"{DEFAULT_DAYS}d", now_ns // NS_PER_MS) * NS_PER_MS,
         now_ns=now_ns,
         with_services=options.with_services,
-        prices=SettingsReader(os.environ).prices() or PriceOverrides(),
     )
-    return ContainerInsightsRuns(open_pages(options), selected, show)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import create_private_folders
+from profiler.core.json_fields import decoded
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
@@ -187,7 +188,7 @@ class HistoryStore:
         return [
             (line, report, points, command, proc.read_live_name(*process) is not None)
             for line, points, command, *process in rows
-            if (report := _report(line)) is not None
+            if (report := decoded(decode, line)) is not None
         ]
 
     def add(
@@ -261,7 +262,7 @@ class HistoryStore:
             while connection is not None:
                 page = connection.execute(query, (*last, *values)).fetchall()
                 for _, _, line, command in page:
-                    report = _report(line)
+                    report = decoded(decode, line)
                     if report is None:
                         self.unreadable_count += 1
                     else:
@@ -292,7 +293,7 @@ class HistoryStore:
         """The successes of a family that started before a time, newest first, among the newest 2,000 runs."""
         with self._open_for_reading() as connection:
             for (line,) in () if connection is None else connection.execute(_LAST_SUCCESSES, (family, before)):
-                report = _report(line)
+                report = decoded(decode, line)
                 if report is not None:
                     yield report
 
@@ -362,13 +363,6 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
 def _newest(values: Sequence[float | None] | None) -> Distribution | None:
     value = next((value for value in reversed(values or ()) if value is not None), None)
     return None if value is None else Distribution(avg=value)
-
-
-def _report(line: bytes) -> Report | None:
-    try:
-        return decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:

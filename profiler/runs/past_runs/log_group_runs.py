@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.activity_model import StacksLine
@@ -162,11 +160,9 @@ class LogGroupRuns(RunSource):
         if not is_wanted or not message.lstrip().startswith("{"):
             self._notices += read_notices([message])
             return None
-        try:
-            return run_line(message.strip().encode(errors="replace"))
-        except (msgspec.DecodeError, RecursionError):
-            self._unreadable += 1
-            return None
+        line = run_line(message.strip().encode(errors="replace"))
+        self._unreadable += line is None
+        return line
 
 
 def filter_pattern(selection: RunFilter) -> str:

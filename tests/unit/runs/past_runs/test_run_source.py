@@ -48,7 +48,9 @@ from tests.values import present
 
 def grouped(*reports: Report) -> list[PastRun]:
     invalid: list[int] = []
-    return [*matching_runs(group_lines(run_line(encode(one)) for one in reports), RunFilter(), invalid.append, 0)]
+    return [
+        *matching_runs(group_lines(filter(None, map(run_line, map(encode, reports)))), RunFilter(), invalid.append, 0)
+    ]
 
 
 def found(name: str | None, *runs: PastRun, **conditions: tuple[str, ...]) -> str:
