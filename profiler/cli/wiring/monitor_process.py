@@ -69,10 +69,7 @@ class MonitorProcess:
             yield TaskTags(request_tags)
 
     def shared_parts(
-        self,
-        collectors: Iterator[Collector],
-        connect_logs: Connect = connect,
-        reported: "ReportedFile | None" = None,
+        self, collectors: Iterator[Collector], connect_logs: Connect = connect, reported: "ReportedFile | None" = None
     ) -> SharedParts:
         """What all tasks share. The sidecar has no ``reported`` batches."""
         clock, found = self.clock, Collectors(*collectors)  # before the first tick: imports take long

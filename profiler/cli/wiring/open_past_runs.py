@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from profiler.cli.options import SOURCE_FAILED, SourceOptions, parse_tags, parse_time
@@ -58,10 +59,7 @@ def open_source(options: SourceOptions, *, keeps_stacks: bool = False, shows_pro
     if options.with_services and not any(source.kind == "insights" for source in sources):
         raise UsageError("--services is for --from insights:CLUSTER: other sources have the tasks of services.")
     show = _show_progress if shows_progress else no_progress
-
-    def open_one(source: Source) -> RunSource:
-        return _open(source, options, show, keeps_stacks=keeps_stacks)
-
+    open_one = partial(_open, options=options, show=show, keeps_stacks=keeps_stacks)
     if len(sources) == 1:
         return open_one(sources[0])
     from profiler.runs.past_runs.joined_runs import JoinedRuns  # rarely needed

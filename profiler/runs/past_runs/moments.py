@@ -82,7 +82,6 @@ class _SampledStack(Struct, frozen=True):
 
 
 def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
-    """The functions of the moments of a run whose times are known."""
     started_ns = parse_ns(record.started_at)
     if record.stacks is None or started_ns is None:
         return

@@ -163,7 +163,6 @@ class IndexedRuns(RunSource):
         return (*([unreadable] if self._unreadable else ()), *([cut] if self._is_cut else ()))
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        """Yield the matching runs page by page."""
         is_found = False
         with self._open_progress() as show:
             # Runs that never started have no start: a second search sorts them by their time.
@@ -268,7 +267,6 @@ class IndexedRuns(RunSource):
         )
 
     def _run(self, hit: Mapping[str, Any]) -> PastRun:
-        """The run of a document, with the status of ECS's event."""
         source = hit.get("_source", _EMPTY)
         values = source.get("task", _EMPTY).items()
         task: dict[str, Any] = {name: value for name, value in values if isinstance(value, _TASK_TYPES.get(name, ()))}
@@ -335,7 +333,6 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
 
 
 def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Report:
-    """The values of a run without a readable record."""
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
     is_unreadable = isinstance(source.get("record"), str)  # then no other number counts than the duration
     for field in FIELDS:
