@@ -20,7 +20,7 @@ from profiler.report_page.page_activity import MAX_CHARACTERS, activity_fields, 
 from profiler.report_page.page_data import MAX_BYTES, PageData, array_of, build_page_data, first_that_fit
 from profiler.report_page.page_series import MAX_STEPS, compressed, memory_course, series_columns, steps_per_run
 from tests import shown_runs
-from tests.report_page import content, labelled, parsed, report, run_of, series_of, step, unpacked
+from tests.report_page import content, parsed, report, run_of, series_of, step, unpacked
 from tests.runs import report as sized_run
 from tests.values import present
 from tools.chart_library import BUNDLE, SHA256, VERSION
@@ -110,7 +110,7 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
 
 
 def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
-    runs = [labelled(str(place), {"own": incompressible(10_000)}) for place in range(100)]
+    runs = [run_of(report(str(place), labels={"own": incompressible(10_000)}), (step(1000),)) for place in range(100)]
     made = build_page_data(runs, generated_at="", version="", max_bytes=600_000)
     shown = unpacked(made.text)
     assert len(made.text) + len(made.series) <= 600_000
