@@ -15,6 +15,23 @@ from profiler.report_page.page_series import Run
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.step_series import StepSeries
 
+INJECTIONS = (
+    "</script><script>window.hurt=1</script>",
+    "<!--<script>",
+    "]]><img src=x onerror='window.hurt=1'>",
+    "<b>bold</b><br><a href='javascript:window.hurt=1'>link</a>",
+    "&lt;i&gt;",
+    "%{y}$\\alpha$",
+    "\"'`${window.hurt=1}",
+    "\x00\x1b[31m",
+    "2026-01-01",
+    "1",
+    "constructor",
+    "__proto__",
+    "\u202egnorw\u2028\u2029",
+    "x" * 300,
+)
+
 
 def report(
     task_id: str = "t", *, day: int = 1, kind: RecordType = "task.report", minute: int = 0, **record: Any

@@ -51,21 +51,6 @@ OTHER_RUNS = tuple(
     )
 )
 
-INJECTIONS = (
-    "</script><script>window.hurt=1</script>",
-    "<img src=x onerror='window.hurt=1'>",
-    "<b>bold</b><br><a href='javascript:window.hurt=1'>link</a>",
-    "&lt;i&gt;",
-    "%{y}$\\alpha$",
-    "2026-01-01",
-    "1",
-    "constructor",
-    "__proto__",
-    "\u202egnorw\u2028",
-    "x" * 300,
-)
-
-
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 Opener = Callable[..., Page]
 Theme = Literal["light", "dark"]

@@ -56,13 +56,10 @@ def test_the_page_has_the_formats_of_the_terminal(
     assert evaluated(browser, f"{function}(value)", values) == [python(value) for value in values]
 
 
-def test_the_page_has_the_task_sizes_of_the_terminal(browser: Browser) -> None:
+def test_the_page_has_the_task_sizes_and_the_changes_of_the_terminal(browser: Browser) -> None:
     sizes = [(1, 2048), (0.25, 512), (None, 1024), (4, None)]
     texts = evaluated(browser, "asTaskSize(value)", [{"vcpu": vcpu, "memoryMB": mb} for vcpu, mb in sizes])
     assert texts == [format_task_size(*size) for size in sizes]
-
-
-def test_the_page_has_the_changes_of_the_terminal(browser: Browser) -> None:
     chance = random.Random("changes")
     pairs = [(new, old) for new, old, _ in CHANGES]
     pairs += [(10 ** chance.uniform(-3, 5), 10 ** chance.uniform(-3, 5)) for _ in range(RANDOM_VALUES)]
