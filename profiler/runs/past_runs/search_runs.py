@@ -179,10 +179,7 @@ class IndexedRuns(RunSource):
             yield from (run for run in map(self._run, hits) if selection.matches(run.report))
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
-        """Yield the ``last`` newest matching runs of each family, without those that never started.
-
-        The first search finds the starts of these runs, which are the conditions of the second one.
-        """
+        """The ``last`` newest matching runs of each family that started: one search finds the starts, one the runs."""
         searches = self._last_run_conditions(selection, last)
         runs = (self._all_runs(conditions, _START, _LARGE_PAGE_SIZE) for conditions in searches)
         with self._open_progress() as show:
