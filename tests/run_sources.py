@@ -70,26 +70,10 @@ def run(task_id: str, hours_ago: float, **record: Any) -> Report:
     return replace(made, time=format_ms(started_ns + 600 * NS_PER_SECOND))
 
 
+ETL = {"family": "nightly-etl", "region": "eu-west-1", "cluster": "jobs"}
 RUNS = (
-    run(
-        "abc1",
-        1,
-        family="nightly-etl",
-        account_id="1",
-        region="eu-west-1",
-        cluster="jobs",
-        tags={"team": "data", "cost centre": "7"},
-    ),
-    run(
-        "abc2",
-        2,
-        family="nightly-etl",
-        account_id="2",
-        region="eu-west-1",
-        cluster="jobs",
-        status="failure",
-        exit_code=3,
-    ),
+    run("abc1", 1, account_id="1", tags={"team": "data", "cost centre": "7"}, **ETL),
+    run("abc2", 2, account_id="2", status="failure", exit_code=3, **ETL),
     run("bcd1", 30, family="nightly-load", account_id="2", cluster="other", tags={"team": "web"}),
     run("bcd2", 100, family="hourly", cluster="jobs", status="stopped", exit_code=None, tags={"team": "data"}),
     run("cde1", 200, family="hourly", cluster="jobs", status="unknown", exit_code=None),

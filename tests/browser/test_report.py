@@ -7,17 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from profiler.record.record_model import Container
-from tests.browser.conftest import (
-    MANY,
-    MISSED,
-    OVERFLOW,
-    RUNS,
-    Opener,
-    count,
-    page_of,
-    ready,
-    wait_for_count,
-)
+from tests.browser.conftest import MANY, MISSED, OVERFLOW, RUNS, Opener, count, page_of, ready, wait_for_count
 from tests.report_page import INJECTIONS
 from tests.runs import report as sized_run
 from tools.example_runs import runs

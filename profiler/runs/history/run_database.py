@@ -33,28 +33,14 @@ _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_VERSION}",
     """CREATE TABLE run (
-        id INTEGER PRIMARY KEY,
-        task_id TEXT NOT NULL,
-        started_at TEXT NOT NULL,
-        family TEXT,
-        status TEXT NOT NULL,
-        record TEXT NOT NULL,
-        points TEXT NOT NULL,
-        command TEXT,
-        stacks BLOB,
-        UNIQUE (task_id, started_at)
+        id INTEGER PRIMARY KEY, task_id TEXT NOT NULL, started_at TEXT NOT NULL, family TEXT, status TEXT NOT NULL,
+        record TEXT NOT NULL, points TEXT NOT NULL, command TEXT, stacks BLOB, UNIQUE (task_id, started_at)
     )""",
     # The runs in progress, each with the process of its profiler. If that has ended without adding the run, it was
     # killed: whoever finds the row adds it to the runs.
     """CREATE TABLE running (
-        task_id TEXT NOT NULL,
-        started_at TEXT NOT NULL,
-        pid INTEGER NOT NULL,
-        pid_started INTEGER NOT NULL,
-        record TEXT NOT NULL,
-        points TEXT NOT NULL,
-        command TEXT,
-        UNIQUE (task_id, started_at)
+        task_id TEXT NOT NULL, started_at TEXT NOT NULL, pid INTEGER NOT NULL, pid_started INTEGER NOT NULL,
+        record TEXT NOT NULL, points TEXT NOT NULL, command TEXT, UNIQUE (task_id, started_at)
     )""",
     "CREATE INDEX run_by_start ON run (started_at)",
     # Runs without stacks are not in the index.
