@@ -40,8 +40,6 @@ def task_minute(
         "KnownStatus": "RUNNING",
         "LaunchType": "FARGATE",
         "PullStartedAt": started_ms - 20_000,
-        "PullStoppedAt": started_ms - 2_000,
-        "CreatedAt": started_ms - 40_000,
         "StartedAt": started_ms,
         "Timestamp": end_ms,
         "CpuUtilized": cpu,
@@ -51,9 +49,7 @@ def task_minute(
         "StorageReadBytes": 1_000 * (end_ms - started_ms),
         "StorageWriteBytes": 0,
         "NetworkRxBytes": 600,
-        "NetworkRxPackets": 3_125_725,
         "NetworkTxBytes": 60,
-        "NetworkTxPackets": 3_039_639,
         "EphemeralStorageUtilized": 1.07,
         "EphemeralStorageReserved": 21.47,
     }

@@ -3,55 +3,52 @@
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
 from profiler.record.activity_model import StacksLine
-from profiler.record.record_model import Container, Distribution, Interval, Metrics, Record, RecordType, Report, encode
-from profiler.record.run_outcome import Status
+from profiler.record.record_model import Container, Distribution, Interval, Record, RecordType, Report, encode
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import build_page_data
 from profiler.report_page.page_series import Run
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.step_series import StepSeries
 
+INJECTIONS = (
+    "</script><script>window.hurt=1</script>",
+    "<!--<script>",
+    "]]><img src=x onerror='window.hurt=1'>",
+    "<b>bold</b><br><a href='javascript:window.hurt=1'>link</a>",
+    "&lt;i&gt;",
+    "%{y}$\\alpha$",
+    "\"'`${window.hurt=1}",
+    "\x00\x1b[31m",
+    "2026-01-01",
+    "1",
+    "constructor",
+    "__proto__",
+    "\u202egnorw\u2028\u2029",
+    "x" * 300,
+)
+
 
 def report(
-    task_id: str = "t",
-    *,
-    day: int = 1,
-    family: str | None = "etl",
-    status: Status = "success",
-    kind: RecordType = "task.report",
-    minute: int = 0,
-    metrics: Metrics | None = None,
-    interval: Interval | None = None,
-    out_of_memory: bool | None = None,
+    task_id: str = "t", *, day: int = 1, kind: RecordType = "task.report", minute: int = 0, **record: Any
 ) -> Report:
-    record = Record(
-        task_id=task_id,
-        family=family,
-        container=Container(name="batch"),
-        status=status,
-        likely_out_of_memory=out_of_memory,
-        started_at=f"2026-11-{day:02d}T06:00:00.000Z",
-        metrics=metrics or Metrics(),
-        interval=interval,
-    )
-    return Report(time=f"2026-11-{day:02d}T06:{minute:02d}:00.000Z", type=kind, record=record)
+    known = {"family": "etl", "container": Container(name="batch"), "status": "success"}
+    known["started_at"] = f"2026-11-{day:02d}T06:00:00.000Z"
+    made = Record(task_id=task_id, **{**known, **record})
+    return Report(time=f"2026-11-{day:02d}T06:{minute:02d}:00.000Z", type=kind, record=made)
 
 
 def checkpoint(
-    task_id: str,
     minute: int,
     *,
     begun: int | None = None,
     vcpu: float | None = 0.5,
     memory_mb: float | None = 100.0,
-    metrics: Metrics | None = None,
+    **record: Any,
 ) -> Report:
     """The checkpoint of a minute, whose interval begins with the minute ``begun``."""
     interval = Interval(
@@ -60,7 +57,7 @@ def checkpoint(
         vcpu_used=None if vcpu is None else Distribution(avg=vcpu),
         memory_used_mb=None if memory_mb is None else Distribution(avg=1.0, max=memory_mb),
     )
-    return report(task_id, status="running", kind="task.checkpoint", minute=minute, metrics=metrics, interval=interval)
+    return report(status="running", kind="task.checkpoint", minute=minute, interval=interval, **record)
 
 
 class Step(NamedTuple):
@@ -93,11 +90,6 @@ def run_of(one: Report, steps: Iterable[Step] | StepSeries = ()) -> Run:
     return Run(past=PastRun(report=one, line=encode(one)), steps=series)
 
 
-def labelled(task_id: str, labels: Mapping[str, str]) -> Run:
-    one = report(task_id)
-    return run_of(replace(one, record=replace(one.record, labels=labels)), (step(1000),))
-
-
 def content(runs: Sequence[Run]) -> Any:
     return unpacked(build_page_data(runs, generated_at="2026-11-20T06:00:00.000Z", version="1").text)
 
@@ -120,7 +112,6 @@ def write_page(file: Path, runs: Sequence[Run], lines: Sequence[StacksLine]) -> 
         runs,
         generated_at="2026-11-20T10:00:00.000Z",
         version="1",
-        only_one=False,
         stacks_of=lambda report: by_task.get(report.record.task_id),
     )
     file.write_text(render_page(data, read_assets(), title="Test"), "utf-8")

@@ -1,10 +1,23 @@
 """Reads single fields of JSON from other programs. A field of the wrong type counts as absent."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
+import msgspec
+
+_T = TypeVar("_T")
+_Line = TypeVar("_Line", str, bytes)
 Json = object
 
 MAX_COUNT = 2**63 - 1
+
+
+def decoded(decode: Callable[[_Line], _T], line: _Line) -> _T | None:
+    """The value; None for a line that cannot be decoded. The error is dropped, because it may quote a value."""
+    try:
+        return decode(line)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
 
 
 def mapping(value: Json) -> Mapping[str, Json]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import decoded, mapping
 
 Signal = Literal["traces", "logs", "metrics"]
 SIGNALS: tuple[Signal, ...] = ("traces", "logs", "metrics")
@@ -128,9 +128,5 @@ def is_rejection(body: bytes, content_type: str) -> bool:
     """Whether a response of status 200 rejects items (a partial success)."""
     if "protobuf" in content_type:
         return _REJECTION.match(body) is not None
-    try:
-        document = msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    counts = mapping(document.get("partialSuccess")).items()
+    counts = mapping(mapping(decoded(msgspec.json.decode, body)).get("partialSuccess")).items()
     return any(name.startswith("rejected") and str(count).strip("0").isdecimal() for name, count in counts)

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Literal, get_args
 
-import msgspec
 from msgspec import Meta, field
 
+from profiler.core.json_fields import decoded
 from profiler.record.model_base import Model
 
 WaitKind = Literal["disk", "network", "sleep", "lock", "pipe", "child", "other"]
@@ -146,7 +147,5 @@ def decode_stacks(line: bytes) -> StacksLine | None:
     """Decode the line without steps whose times are impossible. None: it is another line, or it is damaged."""
     from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
 
-    try:
-        return without_impossible(decode_leniently(StacksLine, line))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    stacks = decoded(partial(decode_leniently, StacksLine), line)
+    return None if stacks is None else without_impossible(stacks)

@@ -1,7 +1,4 @@
-"""What the processes of a run did, for the report page: the time breakdown, the use by command, and the call stacks.
-
-The last two are long: each run has its own compressed text, which the page reads when the run is opened.
-"""
+"""What the processes of a run did, for the report page: the time breakdown, the use by command, and the call stacks."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -25,10 +22,7 @@ _PARTS = [
 
 
 def activity_fields(record: Record) -> dict[str, Any]:
-    """The parts of the run's time in the order of :class:`TimeBreakdown`, and a summary of its stacks.
-
-    ``hasActivity``: the run has a text of :func:`activity_texts` if the page has room for it.
-    """
+    """The time's parts in TimeBreakdown's order, and the stacks. ``hasActivity``: the run may have a long text."""
     breakdown, stacks, processor = record.time_breakdown or TimeBreakdown(), record.stacks, record.processor
     parts = [finite_number(getattr(breakdown, field)) for field in _PARTS]
     is_covered = (breakdown.covered_percent or 0) >= MIN_COVERED_PERCENT
@@ -60,7 +54,7 @@ def has_activity(record: Record) -> bool:
 
 
 def activity_texts(records: Iterable[Report], stacks_of: StacksOf, max_characters: int) -> str:
-    """A line for each run, newest first: its processes' activity, or nothing. Lines at the end can be missing."""
+    """A compressed text for each run, newest first: its processes, or nothing. Lines at the end can be missing."""
     lines, left, stacks_left = [], min(max_characters, MAX_CHARACTERS), _MAX_RUNS_WITH_STACKS
     for report in records:
         if left <= 0:

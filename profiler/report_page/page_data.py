@@ -1,8 +1,4 @@
-"""The data of the report page: JSON, compressed by gzip, as base64. The time series are a separate text.
-
-The page must stay below 8 MB. If the data does not fit, details of runs and time series are left out first, then the
-oldest runs.
-"""
+"""The data of the report page, below 8 MB: details and time series are left out first, then the oldest runs."""
 
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -67,8 +63,7 @@ def build_page_data(
 ) -> PageData:
     """Build the data of the page from runs and notices, the newest first; ``max_bytes`` limits all texts together.
 
-    ``only_one``: the page shows the first run alone; the others are for comparison. ``evidence`` is the families' for
-    their sizes, else the runs'.
+    ``only_one``: the other runs are for comparison. ``evidence`` is the families' for their sizes, else the runs'.
     """
     now_ns, overrides = parse_ns(generated_at) or 0, price_overrides or PriceOverrides()
     keys = [family_key(run.record) for run in runs]
@@ -155,10 +150,7 @@ def size_rows(
 def first_that_fit(
     values: Iterable[object], room: int, *, share: float = 1, at_least: int = 0
 ) -> tuple[list[str], int]:
-    """Return the first values as JSON texts that fit into a share of the room, and the room that they leave.
-
-    ``room`` is in characters of the values compressed together. ``at_least`` values are returned in any case.
-    """
+    """The first values as JSON that fit into a share of ``room``, in compressed characters, and the room they leave."""
     texts = list(map(to_json, values))
 
     def length(count: int) -> int:

@@ -63,10 +63,7 @@ def series_columns(steps: StepSeries) -> dict[str, Column]:
 
 
 def memory_course(steps: StepSeries) -> str | None:
-    """Return the highest memory of each of 24 equal parts of the run; None if less than two values are known.
-
-    A character is a digit to the base 36, of which the highest is the run's peak; "-" is a part without a measurement.
-    """
+    """The peaks of 24 equal parts as digits to the base 36, the highest for the run's; None below two known values."""
     column = steps.memory_mb
     known = [value for value in column if value is not None]
     end_ms = steps.ends_ms[-1] if steps.ends_ms else 0

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from itertools import pairwise, zip_longest
 from typing import Any
 
@@ -40,10 +39,7 @@ class StepSeries(Struct, frozen=True, kw_only=True):
 
 
 def encode_rows(rows: Iterable[Sequence[float | None]]) -> bytes:
-    """The steps as the history keeps them, such as ``[[1000,0.5,1048576],[2000,null,1048576,4096,0]]``.
-
-    A row has the values of :class:`StepSeries` in its order, with memory in bytes. A new value comes last.
-    """
+    """The steps as the history keeps them: the values of :class:`StepSeries` in its order, with memory in bytes."""
     shortened = []
     for row in rows:
         length = len(row)
@@ -67,15 +63,9 @@ def rows_of(series: RunSeries, duration_ms: float | None) -> list[Sequence[float
     return rows
 
 
-@cache
-def _decoder() -> msgspec.json.Decoder[list[list[int | float | None]]]:
-    """The decoder. It is slow to make, so it is not made during a measured run."""
-    return msgspec.json.Decoder(list[list[int | float | None]])
-
-
 def decode_rows(text: bytes) -> StepSeries:
     """The series in the history's JSON. Raises msgspec.DecodeError for another format."""
-    rows = _decoder().decode(text)
+    rows = msgspec.json.decode(text, type=list[list[int | float | None]])
     columns: dict[str, Any] = dict(zip(StepSeries.__struct_fields__, zip_longest(*rows), strict=False))
     for name in {"memory_mb", "gpu_memory_mb"} & columns.keys():
         columns[name] = [None if size is None else size / MIB for size in columns[name]]
@@ -104,8 +94,7 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
     """The intervals of a run's checkpoints, in the order of time. Those without valid times are left out.
 
     A time without a checkpoint, for example of a monitor that was restarted, is a step without measurements.
-    Read and written bytes are differences of the checkpoints' totals. GPUs are left out: a checkpoint has their means
-    over the whole run so far, not over its interval.
+    GPUs are left out: a checkpoint has their means over the whole run so far, not over its interval.
     """
     by_time: dict[int, Report] = {}
     for checkpoint in checkpoints:

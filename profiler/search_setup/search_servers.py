@@ -9,6 +9,7 @@ import requests
 
 from profiler.core.aws_signature import AwsSignature
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.json_fields import decoded
 from profiler.search_setup.template_install import Method, ServerResponse
 
 # Kibana requires one, OpenSearch Dashboards the other; each ignores the other's.
@@ -31,7 +32,8 @@ class ClusterServer:
             response = self._session.request(method, self._url + path, timeout=30, **options)
         except requests.RequestException as error:
             raise TaskProfilerError(f"{self._url} {_describe(error)}") from error
-        return ServerResponse(status=response.status_code, body=_decoded(response), address=self._url)
+        body = decoded(msgspec.json.decode, response.content)  # in a tenth of the time of requests
+        return ServerResponse(status=response.status_code, body=body, address=self._url)
 
 
 class DashboardsServer(ClusterServer):
@@ -116,14 +118,6 @@ class _ApiKey(requests.auth.AuthBase):
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers["Authorization"] = f"ApiKey {self._key}"
         return request
-
-
-def _decoded(response: requests.Response) -> Any:  # noqa: ANN401  any JSON
-    """The body; None if it is not JSON. For thousands of records, msgspec takes a tenth of the time of requests."""
-    try:
-        return msgspec.json.decode(response.content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _describe(error: requests.RequestException) -> str:

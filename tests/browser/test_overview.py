@@ -27,8 +27,19 @@ def bars(tab: Page) -> Counter[str]:
     return Counter(name.rpartition(", ")[2] for name in tab.evaluate(BARS))
 
 
-def test_the_night_chart_has_lanes_of_families_and_bars_of_runs(opened: Opener, ecs_dashboard: Path) -> None:
+def test_the_night_chart_has_lanes_of_families_and_bars_of_runs_and_moves_by_days(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
     tab = opened(ecs_dashboard)
+    assert tab.inner_text("#night-range") == "2026-11-19 12:00 to 2026-11-20 12:00"
+    assert tab.is_disabled("#night-later")
+    tab.click("#night-earlier")
+    assert tab.inner_text("#night-range") == "2026-11-18 12:00 to 2026-11-19 12:00"
+    assert bars(tab).total() == 1
+    tab.click("#night a")
+    tab.wait_for_selector("#detail[open] .verdict.good")
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#detail", state="hidden")
     tab.click("#night-controls button:has-text('All')")
     assert bars(tab) == {"success": 5, "failure": 1, "out of memory": 2, "stopped": 1, "unknown": 1}
     lanes = tab.evaluate(LANES)
@@ -38,18 +49,6 @@ def test_the_night_chart_has_lanes_of_families_and_bars_of_runs(opened: Opener, 
         "[...new Set([...document.querySelectorAll('#night a')].map((one) => getComputedStyle(one).backgroundColor))]"
     )
     assert len(colours) == 5, "the outcome is the colour"
-
-
-def test_the_night_chart_moves_by_days(opened: Opener, ecs_dashboard: Path) -> None:
-    tab = opened(ecs_dashboard)
-    latest = tab.inner_text("#night-range")
-    assert latest == "2026-11-19 12:00 to 2026-11-20 12:00"
-    assert tab.is_disabled("#night-later")
-    tab.click("#night-earlier")
-    assert tab.inner_text("#night-range") == "2026-11-18 12:00 to 2026-11-19 12:00"
-    assert bars(tab).total() == 1
-    tab.click("#night a")
-    tab.wait_for_selector("#detail[open] .verdict.good")
 
 
 def test_back_from_a_run_keeps_the_overview_and_the_focus(opened: Opener, ecs_dashboard: Path) -> None:
@@ -88,11 +87,8 @@ def test_arrow_keys_move_between_the_bars_and_enter_opens_one(opened: Opener, ec
     tab.click("#night-controls button:has-text('All')")
     tab.keyboard.press("Tab")
     assert tab.evaluate(FOCUSED) == "nightly-etl, 2026-11-20 03:12, 14m 06s, out of memory"
-    for key, expected in (
-        ("ArrowLeft", "nightly-etl, 2026-11-19"),
-        ("ArrowDown", "infer, "),
-        ("ArrowDown", "invoices"),
-    ):
+    before = "nightly-etl, 2026-11-19"
+    for key, expected in (("ArrowLeft", before), ("ArrowDown", "infer, "), ("ArrowDown", "invoices")):
         tab.keyboard.press(key)
         assert tab.evaluate(FOCUSED).startswith(expected)
     tab.keyboard.press("Enter")
@@ -125,23 +121,20 @@ def test_filters_are_kept_in_the_address(opened: Opener, dashboard: Path) -> Non
 
 
 def test_days_clusters_and_tags_select_runs(opened: Opener, tmp_path: Path) -> None:
+    places = (("data", "jobs"), ("data", "night"), ("shop", "night"))
     runs = [
         replace(one, record=replace(one.record, tags={"team": team}, cluster=cluster))
-        for one, team, cluster in zip(
-            shown_runs.night(), ("data", "data", "shop"), ("jobs", "night", "night"), strict=True
-        )
+        for one, (team, cluster) in zip(shown_runs.night(), places, strict=True)
     ]
     tab = opened(page_of(tmp_path, *runs, more=MISSED))
-    tab.fill("#from", "2026-11-19")
-    wait_for_count(tab, 2)
-    tab.fill("#to", "2026-11-19")
-    wait_for_count(tab, 1)
+    for id_, expected in (("#from", 2), ("#to", 1)):
+        tab.fill(id_, "2026-11-19")
+        wait_for_count(tab, expected)
     tab.click("#clear")
     wait_for_count(tab, 3)
-    tab.select_option("#tag", "team=data")
-    wait_for_count(tab, 2)
-    tab.select_option("#cluster", "night")
-    wait_for_count(tab, 1)
+    for id_, chosen, expected in (("#tag", "team=data", 2), ("#cluster", "night", 1)):
+        tab.select_option(id_, chosen)
+        wait_for_count(tab, expected)
     assert tab.evaluate("location.hash") == "#cluster=night&tag=team%3Ddata"
 
 
@@ -157,10 +150,9 @@ def test_the_selection_is_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
     by_id = {row["taskId"]: row for row in rows}
     assert by_id["odd"]["family"] == '\'=1+1,"x"', "a spreadsheet does not run it"
     killed = by_id[KILLED.task_id]
-    assert killed["outcome"] == "out of memory"
-    assert killed["startedAt"] == KILLED.started_at
-    assert float(killed["durationMs"]) == KILLED.metrics.duration_ms
-    assert float(killed["maxMemoryUsedMB"]) == KILLED.metrics.max_memory_used_mb
+    assert (killed["outcome"], killed["startedAt"]) == ("out of memory", KILLED.started_at)
+    numbers = float(killed["durationMs"]), float(killed["maxMemoryUsedMB"])
+    assert numbers == (KILLED.metrics.duration_ms, KILLED.metrics.max_memory_used_mb)
 
 
 def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(opened: Opener, tmp_path: Path) -> None:
@@ -185,10 +177,8 @@ def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(opene
 def test_a_task_with_two_reports_is_paid_once_and_shows_both(opened: Opener, tmp_path: Path) -> None:
     """The report of each container has the cost of the whole task until then."""
     both = [
-        run_report(
-            container=Container(name=name), task_id="both", cost=Cost(usd=usd), metrics={"duration_ms": 1000 * seconds}
-        )
-        for name, usd, seconds in (("batch", 0.5, 500), ("side", 0.25, 250))
+        run_report(container=Container(name=name), task_id="both", cost=Cost(usd=usd), metrics={"duration_ms": ms})
+        for name, usd, ms in (("batch", 0.5, 500_000), ("side", 0.25, 250_000))
     ]
     page = page_of(tmp_path, *both, run_report(1, cost=Cost(usd=1)), more=MISSED)
     tab = opened(page, "#run=both")

@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from profiler.record.units import (
-    format_change,
-    format_duration,
-    format_memory,
-    format_percent,
-    format_task_size,
-    format_usd,
-    format_vcpu,
-)
+from profiler.record import units
 from profiler.report_page.html_document import read_assets
 from tests.formats import CHANGES, DOLLARS, DURATIONS, MEMORY, PERCENTS, VCPUS
 
@@ -39,11 +31,11 @@ def evaluated(browser: Browser, expression: str, values: Sequence[Any]) -> list[
 @pytest.mark.parametrize(
     ("function", "python", "cases"),
     [
-        ("asDuration", format_duration, DURATIONS),
-        ("asMemory", format_memory, MEMORY),
-        ("asVcpu", format_vcpu, VCPUS),
-        ("asPercent", format_percent, PERCENTS),
-        ("asUsd", format_usd, DOLLARS),
+        ("asDuration", units.format_duration, DURATIONS),
+        ("asMemory", units.format_memory, MEMORY),
+        ("asVcpu", units.format_vcpu, VCPUS),
+        ("asPercent", units.format_percent, PERCENTS),
+        ("asUsd", units.format_usd, DOLLARS),
     ],
 )
 def test_the_page_has_the_formats_of_the_terminal(
@@ -56,15 +48,12 @@ def test_the_page_has_the_formats_of_the_terminal(
     assert evaluated(browser, f"{function}(value)", values) == [python(value) for value in values]
 
 
-def test_the_page_has_the_task_sizes_of_the_terminal(browser: Browser) -> None:
+def test_the_page_has_the_task_sizes_and_the_changes_of_the_terminal(browser: Browser) -> None:
     sizes = [(1, 2048), (0.25, 512), (None, 1024), (4, None)]
     texts = evaluated(browser, "asTaskSize(value)", [{"vcpu": vcpu, "memoryMB": mb} for vcpu, mb in sizes])
-    assert texts == [format_task_size(*size) for size in sizes]
-
-
-def test_the_page_has_the_changes_of_the_terminal(browser: Browser) -> None:
+    assert texts == [units.format_task_size(*size) for size in sizes]
     chance = random.Random("changes")
     pairs = [(new, old) for new, old, _ in CHANGES]
     pairs += [(10 ** chance.uniform(-3, 5), 10 ** chance.uniform(-3, 5)) for _ in range(RANDOM_VALUES)]
     texts = evaluated(browser, "asChangeFrom(...value, formats.asMemory)", pairs)
-    assert texts == [format_change(*pair, format_memory) for pair in pairs]
+    assert texts == [units.format_change(*pair, units.format_memory) for pair in pairs]

@@ -7,18 +7,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from profiler.record.record_model import Container
-from tests.browser.conftest import (
-    INJECTIONS,
-    MANY,
-    MISSED,
-    OVERFLOW,
-    RUNS,
-    Opener,
-    count,
-    page_of,
-    ready,
-    wait_for_count,
-)
+from tests.browser.conftest import MANY, MISSED, OVERFLOW, RUNS, Opener, count, page_of, ready, wait_for_count
+from tests.report_page import INJECTIONS
 from tests.runs import report as sized_run
 from tools.example_runs import runs
 
@@ -75,12 +65,15 @@ def test_dark_and_light(opened: Opener, dashboard: Path) -> None:
     assert (tab.evaluate(ground), tab.evaluate(text)) == dark
 
 
-def test_printing_at_once_has_all_tables(browser: Browser, dashboard: Path) -> None:
+def test_printing_at_once_has_all_tables_and_an_old_browser_a_sentence(browser: Browser, dashboard: Path) -> None:
     tab = browser.new_page()
     tab.add_init_script(PRINT_EARLY)
     tab.goto(dashboard.as_uri())
     tab.wait_for_function("() => window.printed !== undefined")
     assert tab.evaluate("window.printed") == 4
+    tab.add_init_script("delete window.DecompressionStream")
+    tab.goto(dashboard.as_uri())
+    assert tab.inner_text("#unsupported").startswith("This page needs a newer browser")
     tab.close()
 
 
@@ -158,11 +151,3 @@ def test_the_right_size_is_in_the_table_and_opens_to_sizes_and_reasons(tmp_path:
     assert {"current", "recommended"} <= set(marks)
     tab.locator("#runs tbody a").first.click()
     tab.locator("#detail-body", has_text="0.25 vCPU, 512 MB recommended: saves 75 %").wait_for()
-
-
-def test_a_browser_without_decompression_shows_a_sentence(browser: Browser, dashboard: Path) -> None:
-    tab = browser.new_page()
-    tab.add_init_script("delete window.DecompressionStream")
-    tab.goto(dashboard.as_uri())
-    assert tab.inner_text("#unsupported").startswith("This page needs a newer browser")
-    tab.close()

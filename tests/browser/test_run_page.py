@@ -1,6 +1,7 @@
 """One run on the page: verdict, linked charts, markers, comparison, devices, and what its processes did."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,12 @@ from msgspec.structs import replace
 from playwright.sync_api import Locator, Page
 
 from profiler.forwarder.run_links import ecs_task, log_stream
-from profiler.record.activity_model import (
-    ProcessSeries,
-    StackMoment,
-    Stacks,
-    StacksLine,
-    StackStep,
-    TimeBreakdown,
-    WaitTarget,
-)
+from profiler.record import activity_model as activity
 from profiler.record.record_model import Report
 from profiler.runs.step_series import steps_of_record
 from tests import shown_runs
-from tests.browser.conftest import INJECTIONS, LOOKS, OVERFLOW, Opener, page_of, violations
-from tests.report_page import run_of, write_page
+from tests.browser.conftest import LOOKS, OVERFLOW, Opener, page_of, violations
+from tests.report_page import INJECTIONS, run_of, write_page
 from tests.values import present
 
 pytestmark = pytest.mark.browser
@@ -46,7 +39,7 @@ def shown_range(tab: Page) -> list[float]:
     return limits
 
 
-def test_an_out_of_memory_run_has_a_sentence_a_mark_and_its_last_success(opened: Opener, ecs_dashboard: Path) -> None:
+def test_a_killed_run_has_a_sentence_a_mark_links_and_its_last_success(opened: Opener, ecs_dashboard: Path) -> None:
     tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
     assert "ran out of memory after 14m 06s" in tab.inner_text(".verdict.bad")
     assert {"start", "killed: out of memory", "limit 4 GB"} <= set(annotations(tab))
@@ -56,19 +49,15 @@ def test_an_out_of_memory_run_has_a_sentence_a_mark_and_its_last_success(opened:
     assert {"vcpu", "mb", "vcpu of the other run", "mb of the other run", "memory peak"} <= set(names)
     assert "last success" in tab.locator(".compare select option:checked").inner_text()
     assert "memory peak ≥4 GB at +14m 04s" in text_of(tab).lower().replace("gb", "GB")
-    tab.select_option(".compare select", "")
-    names = tab.evaluate("document.getElementById('run-plot').data.map((trace) => trace.name)")
-    assert not any("other run" in name for name in names)
-
-
-def test_the_links_lead_to_log_stream_and_task(opened: Opener, ecs_dashboard: Path) -> None:
-    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
     links = dict(tab.evaluate("[...document.querySelectorAll('#detail a')].map((one) => [one.textContent, one.href])"))
     assert links == {
         "Log stream": log_stream(KILLED.region, KILLED.log_group, KILLED.log_stream),
         "ECS task": ecs_task(KILLED.region, KILLED.cluster, KILLED.task_id),
         "Open the other run": f"{ecs_dashboard.as_uri()}#run={shown_runs.etl().record.task_id}",
     }
+    tab.select_option(".compare select", "")
+    names = tab.evaluate("document.getElementById('run-plot').data.map((trace) => trace.name)")
+    assert not any("other run" in name for name in names)
 
 
 def test_charts_share_one_time_axis_that_zooms_and_pans(opened: Opener, ecs_dashboard: Path) -> None:
@@ -207,7 +196,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return page_of(tmp_path_factory.mktemp("activity"), shown_runs.etl(days_ago=1), WAITING, more=stacks)
 
 
-def written(file: Path, report: Report, stacks: StacksLine) -> Path:
+def written(file: Path, report: Report, stacks: activity.StacksLine) -> Path:
     run = replace(run_of(report), steps=steps_of_record(report.record))
     return write_page(file, [run], [stacks])
 
@@ -222,32 +211,31 @@ def share(tab: Page, name: str) -> float:
     return width
 
 
-def deep_run() -> tuple[Report, StacksLine]:
+def deep_run() -> tuple[Report, activity.StacksLine]:
     """3,000 stacks of 60 functions, and nine commands with names of 80 characters."""
     series = present(WAITING.record.series)
     processes = [
-        ProcessSeries(
+        activity.ProcessSeries(
             command=f"python3 {'long_name_' * 7}{number}"[:80],
             vcpu_used=tuple(None if step == 30 else 0.2 for step in range(119)),
             memory_used_mb=(100.0,) * 119,
         )
         for number in range(8)
     ]
-    processes.append(ProcessSeries(command="other", vcpu_used=(0.1,) * 119, memory_used_mb=None))
+    processes.append(activity.ProcessSeries(command="other", vcpu_used=(0.1,) * 119, memory_used_mb=None))
     record = replace(WAITING.record, series=replace(series, processes=tuple(processes)))
     stacks = {
         ";".join(f"function_{(number * depth) % 97} (package/module_{depth}.py)" for depth in range(60)): 1 + number % 9
         for number in range(3000)
     }
-    step = StackStep(offset_ms=0, duration_ms=1_182_000, stacks=stacks)
+    step = activity.StackStep(offset_ms=0, duration_ms=1_182_000, stacks=stacks)
     return replace(WAITING, record=record), replace(shown_runs.waiting_stacks(), steps=(step,))
 
 
-def test_the_time_is_one_bar_in_the_proportions_of_the_breakdown(opened: Opener, page: Path) -> None:
+def test_the_time_is_a_bar_and_processes_are_layers_with_a_legend_and_a_card(opened: Opener, page: Path) -> None:
     tab = opened(page, ADDRESS)
-    widths: Sequence[float] = tab.evaluate(
-        "[...document.querySelectorAll('.time-bar span')].map((one) => one.getBoundingClientRect().width)"
-    )
+    parts = "[...document.querySelectorAll('.time-bar span')]"
+    widths: Sequence[float] = tab.evaluate(f"{parts}.map((one) => one.getBoundingClientRect().width)")
     expected = [31.2, 4.1, 3.0, 55.4, 5.0, 1.3]
     assert [100 * width / sum(widths) for width in widths] == pytest.approx(expected, abs=0.5)
     shown = tab.inner_text("section:has(.time-bar)").replace("\u00a0", " ")
@@ -260,10 +248,7 @@ def test_the_time_is_one_bar_in_the_proportions_of_the_breakdown(opened: Opener,
     assert "Threads waited" not in shown
     assert "Samples cover" not in shown
 
-
-def test_processes_are_layers_with_a_legend_and_a_card_at_the_cursor(opened: Opener, page: Path) -> None:
-    tab = opened(page, ADDRESS)
-    titles = tab.evaluate(f"{LAYOUT}.annotations.map((one) => one.text.trim())")
+    titles = [text.strip() for text in annotations(tab)]
     assert {"<b>vCPU by process</b>", "<b>Memory by process</b>"} <= set(titles)
     assert titles.count("limit 4 GB") == 2
     assert tab.locator(".legend[aria-label=Processes] li").all_inner_texts() == ["python3 export.py", "gzip", "other"]
@@ -281,7 +266,7 @@ def test_processes_are_layers_with_a_legend_and_a_card_at_the_cursor(opened: Ope
     assert box["x"] + box["width"] <= place["x"] + place["width"]
 
 
-def test_a_frame_is_as_wide_as_its_share_of_the_samples(opened: Opener, page: Path) -> None:
+def test_frames_are_as_wide_as_their_shares_of_the_samples_in_the_zoomed_range(opened: Opener, page: Path) -> None:
     tab = opened(page, ADDRESS)
     assert "412 samples in the whole run" in tab.inner_text("#detail")
     assert share(tab, "parse_row") == pytest.approx(174 / 412, abs=0.01)
@@ -290,13 +275,6 @@ def test_a_frame_is_as_wide_as_its_share_of_the_samples(opened: Opener, page: Pa
     assert name == "recv (socket.py): 66 samples, 16 %, waiting"
     heights = tab.evaluate("[...document.querySelectorAll('.frame')].map((one) => one.offsetHeight)")
     assert len(set(heights)) == 1
-    tab.click("button:text-is('Running only')")
-    assert frame(tab, "recv").count() == 0
-    assert share(tab, "parse_row") == pytest.approx(174 / 346, abs=0.01)
-
-
-def test_the_flame_graph_is_that_of_the_zoomed_range(opened: Opener, page: Path) -> None:
-    tab = opened(page, ADDRESS)
     tab.click("button:has-text('Memory rose from')")
     tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[0] > 400000")
     assert "262 samples from +15m 00s to +16m 00s (of steps from +8m 00s to +19m 43s)" in tab.inner_text("#detail")
@@ -311,15 +289,17 @@ def test_the_flame_graph_is_that_of_the_zoomed_range(opened: Opener, page: Path)
         tab.keyboard.press("+")
     tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[1] < 400000")
     assert "92 samples from +0 ms" in tab.inner_text("#detail")
+    tab.keyboard.press("0")
+    tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[1] > 400000")
+    tab.click("button:text-is('Running only')")
+    assert frame(tab, "recv").count() == 0
+    assert share(tab, "parse_row") == pytest.approx(174 / 346, abs=0.01)
 
 
 def test_the_flame_graph_is_used_by_keyboard_alone(opened: Opener, page: Path) -> None:
     tab = opened(page, ADDRESS)
+    focused = partial(tab.evaluate, "document.activeElement.textContent")
     tab.focus(".frame[tabindex='0']")
-
-    def focused() -> str:
-        return str(tab.evaluate("document.activeElement.textContent"))
-
     assert focused() == "all samples"
     for key, name in (
         ("ArrowDown", "<module> (job.py)"),
@@ -375,24 +355,17 @@ def test_deep_stacks_and_long_names_fit(opened: Opener, tmp_path: Path, width: i
 
 
 def test_no_text_of_a_process_or_function_becomes_html(opened: Opener, tmp_path: Path) -> None:
-    series = present(WAITING.record.series)
-    moment = StackMoment(
-        kind="", from_at="2026-11-20T03:13:00Z", to_at="2026-11-20T03:14:00Z", stack=("",), percent=1.0
-    )
+    processes = tuple(activity.ProcessSeries(command=one, vcpu_used=(0.1,) * 119) for one in INJECTIONS)
+    targets = tuple(activity.WaitTarget(kind=one, target=one, percent=1.0) for one in INJECTIONS)
+    times: dict[str, Any] = {"from_at": "2026-11-20T03:13:00Z", "to_at": "2026-11-20T03:14:00Z"}
+    moments = tuple(activity.StackMoment(kind=one, stack=(one,), percent=1.0, **times) for one in INJECTIONS)
     record = replace(
         WAITING.record,
-        series=replace(
-            series, processes=tuple(ProcessSeries(command=one, vcpu_used=(0.1,) * 119) for one in INJECTIONS)
-        ),
-        time_breakdown=TimeBreakdown(
-            on_cpu_percent=100.0, waiting_for=tuple(WaitTarget(kind=one, target=one, percent=1.0) for one in INJECTIONS)
-        ),
-        stacks=Stacks(
-            source=INJECTIONS[0],
-            moments=tuple(replace(moment, kind=one, stack=(one,)) for one in INJECTIONS),
-        ),
+        series=replace(present(WAITING.record.series), processes=processes),
+        time_breakdown=activity.TimeBreakdown(on_cpu_percent=100.0, waiting_for=targets),
+        stacks=activity.Stacks(source=INJECTIONS[0], moments=moments),
     )
-    step = StackStep(offset_ms=0, duration_ms=1_182_000, stacks={f"{one};{one}": 1 for one in INJECTIONS})
+    step = activity.StackStep(offset_ms=0, duration_ms=1_182_000, stacks={f"{one};{one}": 1 for one in INJECTIONS})
     stacks = replace(shown_runs.waiting_stacks(), steps=(step,))
     tab = opened(written(tmp_path / "page.html", replace(WAITING, record=record), stacks), ADDRESS)
     frames = tab.locator(".frame")
@@ -456,10 +429,8 @@ def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(
             )
             box = present(card.bounding_box())
             assert box["y"] + box["height"] <= chart["top"] or box["y"] >= chart["bottom"]
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= 390
-            assert box["y"] + box["height"] > 0
-            assert box["y"] < 900
+            assert 0 <= box["x"] <= 390 - box["width"]
+            assert -box["height"] < box["y"] < 900
     for text in ("CPU", "memory", "102 MB/s", "87.9 GB", "GPUs", "NeuronCores", "threads waiting for a CPU", "other"):
         assert text in card.inner_text()
     moments = tab.inner_text(".part:has(h3:text-is('Moments'))").replace("\u00a0", " ")

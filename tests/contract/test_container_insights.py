@@ -11,10 +11,12 @@ import pytest
 
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import Record, decode
-from profiler.runs.past_runs.container_insights import ContainerInsightsRuns, InsightsSelection
-from profiler.runs.past_runs.run_source import RunFilter
+from profiler.runs.past_runs.container_insights import ContainerInsightsRuns
+from profiler.runs.past_runs.run_source import RunFilter, no_progress
+from profiler.sizing.prices import PriceOverrides
 from tests.command_line import run_here
 from tests.container_insights import LIFECYCLE, MINUTE_MS, PERFORMANCE, PlayedLogs, container_minute, minutes, stopped
+from tests.values import present
 
 # Half a minute into a minute, some hours ago.
 START_MS = (time.time_ns() // 60_000_000_000 - 300) * MINUTE_MS + 30_000
@@ -50,23 +52,19 @@ def test_a_task_becomes_a_run(logs: PlayedLogs) -> None:
     assert (found.family, found.revision, found.container.name, found.cluster) == ("nightly-etl", "26", "batch", "jobs")
     assert (found.status, found.finished_at, found.likely_out_of_memory) == ("unknown", None, None)
     metrics = found.metrics
-    assert metrics.duration_ms == 12 * MINUTE_MS
-    assert metrics.cpu_seconds == 9 * 30 + 60  # without the first half minute and the lost minute
+    # Without the CPU of the first half minute and of the lost minute.
+    assert (metrics.duration_ms, metrics.cpu_seconds) == (12 * MINUTE_MS, 9 * 30 + 60)
     assert (metrics.max_memory_used_mb, metrics.memory_size_mb, metrics.vcpu_size) == (3000, 4096, 1)
     assert metrics.network_rx_bytes == 600 * (30 + 10 * 60)
     assert metrics.block_read_bytes == 1_000 * (11 * MINUTE_MS + 30_000)
     assert (metrics.ephemeral_storage_size_mb, metrics.init_duration_ms) == (20480, 20_000)
     assert metrics.vcpu_saturated_percent == round(100 / 10, 3)
-    assert metrics.slowdown_at_vcpu is not None
-    assert found.series is not None
-    assert found.series.step_ms == MINUTE_MS
-    assert found.series.vcpu_used == (None, 0.5, None, 0.5, 1.0, *[0.5] * 7)
-    assert found.series.memory_used_mb == (1000, 1000, None, 1000, 3000, *[1000] * 7)
-    assert found.sampling is not None
-    assert (found.sampling.interval_ms, found.sampling.sources) == (MINUTE_MS, ("container-insights",))
-    assert found.cost is not None
-    assert "X86_64 (assumed)" in (found.cost.price_basis or "")
-    assert found.recommendation is not None
+    assert None not in (metrics.slowdown_at_vcpu, found.recommendation)
+    series, sampling = present(found.series), present(found.sampling)
+    assert (series.step_ms, series.vcpu_used) == (MINUTE_MS, (None, 0.5, None, 0.5, 1.0, *[0.5] * 7))
+    assert series.memory_used_mb == (1000, 1000, None, 1000, 3000, *[1000] * 7)
+    assert (sampling.interval_ms, sampling.sources) == (MINUTE_MS, ("container-insights",))
+    assert "X86_64 (assumed)" in (present(found.cost).price_basis or "")
     assert logs.operations == {"FilterLogEvents"}
 
 
@@ -83,13 +81,10 @@ def test_an_event_of_ecs_brings_the_end(logs: PlayedLogs) -> None:
     assert (found.metrics.duration_ms, found.metrics.billed_duration_ms) == (100_000, 120_000)
     assert found.metrics.cpu_seconds == 50  # the last event's minute began before the end
     assert found.cpu_architecture == "ARM64"
-    assert found.cost is not None
-    assert "assumed" not in (found.cost.price_basis or "")
-    assert "FARGATE_SPOT" in (found.cost.price_basis or "")
-    shown = run(logs, "show", found.task_id[:8])
-    assert "ran out of memory after 1m 40s" in shown.stdout
-    assert "ECS reported: OutOfMemoryError" in shown.stdout
-    assert "sampled each minute" in shown.stdout
+    basis, shown = present(found.cost).price_basis or "", run(logs, "show", found.task_id[:8]).stdout
+    assert ("assumed" in basis, "FARGATE_SPOT" in basis) == (False, True)
+    for text in ("ran out of memory after 1m 40s", "ECS reported: OutOfMemoryError", "sampled each minute"):
+        assert text in shown
 
 
 def test_several_containers_and_137_alone(logs: PlayedLogs) -> None:
@@ -101,8 +96,8 @@ def test_several_containers_and_137_alone(logs: PlayedLogs) -> None:
     both = ({"name": "batch", "exitCode": 137}, {"name": "helper", "exitCode": 1})
     logs.put(LIFECYCLE, [stopped(events[0], START_MS + 100_000, *both)], START_MS + 120_000)
     (found,) = records(logs)
-    assert (found.container.name, found.status, found.exit_code) == ("nightly-etl", "failure", 1)
-    assert found.likely_out_of_memory is None
+    end = found.container.name, found.status, found.exit_code, found.likely_out_of_memory
+    assert end == ("nightly-etl", "failure", 1, None)
 
 
 def test_a_run_is_chosen_by_its_start_and_read_as_a_whole(logs: PlayedLogs) -> None:
@@ -188,9 +183,10 @@ def test_after_a_day_that_cannot_be_read_no_other_one_is_begun() -> None:
         has_failed.set()
         raise TaskProfilerError("throttled")
 
-    selected = InsightsSelection(clusters=("jobs",), since_ns=0, now_ns=100 * DAY_MS * 1_000_000)
+    times = {"since_ns": 0, "now_ns": 100 * DAY_MS * 1_000_000}
+    source = ContainerInsightsRuns(read_pages, ("jobs",), PriceOverrides(), no_progress, **times, with_services=False)
     with pytest.raises(TaskProfilerError, match="throttled"):
-        list(ContainerInsightsRuns(read_pages, selected).runs(RunFilter()))
+        list(source.runs(RunFilter()))
     assert len(days) <= 4
 
 

@@ -63,10 +63,7 @@ _FILE_ENCODING = "utf-8"
 
 
 class EndView(View, frozen=True, kw_only=True):
-    """The settings of the end page. ``printed``: warnings that were printed before.
-
-    ``history``: the options by which ``show`` finds the run in the history, usually none; None: it is in no history.
-    """
+    """``printed``: warnings printed before. ``history``: options by which ``show`` finds the run; None: it cannot."""
 
     max_lines: int = MAX_LINES
     history: Sequence[str] | None = ()
@@ -173,7 +170,6 @@ def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
 
 
 def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:
-    """The curves with their limits, and the bar of the time below them."""
     available = view.width - len(INDENT) - _LABEL_WIDTH - 1
     curve_width = min(max(int(available * _CURVE_SHARE), _MIN_CURVE), _MAX_CURVE)
     room = available - curve_width
@@ -212,7 +208,6 @@ def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
 
 
 def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
-    """The peak, its share of the limit, and the value at the top of the curve."""
     peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     if peak_mb is None:
         return (curve.limit_text,)
@@ -220,18 +215,13 @@ def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
     share = "" if not size_mb or peak_mb < size_mb / 100 else format_percent(100 * peak_mb / size_mb)
     if curve.is_to_limit and size_mb:
         limit, text = format_memory(size_mb), f"peak {peak} ({share})"
-        return (
-            f"▔ limit {limit}, {text}",
-            f"▔ {limit}, {text}",
-            f"▔ {limit}, peak {share}",
-        )
+        return (f"▔ limit {limit}, {text}", f"▔ {limit}, {text}", f"▔ {limit}, peak {share}")
     top = f"▔ peak {peak}"
     of_size = f"{share and ', '}{share} of {format_memory(size_mb)}" if size_mb else ""
     return (f"{top}{of_size}", top)
 
 
 def _labelled(name: str, text: str, view: EndView) -> tuple[Line, ...]:
-    """One line, cut if it is too long; none without a text."""
     room = view.width - len(INDENT) - _LABEL_WIDTH
     return (line(label(name, width=_LABEL_WIDTH), shorten(printable(text), room)),) if text else ()
 

@@ -249,16 +249,12 @@ def time_bar(times: TimeBreakdown, width: int) -> Line:
 def _entries(parts: Iterable[tuple[_Kind, float]], record: Record) -> list[Line]:
     marks = {"waiting_for_cpu_percent": "≥"} if is_cpu_wait_partial(record) else {}
     return [
-        (
-            Span(f"{kind.block} ", kind.style),
-            Span(f"{kind.name} {marks.get(kind.field, '')}{format_percent(percent)}"),
-        )
+        (Span(f"{kind.block} ", kind.style), Span(f"{kind.name} {marks.get(kind.field, '')}{format_percent(percent)}"))
         for kind, percent in parts
     ]
 
 
 def _seen(times: TimeBreakdown) -> Iterator[Line]:
-    """A sentence if only a part of the run was seen."""
     if times.covered_percent is not None and times.covered_percent < MIN_COVERED_PERCENT:
         yield line(Span(f"seen for {format_percent(times.covered_percent)} of the run", "dim"))
 

@@ -247,7 +247,6 @@ def _of_memory(used_mb: float | None, size_mb: float | None) -> str:
 
 
 def _series(record: Record, series: Series | None, moments: Sequence[Moment], view: View) -> Iterator[Line]:
-    """The curves over the width of the terminal, their axis with the numbers of the moments, and the moments."""
     shown = () if series is None else run_curves(record, series)
     if series is not None and shown:
         names = [curve.limit_text for curve in shown]
@@ -276,7 +275,6 @@ def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
 
 
 def _gpu_use(record: Record, view: View) -> Iterator[Line]:
-    """The idle time of the GPUs with its price, and the mean use of their multiprocessors."""
     sentence, *rest = (*gpu_idle_texts(record),) or ("",)
     active = (gpu_totals(record.gpus) or GpuTotals()).sm_active_percent.avg
     if active is not None:
@@ -321,9 +319,6 @@ def _processes(record: Record) -> str:
 
 
 def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:
-    for name, texts in (
-        ("what if", what_if_texts(advice, record)),
-        ("advice", advice_texts(advice, record)),
-    ):
+    for name, texts in (("what if", what_if_texts(advice, record)), ("advice", advice_texts(advice, record))):
         for number, text in enumerate(texts):
             yield from labelled("" if number else name, text, view)

@@ -130,7 +130,6 @@ def _folded(chain: Sequence[Node]) -> Iterator[Span]:
 
 
 def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:
-    """The functions that ran most, by their names in the record."""
     if not stacks.top:
         return
     title = "Share of the stacks of running threads"

@@ -59,10 +59,9 @@ _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
 
 
 class ComparedRow(Struct, frozen=True, kw_only=True):
-    """One number of both runs.
+    """One number of both runs. ``has_few``: fewer than five runs of the family have it.
 
-    ``change_percent`` is None if one is unknown, if the other run's is 0, or if both read the same. ``change_points``
-    is the difference of two shares of the time. ``has_few``: fewer than five runs of the family have the number.
+    ``change_percent`` is None if one is unknown, if the other run's is 0, or if both read the same.
     """
 
     name: str

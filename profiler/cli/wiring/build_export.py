@@ -1,7 +1,4 @@
-"""Exports a local run by OpenTelemetry's protocol, after the command has ended.
-
-https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
-"""
+"""Exports a local run by OpenTelemetry's protocol, after the command has ended."""
 
 import random
 from collections.abc import Mapping
@@ -16,6 +13,7 @@ from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from profiler.record.record_model import Record
 
+# https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 _PREFIX = "OTEL_EXPORTER_OTLP"
 CERTIFICATE_SETTING = f"{_PREFIX}_CERTIFICATE"
 _DEFAULT_ENDPOINT = "http://localhost:4318"

@@ -44,9 +44,7 @@ class RunSession:
         self._format: str = "json" if options.as_json else options.output_format
         if self._format == "auto":  # for a person if the report goes to a terminal
             self._format = "human" if os.isatty(_STDERR) and options.output is None else "json"
-        self._recorder = None
-        if not options.no_history:
-            self._recorder = HistoryRecorder(os.environ, clock, options.words)
+        self._recorder = None if options.no_history else HistoryRecorder(os.environ, clock, options.words)
         draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
         self._view = _LateView(options, clock, stderr) if draws else None
         settings, seconds, endpoint = SettingsReader(os.environ), options.interval_seconds, endpoint_address(os.environ)
@@ -88,11 +86,9 @@ class RunSession:
         """The report as a record line, and as the lines to print."""
         line = encode_line(result.report)
         if self._format == "human":
-            try:
+            with suppress(Exception):  # a defect of the picture must not lose the run
                 return line, self._end(result)
-            except Exception:  # noqa: BLE001  a defect of the picture must not lose the run
-                return line, line + b"\n"
-        if self._format == "json":
+        if self._format in ("human", "json"):
             return line, line + b"\n"
         from profiler.record.report_line import report_text  # the catalogue of metrics, which JSON does without
 
@@ -125,7 +121,6 @@ class RunSession:
         )
 
     def summary(self, successes: Sequence[Metrics]) -> bytes:
-        """The lines to print after several runs: a sentence about the successes, for a person only."""
         if self._format != "human":
             return b""
         from profiler.cli.terminal.end_page import printed_summary  # most commands run once
@@ -149,7 +144,6 @@ class RunSession:
             return f"The run was not exported ({type(error).__name__}): report this as a defect of task-profiler."
 
     def stop_collectors(self) -> None:
-        """Stop the collectors of accelerators, which may take a while."""
         self._plan.collectors.stop()
 
 
@@ -174,15 +168,11 @@ def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]"
 
 def _find_labels() -> dict[str, str]:
     """Find the default labels: host, user, git commit of the working directory, and runner, as far as known."""
-    try:
-        commit = git_commit(os.getcwd())
-    except OSError:
-        commit = None
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # in many containers, the user has no name
-        user = str(os.getuid())
-    facts = {"host": os.uname().nodename, "user": user, "gitCommit": commit}
+    facts: dict[str, str | None] = {"host": os.uname().nodename, "user": str(os.getuid())}
+    with suppress(KeyError):  # in many containers, the user has no name
+        facts["user"] = pwd.getpwuid(os.getuid()).pw_name
+    with suppress(OSError):
+        facts["gitCommit"] = git_commit(os.getcwd())
     labels = {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
     return {**labels, **runner_labels(os.environ)}
 

@@ -44,10 +44,7 @@ class MonitorProcess:
         is_alone: Callable[[], bool] = lambda: False,
         gpus_of: Callable[[str], str | None] | None = None,
     ) -> Iterator[Collector]:
-        """All collectors. The monitor of an instance has ``gpus_of``, and none of Neuron devices.
-
-        It follows processes, and takes their stacks, only if that is enabled.
-        """
+        """All collectors. An instance's monitor has ``gpus_of``, no Neuron devices, and processes only if enabled."""
         settings, clock, is_instance = self.settings, self.clock, gpus_of is not None
         chosen = settings.accelerators
         accelerators = accelerator_collectors(
@@ -72,10 +69,7 @@ class MonitorProcess:
             yield TaskTags(request_tags)
 
     def shared_parts(
-        self,
-        collectors: Iterator[Collector],
-        connect_logs: Connect = connect,
-        reported: "ReportedFile | None" = None,
+        self, collectors: Iterator[Collector], connect_logs: Connect = connect, reported: "ReportedFile | None" = None
     ) -> SharedParts:
         """What all tasks share. The sidecar has no ``reported`` batches."""
         clock, found = self.clock, Collectors(*collectors)  # before the first tick: imports take long

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from profiler.cli.options import SOURCE_FAILED, SourceOptions, parse_tags, parse_time
@@ -58,10 +59,7 @@ def open_source(options: SourceOptions, *, keeps_stacks: bool = False, shows_pro
     if options.with_services and not any(source.kind == "insights" for source in sources):
         raise UsageError("--services is for --from insights:CLUSTER: other sources have the tasks of services.")
     show = _show_progress if shows_progress else no_progress
-
-    def open_one(source: Source) -> RunSource:
-        return _open(source, options, show, keeps_stacks=keeps_stacks)
-
+    open_one = partial(_open, options=options, show=show, keeps_stacks=keeps_stacks)
     if len(sources) == 1:
         return open_one(sources[0])
     from profiler.runs.past_runs.joined_runs import JoinedRuns  # rarely needed
@@ -155,21 +153,21 @@ def run_filter(options: SourceOptions, *, run: str | None = None, reads_checkpoi
 
 def _container_insights(cluster: str, options: SourceOptions, now_ns: int, show: OpenProgress) -> RunSource:
     from profiler.aws_account.clusters_and_log_groups import matching_clusters  # only for this source
-    from profiler.runs.past_runs.container_insights import DEFAULT_DAYS, ContainerInsightsRuns, InsightsSelection
+    from profiler.runs.past_runs.container_insights import DEFAULT_DAYS, ContainerInsightsRuns
     from profiler.settings import SettingsReader
     from profiler.sizing.prices import PriceOverrides
 
     open_client = _clients(options)
     open_client("logs")  # not by several threads
-    clusters = matching_clusters(open_client, cluster)
-    selected = InsightsSelection(
-        clusters=clusters,
+    return ContainerInsightsRuns(
+        open_pages(options),
+        matching_clusters(open_client, cluster),
+        SettingsReader(os.environ).prices() or PriceOverrides(),
+        show,
         since_ns=parse_time(options.since or f"{DEFAULT_DAYS}d", now_ns // NS_PER_MS) * NS_PER_MS,
         now_ns=now_ns,
         with_services=options.with_services,
-        prices=SettingsReader(os.environ).prices() or PriceOverrides(),
     )
-    return ContainerInsightsRuns(open_pages(options), selected, show)
 
 
 @contextmanager
@@ -208,10 +206,7 @@ def _clients(options: SourceOptions) -> "OpenClient":
 
 
 def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
-    """Read the prices that replace the table's. Problems, and a Region without a known price, are warnings.
-
-    Raises UsageError for what is not a Region.
-    """
+    """Read the prices that replace the table's; problems are warnings. Raises UsageError for what is not a Region."""
     if on_fargate == "":
         raise UsageError("--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out.")
     from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from urllib.parse import quote
 
+import msgspec
 from msgspec import Struct
 
 from profiler.core.clock import Clock
-from profiler.core.json_fields import Json, count, mapping, text
+from profiler.core.json_fields import Json, count, decoded, mapping, text
 from profiler.core.log import Log
 from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import StoppableThread, ThreadFailure, WakeEvent
@@ -26,7 +27,6 @@ from profiler.readers.docker.ecs_container import (
     EcsContainer,
     ListedContainer,
     decode_container,
-    decode_json,
     decode_list,
 )
 from profiler.readers.ecs.endpoint_client import HttpEndpoint
@@ -194,7 +194,7 @@ class DockerEvents:
 
 def parse_event(line: bytes) -> ContainerEvent | None:
     """One line of the stream; None if it is not one of :data:`_ACTIONS`."""
-    event = mapping(decode_json(line))
+    event = mapping(decoded(msgspec.json.decode, line))
     actor = mapping(event.get("Actor"))
     attributes = mapping(actor.get("Attributes"))
     action, docker_id, time_ns = text(event.get("Action")), text(actor.get("ID")), count(event.get("timeNano"))

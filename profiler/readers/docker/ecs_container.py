@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec import Struct
 
-from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
+from profiler.core.json_fields import Json, count, decoded, integer, mapping, mappings, text
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
 
@@ -68,7 +68,7 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
 
 def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
     """Decode ``/containers/json``. Containers without the agent's labels are skipped."""
-    document = decode_json(body)
+    document = decoded(msgspec.json.decode, body)
     if not isinstance(document, list):
         return Unavailable("Docker's list of containers is not a JSON array")
     return tuple(_listed(document))
@@ -84,7 +84,7 @@ def _listed(document: Json) -> Iterator[ListedContainer]:
 
 def decode_container(body: bytes) -> EcsContainer | Unavailable:
     """Decode ``/containers/ID/json``."""
-    document = mapping(decode_json(body))
+    document = mapping(decoded(msgspec.json.decode, body))
     state, config, host = (mapping(document.get(name)) for name in ("State", "Config", "HostConfig"))
     docker_id, labels = text(document.get("Id")), _labels(config.get("Labels"))
     if docker_id is None or labels is None:
@@ -113,14 +113,6 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         metadata_address=_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
         gpus=tuple(filter(_GPU.fullmatch, (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(","))),
     )
-
-
-def decode_json(body: bytes) -> Json:
-    """A document of Docker; None if it is not JSON. The error is dropped, because it may quote a value."""
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
 
 
 def _labels(document: Json) -> EcsLabels | None:

@@ -50,10 +50,7 @@ class RunSet(Struct, frozen=True, kw_only=True):
 def read_run_sets(
     source: RunSource, texts: tuple[str, str], selection: RunFilter, last: int, container: str | None = None
 ) -> tuple[tuple[RunSet, RunSet], Sequence[str]]:
-    """Read both sets: the ``last`` successes of a family, of one container. Returns sentences about their limits, too.
-
-    Raises TaskProfilerError for a set without runs, UsageError if a text does not name one set of comparable runs.
-    """
+    """Read both sets, of one container, and remarks. Raises TaskProfilerError (no run), UsageError (not one set)."""
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
     families = [_FamilyRuns(text, last, container) for text in texts]

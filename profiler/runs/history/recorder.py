@@ -1,7 +1,4 @@
-"""Adds a run to the history; while it lasts, it is written down as a run in progress every 1 to 60 s.
-
-sqlite3 is imported only when a run is written: it would delay the start of every command.
-"""
+"""Adds a run to the history; while it lasts, it is written down as a run in progress every 1 to 60 s."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -44,10 +41,7 @@ class HistoryRecorder:
         self._due_ns: int | None = 0
 
     def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
-        """Write down the report and the series of the run so far, if this is due: this process may be killed.
-
-        A thread writes, because a file system may hang. A failure has no effect: the end adds the run.
-        """
+        """Write down the run so far, if due: this process may be killed. A failure is silent: the end adds the run."""
         now_ns = self._clock.monotonic_ns()
         is_writing = self._write_call is not None and self._write_call.result_so_far() is None
         if self._due_ns is None or now_ns < self._due_ns or is_writing:
@@ -64,6 +58,7 @@ class HistoryRecorder:
         except Exception:  # noqa: BLE001  whatever is wrong here, the command goes on, and the end has its own report
             self._due_ns = None
             return
+        # In a thread, because a file system may hang.
         self._write_call = BackgroundCall(lambda: self._write(line, report, series), self._clock, _MAX_WRITE_SECONDS)
 
     def _write(self, line: bytes, report: Report, series: RunSeries | None) -> bool:
@@ -81,7 +76,7 @@ class HistoryRecorder:
     def _open(self, max_wait_seconds: float) -> "HistoryStore":
         """The history. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
         path = history_path(self._environment)
-        from profiler.runs.history.run_database import HistoryStore  # see the module's docstring
+        from profiler.runs.history.run_database import HistoryStore  # sqlite3 would delay every start
 
         return HistoryStore(path, self._clock, max_wait_seconds)
 

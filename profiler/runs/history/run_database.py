@@ -1,7 +1,4 @@
-"""The local history: past runs in an SQLite database, each with its record line and its time series.
-
-The file may be shared, missing, locked, corrupt, or written by a newer version.
-"""
+"""The local history: past runs in an SQLite database, each with its record line and its time series."""
 
 import os
 import sqlite3
@@ -17,6 +14,7 @@ from msgspec.structs import replace
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import create_private_folders
+from profiler.core.json_fields import decoded
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
@@ -35,28 +33,14 @@ _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_VERSION}",
     """CREATE TABLE run (
-        id INTEGER PRIMARY KEY,
-        task_id TEXT NOT NULL,
-        started_at TEXT NOT NULL,
-        family TEXT,
-        status TEXT NOT NULL,
-        record TEXT NOT NULL,
-        points TEXT NOT NULL,
-        command TEXT,
-        stacks BLOB,
-        UNIQUE (task_id, started_at)
+        id INTEGER PRIMARY KEY, task_id TEXT NOT NULL, started_at TEXT NOT NULL, family TEXT, status TEXT NOT NULL,
+        record TEXT NOT NULL, points TEXT NOT NULL, command TEXT, stacks BLOB, UNIQUE (task_id, started_at)
     )""",
     # The runs in progress, each with the process of its profiler. If that has ended without adding the run, it was
     # killed: whoever finds the row adds it to the runs.
     """CREATE TABLE running (
-        task_id TEXT NOT NULL,
-        started_at TEXT NOT NULL,
-        pid INTEGER NOT NULL,
-        pid_started INTEGER NOT NULL,
-        record TEXT NOT NULL,
-        points TEXT NOT NULL,
-        command TEXT,
-        UNIQUE (task_id, started_at)
+        task_id TEXT NOT NULL, started_at TEXT NOT NULL, pid INTEGER NOT NULL, pid_started INTEGER NOT NULL,
+        record TEXT NOT NULL, points TEXT NOT NULL, command TEXT, UNIQUE (task_id, started_at)
     )""",
     "CREATE INDEX run_by_start ON run (started_at)",
     # Runs without stacks are not in the index.
@@ -73,10 +57,7 @@ _LAST_SUCCESSES = """SELECT CAST(record AS BLOB) FROM run WHERE family = ? AND s
 
 
 class HistoryStore:
-    """The runs of one history file. Every failure is a TaskProfilerError with a remedy.
-
-    ``max_wait_seconds`` limits the wait for the locks of other processes, in total for one transaction.
-    """
+    """The runs of one file. Failures are TaskProfilerErrors. ``max_wait_seconds``: for all locks of a transaction."""
 
     def __init__(
         self, path: str | os.PathLike[str], clock: Clock, max_wait_seconds: float = LOCK_TIMEOUT_SECONDS
@@ -193,7 +174,7 @@ class HistoryStore:
         return [
             (line, report, points, command, proc.read_live_name(*process) is not None)
             for line, points, command, *process in rows
-            if (report := _report(line)) is not None
+            if (report := decoded(decode, line)) is not None
         ]
 
     def add(
@@ -206,10 +187,7 @@ class HistoryStore:
         max_runs: int | None,
         stacks_line: bytes | None = None,
     ) -> None:
-        """Add a run, or replace it, and delete the oldest ones beyond ``max_runs``.
-
-        Without ``max_runs``, a run that is stored already stays, and none is deleted.
-        """
+        """Add or replace a run, and delete the oldest beyond ``max_runs``. None: a stored run stays, and none goes."""
         record, key, stacks = report.record, (report.record.task_id, _start(report)), None
         if stacks_line is not None:
             import zlib  # most runs have no stacks
@@ -257,10 +235,7 @@ class HistoryStore:
         return count
 
     def runs(self, selection: "RunFilter") -> Iterator[tuple[bytes, Report, str | None]]:
-        """Past runs, newest first: their record lines as printed, the decoded reports, and the redacted command lines.
-
-        Only families, statuses, times and ``run`` are selected: filter the result again.
-        """
+        """Past runs, newest first: lines, reports, redacted commands. Filter again by what is no column."""
         condition, words = _condition(selection)
         # SQLite cannot compare bytes that are not UTF-8, and no text in the history has any.
         values = tuple(map(without_surrogates, words))
@@ -273,7 +248,7 @@ class HistoryStore:
             while connection is not None:
                 page = connection.execute(query, (*last, *values)).fetchall()
                 for _, _, line, command in page:
-                    report = _report(line)
+                    report = decoded(decode, line)
                     if report is None:
                         self.unreadable_count += 1
                     else:
@@ -304,7 +279,7 @@ class HistoryStore:
         """The successes of a family that started before a time, newest first, among the newest 2,000 runs."""
         with self._open_for_reading() as connection:
             for (line,) in () if connection is None else connection.execute(_LAST_SUCCESSES, (family, before)):
-                report = _report(line)
+                report = decoded(decode, line)
                 if report is not None:
                     yield report
 
@@ -374,13 +349,6 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
 def _newest(values: Sequence[float | None] | None) -> Distribution | None:
     value = next((value for value in reversed(values or ()) if value is not None), None)
     return None if value is None else Distribution(avg=value)
-
-
-def _report(line: bytes) -> Report | None:
-    try:
-        return decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:

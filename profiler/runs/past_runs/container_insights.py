@@ -1,7 +1,6 @@
 """The runs that Container Insights saw, read from CloudWatch Logs by FilterLogEvents alone.
 
-A cluster's performance log group has one event a task and minute, and one for each container. Where somebody set them
-up, a second group has ECS's events of the tasks: their ends.
+Where somebody set it up, a second log group of a cluster has ECS's events of the tasks: their ends.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +9,10 @@ from functools import partial
 from threading import Event, Lock
 
 import msgspec
-from msgspec import Struct
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import decoded
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_local, local_zone
 from profiler.record.task_end import StoppedTask, parse_stopped_task
 from profiler.record.units import MIB, format_count, format_memory
@@ -26,7 +25,7 @@ from profiler.runs.past_runs.minute_record import (
     run_of_minutes,
     unseen_task,
 )
-from profiler.runs.past_runs.run_source import OpenProgress, PastRun, RunFilter, RunSource, newest_first, no_progress
+from profiler.runs.past_runs.run_source import OpenProgress, PastRun, RunFilter, RunSource, newest_first
 from profiler.sizing.prices import PriceOverrides
 
 DEFAULT_DAYS = 14
@@ -38,27 +37,25 @@ _decoder = msgspec.json.Decoder(PerformanceEvent, strict=False)
 _minute_decoder = msgspec.json.Decoder(Minute, strict=False)
 
 
-class InsightsSelection(Struct, frozen=True, kw_only=True):
-    """The clusters to read, and which of their tasks count."""
-
-    clusters: tuple[str, ...]
-    since_ns: int
-    now_ns: int
-    with_services: bool = False
-    prices: PriceOverrides = PriceOverrides()
-
-
 class ContainerInsightsRuns(RunSource):
     """The tasks in the performance log events of some clusters. Several threads call ``read_pages``."""
 
     remedy = "use an earlier --since, or check whether tasks ran there"
 
     def __init__(
-        self, read_pages: ReadPages, selected: InsightsSelection, open_progress: OpenProgress = no_progress
+        self,
+        read_pages: ReadPages,
+        clusters: Sequence[str],
+        prices: PriceOverrides,
+        open_progress: OpenProgress,
+        *,
+        since_ns: int,
+        now_ns: int,
+        with_services: bool,
     ) -> None:
-        self._read_pages = read_pages
-        self._selected = selected
-        self._open_progress = open_progress
+        self._read_pages, self._open_progress = read_pages, open_progress
+        self._clusters, self._prices, self._with_services = clusters, prices, with_services
+        self._since_ns, self._now_ns = since_ns, now_ns
         self._lock = Lock()
         self._notes: list[str] = []
         self._tasks: dict[tuple[str, str], SeenTask] = {}
@@ -70,7 +67,7 @@ class ContainerInsightsRuns(RunSource):
         self._runs: list[PastRun] | None = None
         self._unseen: list[PastRun] = []
         self._unseen_selected: list[PastRun] = []
-        self.place = f"Container Insights of {' and '.join(selected.clusters)}"
+        self.place = f"Container Insights of {' and '.join(clusters)}"
 
     @property
     def notes(self) -> Sequence[str]:
@@ -92,8 +89,8 @@ class ContainerInsightsRuns(RunSource):
         yield from (run for run in self._runs if selection.matches(run.report))
 
     def _reading(self) -> str:
-        since_ms = self._selected.since_ns // NS_PER_MS
-        days = -(-(self._selected.now_ns // NS_PER_MS - since_ms) // MS_PER_DAY)
+        since_ms = self._since_ns // NS_PER_MS
+        days = -(-(self._now_ns // NS_PER_MS - since_ms) // MS_PER_DAY)
         kept = next((legal for legal in _RETENTION_DAYS if legal >= days), _RETENTION_DAYS[-1])
         texts = [f"Container Insights: {format_memory(self._bytes / MIB)} read by FilterLogEvents, which is free"]
         for cluster, oldest_ms in sorted(self._oldest_ms.items()):
@@ -109,13 +106,13 @@ class ContainerInsightsRuns(RunSource):
     def _read(self) -> None:
         off = []
         with self._open_progress() as show:
-            for cluster in self._selected.clusters:
+            for cluster in self._clusters:
                 if self._read_group(performance_group(cluster), _TASKS, partial(self._add_event, cluster), show):
                     self._read_ends(cluster, show)
                     self._read_containers(cluster)
                 else:
                     off.append(f"Container Insights is off for {cluster}: turn it on, or check the name and --region.")
-        if len(off) == len(self._selected.clusters):
+        if len(off) == len(self._clusters):
             raise TaskProfilerError(" ".join((*self._notes, *off)))
         self._notes += off
 
@@ -131,8 +128,8 @@ class ContainerInsightsRuns(RunSource):
         self, group: str, pattern: str, add: Callable[[str], None], show: Callable[[int, float], None]
     ) -> bool:
         """Read a log group from the selected time to now; False if it does not exist."""
-        now_ms = self._selected.now_ns // NS_PER_MS
-        starts = range(self._selected.since_ns // NS_PER_MS, now_ms + 1, MS_PER_DAY)
+        now_ms = self._now_ns // NS_PER_MS
+        starts = range(self._since_ns // NS_PER_MS, now_ms + 1, MS_PER_DAY)
         has_failed = Event()
 
         def read(start_ms: int) -> None:
@@ -175,12 +172,9 @@ class ContainerInsightsRuns(RunSource):
 
     def _add_event(self, cluster: str, message: str) -> None:
         self._bytes += len(message)
-        try:
-            event, minute = _decoder.decode(message), _minute_decoder.decode(message)
-            is_possible = 0 < event.timestamp <= self._selected.now_ns / NS_PER_MS + MS_PER_DAY
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            is_possible = False
-        if not is_possible:
+        event, minute = decoded(_decoder.decode, message), decoded(_minute_decoder.decode, message)
+        latest_ms = self._now_ns / NS_PER_MS + MS_PER_DAY
+        if event is None or minute is None or not 0 < event.timestamp <= latest_ms:
             self._unreadable += 1
             return
         if event.type == "Container" and event.container_name:
@@ -189,17 +183,14 @@ class ContainerInsightsRuns(RunSource):
         if event.type != "Task":
             return
         self._oldest_ms[cluster] = min(event.timestamp, self._oldest_ms.get(cluster, event.timestamp))
-        if event.service_name and not self._selected.with_services:
+        if event.service_name and not self._with_services:
             self._services.add(event.task_id)
-        elif event.started_at is None or event.started_at >= self._selected.since_ns / NS_PER_MS:
+        elif event.started_at is None or event.started_at >= self._since_ns / NS_PER_MS:
             self._tasks.setdefault((cluster, event.task_id), SeenTask(cluster, event)).add(event, minute)
 
     def _add_end(self, message: str) -> None:
         self._bytes += len(message)
-        try:
-            end = parse_stopped_task(msgspec.json.decode(message))
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            end = None
+        end = parse_stopped_task(decoded(msgspec.json.decode, message))
         if end is not None and end.started_at is not None:
             self._ends[end.cluster or "", end.id] = end
 
@@ -208,14 +199,14 @@ class ContainerInsightsRuns(RunSource):
         found: dict[bool, list[PastRun]] = {True: [], False: []}
         for key in {**self._tasks, **self._ends}:
             end = self._ends.get(key)
-            if end is not None and end.is_service_task and not self._selected.with_services:
+            if end is not None and end.is_service_task and not self._with_services:
                 self._services.add(end.id)
             task = self._tasks.get(key) or (None if end is None else unseen_task(end))
             if task is None or key[1] in self._services:
                 continue
             images = self._containers.get(_revision_of(task), {})
-            run = run_of_minutes(task, end, images, self._selected.prices)
-            if run is not None and run.started_ns >= self._selected.since_ns:
+            run = run_of_minutes(task, end, images, self._prices)
+            if run is not None and run.started_ns >= self._since_ns:
                 found[bool(task.minutes)].append(run)
         self._tasks.clear()
         if not found[True] and self._services:

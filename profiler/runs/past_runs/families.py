@@ -119,7 +119,6 @@ class UsualDurations:
         self._known: dict[FamilyKey, UsualDuration | None] = {}
 
     def of(self, family: FamilyKey) -> UsualDuration | None:
-        """The usual duration of a family, as far as it was read."""
         return self._known.get(family)
 
     def lacks(self, families: Iterable[FamilyKey]) -> tuple[FamilyKey, ...]:

@@ -1,4 +1,4 @@
-"""The runs of several sources as one. A source that fails is reported and left out."""
+"""The runs of several sources as one."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
@@ -19,10 +19,7 @@ _MAX_DISTANCE_NS = 600 * NS_PER_SECOND
 
 
 class JoinedRuns(RunSource):
-    """The runs of the sources, newest first, each once. ``report_failure`` gets the error of a source that failed.
-
-    The last source raises its error, because then no source is left.
-    """
+    """The sources' runs, newest first, each once. A source that fails is reported; the last one raises its error."""
 
     def __init__(self, sources: Sequence[RunSource], report_failure: Callable[[TaskProfilerError], None]) -> None:
         self._sources = list(sources)

@@ -27,7 +27,6 @@ class LocalRuns(RunSource):
         return (f"{self.place}: skipped {format_count(count, 'line')} that could not be read.",) if count else ()
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        """Yield the matching runs page by page."""
         stored = self.history.runs(selection)
         past = (PastRun(report=one, line=line, command=text) for line, one, text in stored if selection.matches(one))
         if not selection.reads_checkpoints:

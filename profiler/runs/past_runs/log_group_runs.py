@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.activity_model import StacksLine
@@ -162,18 +160,13 @@ class LogGroupRuns(RunSource):
         if not is_wanted or not message.lstrip().startswith("{"):
             self._notices += read_notices([message])
             return None
-        try:
-            return run_line(message.strip().encode(errors="replace"))
-        except (msgspec.DecodeError, RecursionError):
-            self._unreadable += 1
-            return None
+        line = run_line(message.strip().encode(errors="replace"))
+        self._unreadable += line is None
+        return line
 
 
 def filter_pattern(selection: RunFilter) -> str:
-    """The filter pattern for the lines of the matching runs, and for all notices about schedules.
-
-    It may match more: patterns with other wildcards than ``*`` are not part of it, for example.
-    """
+    """The pattern for the matching runs, all notices, and more: the shell's wildcards other than ``*`` are left out."""
     conditions = ['$.type = "task.report"']
     if selection.reads_checkpoints:
         conditions = [f"({conditions[0]} || ({_FIRST_CHECKPOINTS}))" if selection.run is None else '$.type = "task.*"']

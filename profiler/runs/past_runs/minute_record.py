@@ -152,10 +152,7 @@ def _known_ns(time_ms: float | None, moment: datetime | None) -> int | None:
 def run_of_minutes(
     task: SeenTask, end: StoppedTask | None, images: Mapping[str, str | None], prices: PriceOverrides
 ) -> PastRun | None:
-    """The run of a task; None if the task never started.
-
-    ``end`` is ECS's event of its end. If that lists no containers, ``images`` has their images by name.
-    """
+    """The run of a task; None if it never started. ``images`` by name are for an ``end`` that lists no containers."""
     event, minutes = task.event, [task.minutes[end] for end in sorted(task.minutes)]
     ended = end or StoppedTask(arn="")
     span = _span(event, ended, minutes)

@@ -1,7 +1,4 @@
-"""Notable moments of a run in its time series: the memory peak, stretches with all CPUs in use, idle stretches.
-
-The call stacks that were sampled in such moments show what ran. A gap is neither idle nor busy.
-"""
+"""Notable moments of a run in its time series and its call stacks. A gap is neither idle nor busy."""
 
 import re
 import sys
@@ -85,7 +82,6 @@ class _SampledStack(Struct, frozen=True):
 
 
 def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
-    """The functions of the moments of a run whose times are known."""
     started_ns = parse_ns(record.started_at)
     if record.stacks is None or started_ns is None:
         return

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import decoded
 from profiler.core.text import first_names
 from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
@@ -69,15 +70,15 @@ class FileRuns(RunSource):
             if text.startswith(STACKS_BEGINNING):  # to find an error in 200 KB takes milliseconds
                 self._stacks.append(text)
                 continue
-            try:
-                yield run_line(text, number)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                if is_stacks_line(text):
-                    self._stacks.append(text)
-                elif is_notice_line(text):
-                    self._notices.extend(read_notices([text.decode(errors="replace")]))
-                else:
-                    self._invalid_lines.add(number)
+            found = run_line(text, number)
+            if found is not None:
+                yield found
+            elif is_stacks_line(text):
+                self._stacks.append(text)
+            elif is_notice_line(text):
+                self._notices.extend(read_notices([text.decode(errors="replace")]))
+            else:
+                self._invalid_lines.add(number)
 
     def stacks(self, report: Report) -> StacksLine | None:
         return stacks_of(report, reversed(self._stacks))
@@ -117,12 +118,8 @@ def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
             break
     if beginning and beginning[-1].strip() in (b"{", b"["):
         beginning += remaining
-    try:
-        document = msgspec.json.decode(b"".join(beginning))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        document = None
     rows: Sequence[object] = ()
-    match document:
+    match decoded(msgspec.json.decode, b"".join(beginning)):
         case {"record": _}:
             pass
         case {"events": [*found]} | {"results": [*found]} | [*found]:

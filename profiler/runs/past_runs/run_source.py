@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import decoded
 from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
@@ -246,18 +248,16 @@ class RunLine(Struct, frozen=True):
     number: int = 0
 
 
-def run_line(line: bytes, number: int = 0) -> RunLine:
-    """Decode the head of a record line. Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError."""
-    return RunLine(line, decode_leniently(ReportHead, line), number)
+def run_line(line: bytes, number: int = 0) -> RunLine | None:
+    """A line with its head decoded; None for another line."""
+    head = decoded(partial(decode_leniently, ReportHead), line)
+    return None if head is None else RunLine(line, head, number)
 
 
 def matching_runs(
     groups: Iterable[Sequence[RunLine]], selection: RunFilter, add_invalid: Callable[[int], None], now_ns: int
 ) -> Iterator[PastRun]:
-    """Yield the runs of :func:`group_lines` that match; only their lines are decoded completely.
-
-    ``add_invalid`` gets the number of each invalid line. A run with only old checkpoints is ``lost``.
-    """
+    """The matching runs of :func:`group_lines`; only they are decoded. ``add_invalid`` gets invalid lines' numbers."""
     for group in groups:
         may_be_lost = group[0].head.type == CHECKPOINT
         run = _decoded(group, add_invalid) if may_be_lost or selection.matches(group[0].head) else None
@@ -273,9 +273,8 @@ def _decoded(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> Pa
     for line in group:
         if chosen is not None and line.head.type != CHECKPOINT:
             continue
-        try:
-            report = decode(line.line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        report = decoded(decode, line.line)
+        if report is None:
             add_invalid(line.number)
             continue
         chosen = chosen or (line, report)

@@ -1,11 +1,9 @@
 """Notices about due times of schedules, from any source of past runs: nothing ran, or too late, or two at a time."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-
-import msgspec
 
 from profiler.core.ecs_terms import cluster_name
+from profiler.core.json_fields import decoded
 from profiler.core.timestamps import parse_ns
 from profiler.record.family_identity import FamilyKey
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
@@ -18,10 +16,9 @@ NOTICE_MARKER = '"schedule.notice"'
 def read_notices(lines: Iterable[str]) -> Iterator[ScheduleNoticeLine]:
     """Yield the notices about schedules among these lines."""
     for line in lines:
-        with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            notice = decode_notice(line) if NOTICE_MARKER in line else None
-            if isinstance(notice, ScheduleNoticeLine):
-                yield notice
+        notice = decoded(decode_notice, line) if NOTICE_MARKER in line else None
+        if isinstance(notice, ScheduleNoticeLine):
+            yield notice
 
 
 def family_of_notice(line: ScheduleNoticeLine) -> FamilyKey:

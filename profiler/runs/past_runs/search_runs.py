@@ -163,7 +163,6 @@ class IndexedRuns(RunSource):
         return (*([unreadable] if self._unreadable else ()), *([cut] if self._is_cut else ()))
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        """Yield the matching runs page by page."""
         is_found = False
         with self._open_progress() as show:
             # Runs that never started have no start: a second search sorts them by their time.
@@ -180,10 +179,7 @@ class IndexedRuns(RunSource):
             yield from (run for run in map(self._run, hits) if selection.matches(run.report))
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
-        """Yield the ``last`` newest matching runs of each family, without those that never started.
-
-        The first search finds the starts of these runs, which are the conditions of the second one.
-        """
+        """The ``last`` newest matching runs of each family that started: one search finds the starts, one the runs."""
         searches = self._last_run_conditions(selection, last)
         runs = (self._all_runs(conditions, _START, _LARGE_PAGE_SIZE) for conditions in searches)
         with self._open_progress() as show:
@@ -268,7 +264,6 @@ class IndexedRuns(RunSource):
         )
 
     def _run(self, hit: Mapping[str, Any]) -> PastRun:
-        """The run of a document, with the status of ECS's event."""
         source = hit.get("_source", _EMPTY)
         values = source.get("task", _EMPTY).items()
         task: dict[str, Any] = {name: value for name, value in values if isinstance(value, _TASK_TYPES.get(name, ()))}
@@ -335,7 +330,6 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
 
 
 def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Report:
-    """The values of a run without a readable record."""
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
     is_unreadable = isinstance(source.get("record"), str)  # then no other number counts than the duration
     for field in FIELDS:

@@ -19,7 +19,7 @@ from profiler.record.record_model import encode
 from profiler.runs.history.run_database import HistoryStore
 from tests import shown_runs
 from tests.fakes import FakeClock
-from tests.report_page import checkpoint, labelled, parsed, report, unpacked
+from tests.report_page import checkpoint, parsed, report, run_of, step, unpacked
 from tests.runs import lines
 from tests.runs import report as sized_run
 from tests.unit.cli.conftest import Cli
@@ -64,7 +64,7 @@ def test_the_page_on_standard_output_is_all_that_is_there(here: Path, cli: Cli) 
 def test_what_does_not_fit_into_the_page_is_said(cli: Cli) -> None:
     chance = random.Random(1)
     texts = (b64encode(chance.randbytes(size)).decode() for size in (48_000, 100_000) * 120)
-    made = [labelled(next(texts), {"own": next(texts)}) for _ in range(120)]
+    made = [run_of(report(next(texts), labels={"own": next(texts)}), (step(1000),)) for _ in range(120)]
     Path("lines").write_bytes(lines(run.past.report for run in made))
     done = cli("report", "--from", "lines")
     kept = len(data_of_page()["runs"])
@@ -77,7 +77,7 @@ def test_what_does_not_fit_into_the_page_is_said(cli: Cli) -> None:
 
 
 def test_lines_that_are_no_records_are_counted_and_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = b"\n".join([b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint("a", 1))])
+    given = b"\n".join([b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint(1, task_id="a"))])
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
     assert cli("report", "--from", "-").err == "task-profiler: standard input: skipped 3 invalid lines: 1, 4, 5\n"
     assert data_of_page()["series"][0]["ms"] == [60_000]

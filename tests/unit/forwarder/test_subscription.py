@@ -320,7 +320,9 @@ def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str
     report = read_line(line)
     assert isinstance(report, Report)
     assert report == decode(line)
-    assert run_line(line.encode()).head.type == "task.report"
+    found = run_line(line.encode())
+    assert found is not None
+    assert found.head.type == "task.report"
     assert report.record.metrics.duration_ms is None
     assert isinstance(report_document(report, line, ForwarderSettings()), Document)
 

@@ -20,7 +20,7 @@ from profiler.report_page.page_activity import MAX_CHARACTERS, activity_fields, 
 from profiler.report_page.page_data import MAX_BYTES, PageData, array_of, build_page_data, first_that_fit
 from profiler.report_page.page_series import MAX_STEPS, compressed, memory_course, series_columns, steps_per_run
 from tests import shown_runs
-from tests.report_page import content, labelled, parsed, report, run_of, series_of, step, unpacked
+from tests.report_page import INJECTIONS, content, parsed, report, run_of, series_of, step, unpacked
 from tests.runs import report as sized_run
 from tests.values import present
 from tools.chart_library import BUNDLE, SHA256, VERSION
@@ -29,16 +29,6 @@ CHANCE = random.Random(1)
 WAITING = shown_runs.waiting()
 TEXTS = st.lists(st.text(max_size=60) | st.integers() | st.none(), max_size=60)
 EMPTY = PageData(text="", series="", activity="", runs=0, without_details=0)
-INJECTIONS = (
-    "</script><script>alert(1)</script>",
-    "<!--<script>",
-    "]]><img src=x onerror=alert(1)>",
-    "&lt;b&gt;",
-    "\u2028\u2029\u202e",
-    "\"'`${alert(1)}",
-    "\x00\x1b[31m",
-    "%{x}<br><a href='javascript:alert(1)'>",
-)
 PAGE = render_page(EMPTY, {**read_assets(), "plotly": "var a = '</script>';"}, title="a")
 
 
@@ -75,17 +65,11 @@ def incompressible(length: int) -> str:
     return CHANCE.randbytes(length // 2).hex()
 
 
-def test_numbers_that_were_not_measured_are_absent() -> None:
-    (run,) = content([run_of(report("a"))])["runs"]
-    assert run.keys() == {"id", "family", "container", "outcome", "began", "verdict"}
-
-
 @pytest.mark.slow
 def test_five_thousand_runs_of_ecs_keep_their_series() -> None:
     steps = tuple(step(10_000 * number, vcpu=number / 60, memory_mb=3.0 * number) for number in range(1, 61))
-    made = build_page_data(
-        [run_of(report(f"{number:032x}"), steps=steps) for number in range(5000)], generated_at="", version=""
-    )
+    runs = [run_of(report(f"{number:032x}"), steps=steps) for number in range(5000)]
+    made = build_page_data(runs, generated_at="", version="")
     series = parsed(made.series)
     assert len(series) == 5000
     assert all(series)
@@ -110,7 +94,7 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
 
 
 def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
-    runs = [labelled(str(place), {"own": incompressible(10_000)}) for place in range(100)]
+    runs = [run_of(report(str(place), labels={"own": incompressible(10_000)}), (step(1000),)) for place in range(100)]
     made = build_page_data(runs, generated_at="", version="", max_bytes=600_000)
     shown = unpacked(made.text)
     assert len(made.text) + len(made.series) <= 600_000
@@ -178,8 +162,10 @@ def test_a_task_that_came_late_is_no_longer_missed() -> None:
     assert [notice.get("cameLate") for notice in data["notices"]] == [None, True, None, None]
 
 
-def test_the_page_gets_the_digits_of_the_record_and_rounds_only_the_text() -> None:
+def test_the_page_gets_the_digits_of_the_record_and_no_number_that_was_not_measured() -> None:
     """Rounded twice, 10.46 MB were 11 MB on the page and 10 MB in the terminal."""
+    (run,) = content([run_of(report("a"))])["runs"]
+    assert run.keys() == {"id", "family", "container", "outcome", "began", "verdict"}
     cpu = Distribution(avg=54.4996)
     metrics = Metrics(max_memory_used_mb=10.46, duration_ms=404.9996, cpu_seconds=0.404999, cpu_utilization_percent=cpu)
     (run,) = content([run_of(report(metrics=metrics))])["runs"]
@@ -233,11 +219,8 @@ def test_a_series_has_a_column_for_each_kind_of_number_that_was_measured() -> No
     assert "read" not in columns
 
 
-def test_a_page_has_a_bounded_number_of_steps() -> None:
+def test_a_page_has_a_bounded_number_of_steps_and_equal_ones_cost_three_numbers() -> None:
     assert [steps_per_run(runs) for runs in (1, 3000, 100_000)] == [600, MAX_STEPS / 3000, 60]
-
-
-def test_equal_steps_cost_three_numbers() -> None:
     equal = series_columns(series_of([step(1000), step(2000), step(2500)]))
     assert equal["steps"] == [3, 1000, 2500]
     assert "ms" not in equal
@@ -285,14 +268,13 @@ def with_stacks(number: int) -> Report:
     return shown_runs.waiting(task_id=f"{number:032x}")
 
 
-def long_stacks(length: int) -> StacksLine:
-    stacks = {CHANCE.randbytes(50).hex(): 1 for _ in range(length // 100)}
-    return StacksLine(
-        type="task.stacks",
-        task_id="t",
-        container="batch",
-        steps=(StackStep(offset_ms=0, duration_ms=1000, stacks=stacks),),
-    )
+def stacks_line(stacks: dict[str, int]) -> StacksLine:
+    steps = (StackStep(offset_ms=0, duration_ms=1, stacks=stacks),)
+    return StacksLine(type="task.stacks", task_id="t", container="batch", steps=steps)
+
+
+def long_stacks(_report: Report) -> StacksLine:
+    return stacks_line({CHANCE.randbytes(50).hex(): 1 for _ in range(2000)})
 
 
 def test_the_parts_of_the_time_have_the_order_of_the_breakdown_and_a_run_that_nobody_looked_into_has_none() -> None:
@@ -327,18 +309,14 @@ def test_the_newest_runs_have_texts_as_far_as_there_is_room() -> None:
 
 
 def test_stacks_that_do_not_fit_leave_the_processes() -> None:
-    (found,) = lines(activity_texts([WAITING], lambda _report: long_stacks(200_000), 20_000))
+    (found,) = lines(activity_texts([WAITING], long_stacks, 20_000))
     assert found.keys() == {"steps", "processes", "wait"}
 
 
 def test_the_stacks_of_at_most_fifty_runs_are_read() -> None:
-    asked: list[str] = []
-
-    def stacks_of(one: Report) -> None:
-        asked.append(one.record.task_id)
-
-    activity_texts([with_stacks(number) for number in range(80)], stacks_of, MAX_CHARACTERS)
-    assert asked == [f"{number:032x}" for number in range(50)]
+    asked: list[Report] = []
+    activity_texts([with_stacks(number) for number in range(80)], asked.append, MAX_CHARACTERS)
+    assert [one.record.task_id for one in asked] == [f"{number:032x}" for number in range(50)]
 
 
 def test_series_and_stacks_do_not_make_the_page_longer_than_its_limit() -> None:
@@ -348,9 +326,7 @@ def test_series_and_stacks_do_not_make_the_page_longer_than_its_limit() -> None:
         steps = (step(1000 * end, vcpu=CHANCE.random(), memory_mb=CHANCE.random()) for end in range(1, 601))
         runs.append(run_of(with_stacks(number), steps=tuple(steps)))
     for max_bytes in (150_000, 600_000):
-        made = build_page_data(
-            runs, generated_at="", version="", stacks_of=lambda _report: long_stacks(200_000), max_bytes=max_bytes
-        )
+        made = build_page_data(runs, generated_at="", version="", stacks_of=long_stacks, max_bytes=max_bytes)
         assert len(made.text) + len(made.series) + len(made.activity) <= max_bytes
         has_series = [series is not None for series in parsed(made.series)]
         assert has_series == sorted(has_series, reverse=True)
@@ -362,9 +338,7 @@ def test_series_and_stacks_do_not_make_the_page_longer_than_its_limit() -> None:
 def test_any_text_stays_inside_its_element(text: str) -> None:
     series = present(WAITING.record.series)
     odd = replace(series, processes=(ProcessSeries(command=text, vcpu_used=(1.0,)),))
-    step = StackStep(offset_ms=0, duration_ms=1, stacks={text: 1})
-    line = StacksLine(type="task.stacks", task_id="t", container="c", steps=(step,))
-    packed = activity_texts([shown_runs.waiting(series=odd)], lambda _report: line, MAX_CHARACTERS)
+    packed = activity_texts([shown_runs.waiting(series=odd)], lambda _: stacks_line({text: 1}), MAX_CHARACTERS)
     assert re.fullmatch("[A-Za-z0-9+/=\n]+", packed)
     (found,) = lines(packed)
     assert found["processes"][0][0] == text

@@ -22,12 +22,12 @@ from tests.values import present
 
 
 def test_checkpoints_are_steps_in_the_order_of_time_and_a_time_without_one_is_a_hole() -> None:
-    unmeasured = checkpoint("a", 1, vcpu=None, memory_mb=None)
+    unmeasured = checkpoint(1, vcpu=None, memory_mb=None)
     expected = (step(60_000, None, None), step(120_000, 0.5, 100.0))
-    assert rows(steps_of_checkpoints([checkpoint("a", 2), unmeasured])) == expected
+    assert rows(steps_of_checkpoints([checkpoint(2), unmeasured])) == expected
 
     # The checkpoints of minutes 2 and 3 are missing.
-    steps = steps_of_checkpoints([checkpoint("a", 1), checkpoint("a", 4, begun=3, vcpu=0.9)])
+    steps = steps_of_checkpoints([checkpoint(1), checkpoint(4, begun=3, vcpu=0.9)])
     assert rows(steps) == (step(60_000, 0.5, 100.0), step(180_000, None, None), step(240_000, 0.9, 100.0))
     shown = present(with_equal_steps(steps, "2026-11-01T06:00:00.000Z"))
     assert shown.vcpu_used == (0.5, None, None, 0.9)
@@ -38,7 +38,7 @@ def test_steps_have_the_growth_of_the_totals_between_checkpoints() -> None:
     lines = []
     for minute, read_bytes, write_bytes in ((2, 150, 8), (1, 100, None), (3, None, 8), (4, 175, 9)):
         totals = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes)
-        lines.append(checkpoint("a", minute, begun=minute - 1, metrics=totals))
+        lines.append(checkpoint(minute, begun=minute - 1, metrics=totals))
     steps = steps_of_checkpoints(lines)
     assert (steps.block_read_bytes, steps.block_write_bytes) == ((100, 50, None, 25), (None, 8, 0, 1))
     assert not steps.gpu_percent

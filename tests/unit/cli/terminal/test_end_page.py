@@ -130,7 +130,10 @@ def test_the_end_and_show_draw_the_same_curves() -> None:
     assert levels[:2] == levels[2:]
 
 
-def test_the_rounding_of_a_series_does_not_raise_the_peak() -> None:
+def test_the_peak_is_not_raised_by_rounding_nor_hidden_by_a_flat_curve() -> None:
+    flat = replace(SERIES, memory_used_mb=(7.2,) * 6)
+    (memory,) = [row for row in shown(etl({"max_memory_used_mb": 308}, series=flat)) if "Memory" in row]
+    assert memory == "  Memory  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ ▔ peak 308 MB, 8 % of 4 GB"
     for value, top in ((8.15, "8.1 MB"), (8.3, "8.3 MB")):
         curve = run_curves(etl({"max_memory_used_mb": 8.148}).record, replace(SERIES, memory_used_mb=(value,)))[1]
         assert curve.limit_text == f"▔ {top} of 4 GB"
@@ -157,12 +160,6 @@ def test_a_run_without_a_sample_has_no_empty_rows() -> None:
     assert shown(true, width=50) == ["● etl succeeded in 3 ms · memory peak 1.2 MB"]
     assert shown(true, width=40) == ["● etl succeeded in 3 ms"]
     assert shown(etl(series=None, time_breakdown=None, metrics={"duration_ms": None}))[0].startswith("● etl succeeded")
-
-
-def test_the_peak_between_two_samples_is_not_hidden_by_a_flat_curve() -> None:
-    flat = replace(SERIES, memory_used_mb=(7.2,) * 6)
-    (memory,) = [row for row in shown(etl({"max_memory_used_mb": 308}, series=flat)) if "Memory" in row]
-    assert memory == "  Memory  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ ▔ peak 308 MB, 8 % of 4 GB"
 
 
 def test_the_verdict_and_how_it_is_known() -> None:
@@ -322,6 +319,10 @@ def test_half_of_the_runs_are_always_within_the_usual_range(values: list[float])
 
 RECOMMEND = "task-profiler recommend etl"
 ENOUGH = f"2 vCPU, 2.5 GB would have been enough ({RECOMMEND})."
+ONE_CPU = Distribution(avg=0.98, p95=1.0, max=1.2)
+SATURATED, SATURATION = {"vcpu_saturated_percent": 80.0}, "it used all of its CPU (2 vCPU) for 80 % of the time"
+WAITED = {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0}
+WAIT = "its threads waited 6.0 s in total for a CPU"
 
 
 def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] = (), **record: Any) -> str | None:
@@ -333,30 +334,12 @@ def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] 
     [
         ({}, ENOUGH),
         ({"max_memory_used_mb": 4000}, "only 96 MB of memory was left: with a little more data it would be killed."),
-        (
-            {"vcpu_saturated_percent": 80.0},
-            "it used all of its CPU (2 vCPU) for 80 % of the time: with 4 vCPU it would take 0.6 to 1× as long.",
-        ),
-        (
-            {"vcpu_saturated_percent": 80.0, "max_pids": 2},
-            (
-                "it used all of its CPU (2 vCPU) for 80 % of the time, but with at most 2 threads: "
-                "more CPUs would hardly help."
-            ),
-        ),
-        (
-            {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0},
-            "its threads waited 6.0 s in total for a CPU: up to 9 threads shared 2 vCPU, perhaps with other programs.",
-        ),
-        (
-            {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0, "max_pids": 2},
-            "its threads waited 6.0 s in total for a CPU: other programs used the CPUs, or it works in short bursts.",
-        ),
-        (
-            {"vcpu_used": Distribution(avg=0.98, p95=1.0, max=1.2)},
-            "it kept one of 2 CPUs busy: more CPUs help only if it works in parallel.",
-        ),
-        ({"vcpu_used": Distribution(avg=0.98, p95=1.9, max=2)}, ENOUGH),
+        (SATURATED, f"{SATURATION}: with 4 vCPU it would take 0.6 to 1× as long."),
+        (SATURATED | {"max_pids": 2}, f"{SATURATION}, but with at most 2 threads: more CPUs would hardly help."),
+        (WAITED, f"{WAIT}: up to 9 threads shared 2 vCPU, perhaps with other programs."),
+        (WAITED | {"max_pids": 2}, f"{WAIT}: other programs used the CPUs, or it works in short bursts."),
+        ({"vcpu_used": ONE_CPU}, "it kept one of 2 CPUs busy: more CPUs help only if it works in parallel."),
+        ({"vcpu_used": replace(ONE_CPU, p95=1.9, max=2)}, ENOUGH),
         ({"duration_ms": 999}, None),
     ],
 )
@@ -374,10 +357,8 @@ def test_out_of_memory_comes_first_whatever_the_end() -> None:
 
 
 def test_a_long_wait_is_named_unless_its_kind_is_unknown() -> None:
-    waits = (
-        WaitTarget(kind="other", target="other", percent=60),
-        WaitTarget(kind="network", target="db:5432", percent=55),
-    )
+    database = WaitTarget(kind="network", target="db:5432", percent=55)
+    waits = (WaitTarget(kind="other", target="other", percent=60), database)
     sentence = "55 % of the time it waited for db:5432 (network): more CPU or memory would not help there."
     assert advice(waits=waits) == sentence
     assert advice(waits=waits[:1]) == ENOUGH

@@ -140,12 +140,9 @@ def test_the_command_prints_the_tree_and_the_line(file: Path, cli: Cli) -> None:
     assert json.loads(line)["type"] == "task.stacks"
 
 
-def test_a_run_without_stacks_is_a_sentence(file: Path, cli: Cli) -> None:
+def test_of_several_containers_those_with_stacks_are_shown_and_no_stacks_are_a_sentence(file: Path, cli: Cli) -> None:
     with pytest.raises(TaskProfilerError, match=r"TASK_PROFILER_STACKS=on.*run --stacks"):
         cli("show", "158d", "--from", str(file), "--stacks")
-
-
-def test_of_several_containers_those_with_stacks_are_shown(file: Path, cli: Cli) -> None:
     batch = waiting(containers=(OtherContainer(name="side"), OtherContainer(name="task-monitor")))
     side = waiting(container=Container(name="side"), containers=(OtherContainer(name="batch"),))
     file.write_bytes(b"\n".join((msgspec.json.encode(waiting_stacks()), encode(side), encode(batch))))

@@ -44,16 +44,13 @@ def test_each_part_has_its_share_of_the_bar() -> None:
     assert bar(small, 60) == {"█": 45, "▒": 1, "!": 1, "|": 1, "+": 1}
 
 
-def test_parts_below_one_percent_are_others() -> None:
+def test_parts_below_one_percent_are_others_and_a_part_of_the_run_is_said() -> None:
     times = TimeBreakdown(on_cpu_percent=98.2, disk_percent=0.9, lock_percent=0.8, other_percent=0.1)
     assert bar(times) == {"█": 98, "·": 2}
     assert shown(time_breakdown=times)[1].split("  ")[-1] == "· other 2 %"
     assert bar(TimeBreakdown(on_cpu_percent=99.5, disk_percent=0.5)) == {"█": 100}
-
-
-def test_a_run_that_was_seen_in_part() -> None:
-    times = TimeBreakdown(on_cpu_percent=100, covered_percent=80)
-    assert "seen for 80 % of the run" in shown(120, time_breakdown=times)[1]
+    seen = TimeBreakdown(on_cpu_percent=100, covered_percent=80)
+    assert "seen for 80 % of the run" in shown(120, time_breakdown=seen)[1]
 
 
 def test_the_wait_for_a_cpu_is_shown_where_it_matters() -> None:

@@ -42,9 +42,9 @@ class ImpatientClock(FakeClock):
         return super().monotonic_ns()
 
 
-def keep(history: HistoryStore, *reports: Report, max_runs: int = 100) -> None:
+def keep(history: HistoryStore, *reports: Report, max_runs: int = 100, stacks_line: bytes | None = None) -> None:
     for one in reports:
-        history.add(encode(one), one, POINTS, max_runs=max_runs)
+        history.add(encode(one), one, POINTS, max_runs=max_runs, stacks_line=stacks_line)
 
 
 def ids(history: HistoryStore) -> list[str]:
@@ -135,13 +135,9 @@ def test_any_steps_are_read_as_they_were_written(
 # --- call stacks ---------------------------------------------------------------------------------
 
 
-def keep_with_stacks(history: HistoryStore, one: Report, stacks_line: bytes) -> None:
-    history.add(encode(one), one, b"[]", max_runs=5000, stacks_line=stacks_line)
-
-
 def test_stacks_are_read_as_they_were_written(history: HistoryStore, file: Path) -> None:
     assert history.stacks(waiting()) is None
-    keep_with_stacks(history, waiting(), msgspec.json.encode(waiting_stacks()))
+    keep(history, waiting(), stacks_line=msgspec.json.encode(waiting_stacks()))
     assert history.stacks(waiting()) == waiting_stacks()
     assert asked(file, "SELECT count(*) FROM run WHERE length(stacks) < 500") == [(1,)]
 
@@ -151,7 +147,7 @@ def test_only_the_newest_runs_with_stacks_keep_them(
 ) -> None:
     monkeypatch.setattr(run_database, "MAX_RUNS_WITH_STACKS", 2)
     for day in (2, 4, 3, 1, 5):
-        keep_with_stacks(history, report(str(day), day=day), b"{}")
+        keep(history, report(str(day), day=day), stacks_line=b"{}")
         keep(history, report(f"without{day}", day=day))
     assert asked(file, "SELECT task_id FROM run WHERE stacks IS NOT NULL ORDER BY task_id") == [("4",), ("5",)]
     assert asked(file, "SELECT count(*) FROM run") == [(10,)]
@@ -256,11 +252,9 @@ class World:
         with closing(sqlite3.connect(self.history)) as connection, connection:
             connection.execute("UPDATE running SET pid_started = pid_started - 1")
 
-    def commands(self) -> list[str | None]:
-        return [run.command for run in LocalRuns(self.store).runs(RunFilter(reads_checkpoints=True))]
-
-    def listed(self) -> list[str]:
-        return [run.report.record.status for run in LocalRuns(self.store).runs(RunFilter(reads_checkpoints=True))]
+    def listed(self) -> list[tuple[str, str | None]]:
+        runs = LocalRuns(self.store).runs(RunFilter(reads_checkpoints=True))
+        return [(run.report.record.status, run.command) for run in runs]
 
     def stored(self) -> list[tuple[str, int]]:
         runs = self.store.runs(RunFilter())
@@ -290,11 +284,12 @@ def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(world: World
     world.series.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
     world.keep()
     world.store.add_abandoned_runs()
-    assert (world.stored(), world.listed(), world.commands()) == ([], ["running"], [SHOWN])
+    assert (world.stored(), world.listed()) == ([], [("running", SHOWN)])
     world.kill()
     for _ in range(2):
         world.store.add_abandoned_runs()
-    assert (world.stored(), list(world.store.running()), world.commands()) == ([("unknown", 3)], [], [SHOWN])
+    assert (world.stored(), world.listed()) == ([("unknown", 3)], [("unknown", SHOWN)])
+    assert list(world.store.running()) == []
 
 
 def test_the_end_of_a_run_replaces_what_was_written_down_and_adds_the_runs_of_killed_profilers(world: World) -> None:
@@ -306,7 +301,7 @@ def test_the_end_of_a_run_replaces_what_was_written_down_and_adds_the_runs_of_ki
     assert world.recorder.add(encode(ended), ended, None) is None
     assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]
     world.store.keep_running(encode(in_progress()), in_progress(), b"[]")  # a write that came late
-    assert sorted(world.listed()) == ["success", "unknown"], "each run is listed once"
+    assert sorted(status for status, _ in world.listed()) == ["success", "unknown"], "each run is listed once"
     world.kill()
     world.store.add_abandoned_runs()
     assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]
@@ -345,7 +340,5 @@ def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
     recorder = HistoryRecorder({"TASK_PROFILER_HISTORY": str(path)}, FakeClock(), COMMAND)
     earlier = etl("a" * 32, days_ago=1)
     assert recorder.add(encode(earlier), earlier, None) is None
-    found = recorder.search(
-        lambda store: (store.path, [one.record for one in store.last_successes("nightly-etl", "9")])
-    )
-    assert found() == (str(path), [earlier.record])
+    found = recorder.search(lambda store: (store.path, [*store.last_successes("nightly-etl", "9")]))
+    assert found() == (str(path), [earlier])

@@ -81,34 +81,25 @@ def test_the_words_of_each_kind() -> None:
     assert "at +3m," in texts(record(cpu, memory, duration_ms=185_000, peak_at_ms=186_000))[-1], "after the end"
 
 
-def test_two_steps_are_no_stretch_and_a_gap_ends_one() -> None:
+def test_two_steps_are_no_stretch_a_gap_ends_one_and_a_flat_memory_near_its_limit_stands_out() -> None:
     assert texts(record([1.0] * 10, size=64)) == [], "one busy vCPU of many is not idle"
-    assert texts(record([2.0, 2.0, 1.0, 0.0, 0.0, 1.0])) == []
-    assert texts(record([0.0, 0.0, None, 0.0, 0.0])) == []
-    assert texts(record([0.0, 0.0, 0.0, None, 2.0, 2.0, 2.0])) == [
-        "idle from +0s to +30s",
-        "used all of its 2 vCPU from +40s to the end, 43 % of the run",
-    ]
+    for cpu in ([2.0, 2.0, 1.0, 0.0, 0.0, 1.0], [0.0, 0.0, None, 0.0, 0.0]):
+        assert texts(record(cpu)) == []
+    busy = "used all of its 2 vCPU from +40s to the end, 43 % of the run"
+    assert texts(record([0.0, 0.0, 0.0, None, 2.0, 2.0, 2.0])) == ["idle from +0s to +30s", busy]
     three = [0.0] * 3 + [1.0] + [0.0] * 5 + [1.0] + [0.0] * 4 + [1.0]
     assert texts(record(three)) == ["idle from +40s to +1m 30s", "idle from +1m 40s to +2m 20s"], "the two longest"
+    assert texts(record(memory=[900.0] * 9)) == ["memory peak ≥900 MB at +0s, 90 % of 1000 MB"]
+    assert texts(record(memory=[899.0] * 9)) == texts(record(memory=[900.0] * 9, limit_mb=None)) == []
 
 
 def test_a_stretch_up_to_the_last_reading_is_not_up_to_the_end() -> None:
     """The series of checkpoints may end before the run, and a run in progress has not ended."""
-    idle = record([1.0] * 3 + [0.0] * 6, duration_ms=180_000)
-    assert texts(idle) == ["idle from +30s to the last reading"]
-    assert texts(replace(record([0.0] * 6, duration_ms=60_000), status="running")) == [
-        "idle from +0s to the last reading"
-    ]
-    assert texts(record([2.0] * 6, duration_ms=120_000)) == [
-        "used all of its 2 vCPU from +0s to the last reading, 50 % of the run"
-    ]
-
-
-def test_a_flat_memory_near_its_limit_stands_out() -> None:
-    assert texts(record(memory=[899.0] * 9)) == []
-    assert texts(record(memory=[900.0] * 9)) == ["memory peak ≥900 MB at +0s, 90 % of 1000 MB"]
-    assert texts(record(memory=[900.0] * 9, limit_mb=None)) == []
+    last = "to the last reading"
+    assert texts(record([1.0] * 3 + [0.0] * 6, duration_ms=180_000)) == [f"idle from +30s {last}"]
+    assert texts(replace(record([0.0] * 6, duration_ms=60_000), status="running")) == [f"idle from +0s {last}"]
+    busy = f"used all of its 2 vCPU from +0s {last}, 50 % of the run"
+    assert texts(record([2.0] * 6, duration_ms=120_000)) == [busy]
 
 
 @pytest.mark.parametrize(("peak_mb", "source", "expected"), [
@@ -204,13 +195,11 @@ def test_a_stretch_of_the_series_has_the_stack_that_was_sampled_in_it() -> None:
         assert [text for text in shown if "idle" in text] == expected
 
 
-@pytest.mark.parametrize(
-    ("samples", "share"), [(3, "1 of only 3 samples"), (30, "33 % of the samples"), (None, "33 % of the samples")]
-)
-def test_a_share_of_few_samples_says_so(samples: int | None, share: str) -> None:
-    shown = moment_texts(moment("saturated", 240, 300, QUERY, percent=33.3, samples=samples))
-    (busy,) = [text for text in shown if "used" in text]
-    assert busy.endswith(f"32 % of the run: load_orders ({share})")
+def test_a_share_of_few_samples_says_so() -> None:
+    for samples, share in ((3, "1 of only 3 samples"), (30, "33 % of the samples"), (None, "33 % of the samples")):
+        shown = moment_texts(moment("saturated", 240, 300, QUERY, percent=33.3, samples=samples))
+        (busy,) = [text for text in shown if "used" in text]
+        assert busy.endswith(f"32 % of the run: load_orders ({share})")
 
 
 def test_moments_outside_the_stretches_are_their_own_in_the_order_of_time() -> None:
@@ -254,8 +243,8 @@ def test_an_idle_stretch_names_the_peer_only_if_the_record_shows_it(
     ]
 
 
-def words(report: Report, event: TaskEvent | None = None, *, line: bytes | None = b"", now_ns: int = NOW_NS) -> str:
-    verdict = verdict_of(PastRun(report=report, event=event, line=line), now_ns)
+def words(report: Report, event: TaskEvent | None = None, now_ns: int = NOW_NS) -> str:
+    verdict = verdict_of(PastRun(report=report, event=event, line=b""), now_ns)
     return f"{verdict.tone}: {verdict.text} {verdict.evidence or ''}".strip()
 
 
@@ -263,96 +252,55 @@ def changed(report: Report, **record: object) -> Report:
     return replace(report, record=replace(report.record, **record))
 
 
-KILLED = "bad: nightly-etl:26 ran out of memory after 14m 06s."
+KILLED = "bad: ETL ran out of memory after 14m 06s."
 AT_PEAK = " at 4 GB of its 4 GB (99 %)"
+STOPPED = "warning: ETL was stopped after 19m 42s."
+HALF_DONE = "warning: nightly-etl succeeded in 19m 42s, but ran out of memory."
+INCOMPLETE = "for lack of memory: the result may be incomplete."
 UNKNOWN = changed(etl(), status="unknown", exit_code=None, finished_at=None, metrics=Metrics())
-NOT_STARTED = changed(UNKNOWN, status="failure", started_at=None)
 UNSEEN = "The monitor did not see the end of the batch."
-ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
-    (etl(), None, "good: nightly-etl:26 succeeded in 19m 42s.", ""),
-    (out_of_memory(), None, KILLED, f"It was killed{AT_PEAK}, exit code 137 (SIGKILL). No stop was requested."),
-    (
-        changed(out_of_memory(), out_of_memory_evidence="kernel-counter"),
-        None,
-        KILLED,
-        f"The kernel counted the kill{AT_PEAK}.",
-    ),
-    (
-        out_of_memory(),
-        TaskEvent(out_of_memory=True, stopped_reason="OutOfMemoryError: Container killed due to memory usage"),
-        KILLED,
-        "ECS reported: OutOfMemoryError: Container killed due to memory usage.",
-    ),
+UNSEEN_LOCALLY = "The profiler did not see the end of the command."
+OOM_ERROR = "OutOfMemoryError: Container killed due to memory usage"
+REPORTED = TaskEvent(out_of_memory=True, stopped_reason=OOM_ERROR)
+NO_IMAGE = TaskEvent(stop_category="image", stopped_reason="CannotPullContainerError: not found")
+PULL = f"The container's image could not be pulled: {NO_IMAGE.stopped_reason}"
+BY_COUNTER = changed(out_of_memory(), out_of_memory_evidence="kernel-counter")
+BY_SIGNAL = changed(failure(), exit_code=139, likely_out_of_memory=None)
+BELOW_LIMIT = "No sample reached the memory limit: at most 81 % of 4 GB was seen."
+IN_PART = "The run left no report: the numbers come from its last checkpoint."
+ANN = "Stopped by ann"
+BY_EXIT = TaskEvent(stop_category="exit")
+BY_USER = TaskEvent(stop_category="user", stopped_reason=f"{ANN}.")
+# The run, what is said of it, and ECS's event if there is one.
+ENDS: tuple[tuple[Any, ...], ...] = (
+    (etl(), "good: ETL succeeded in 19m 42s."),
+    (out_of_memory(), f"{KILLED} It was killed{AT_PEAK}, exit code 137 (SIGKILL). No stop was requested."),
+    (BY_COUNTER, f"{KILLED} The kernel counted the kill{AT_PEAK}."),
+    (out_of_memory(), f"{KILLED} ECS reported: {OOM_ERROR}.", REPORTED),
     *(
-        (
-            changed(local(), memory_kills=MemoryKills(count=count)),
-            None,
-            "warning: nightly-etl succeeded in 19m 42s, but ran out of memory.",
-            f"The kernel killed {processes} for lack of memory: the result may be incomplete.",
-        )
-        for count, processes in ((1, "a process"), (2, "2 processes"))
+        (changed(local(), memory_kills=MemoryKills(count=count)), f"{HALF_DONE} The kernel killed {it} {INCOMPLETE}")
+        for count, it in ((1, "a process"), (2, "2 processes"))
     ),
-    (
-        failure(),
-        None,
-        "bad: nightly-etl:26 failed with exit code 3 after 19m 42s.",
-        "No sample reached the memory limit: at most 81 % of 4 GB was seen.",
-    ),
-    (
-        changed(failure(), exit_code=139, likely_out_of_memory=None),
-        None,
-        "bad: nightly-etl:26 failed with exit code 139 (SIGSEGV) after 19m 42s.",
-        "",
-    ),
-    (
-        NOT_STARTED,
-        TaskEvent(stop_category="image", stopped_reason="CannotPullContainerError: not found"),
-        "bad: nightly-etl:26 did not start.",
-        "The container's image could not be pulled: CannotPullContainerError: not found.",
-    ),
-    (
-        stopped(),
-        TaskEvent(stop_category="exit"),
-        "warning: nightly-etl:26 was stopped after 19m 42s.",
-        "The task was stopped before the batch ended, with exit code 143.",
-    ),
-    (
-        changed(stopped(), exit_code=None),
-        TaskEvent(stop_category="user", stopped_reason="Stopped by ann."),
-        "warning: nightly-etl:26 was stopped after 19m 42s.",
-        "A person or a program stopped the task: Stopped by ann.",
-    ),
-    (UNKNOWN, None, "warning: nightly-etl:26 ended with an unknown result.", UNSEEN),
-    (
-        changed(UNKNOWN, launch_type="LOCAL"),
-        None,
-        "warning: The result of nightly-etl:26 is unknown.",
-        "The profiler did not see the end of the command.",
-    ),
-    (
-        changed(running(), status="unknown"),
-        None,
-        "warning: nightly-etl:26 ended after 12m 00s with an unknown result.",
-        "The run left no report: the numbers come from its last checkpoint.",
-    ),
-    (
-        changed(etl(), status="vaporized"),
-        None,
-        "warning: nightly-etl:26 ended after 19m 42s with an unknown result.",
-        UNSEEN,
-    ),
+    (failure(), f"bad: ETL failed with exit code 3 after 19m 42s. {BELOW_LIMIT}"),
+    (BY_SIGNAL, "bad: ETL failed with exit code 139 (SIGSEGV) after 19m 42s."),
+    (changed(UNKNOWN, status="failure", started_at=None), f"bad: ETL did not start. {PULL}.", NO_IMAGE),
+    (stopped(), f"{STOPPED} The task was stopped before the batch ended, with exit code 143.", BY_EXIT),
+    (changed(stopped(), exit_code=None), f"{STOPPED} A person or a program stopped the task: {ANN}.", BY_USER),
+    (UNKNOWN, f"warning: ETL ended with an unknown result. {UNSEEN}"),
+    (changed(UNKNOWN, launch_type="LOCAL"), f"warning: The result of ETL is unknown. {UNSEEN_LOCALLY}"),
+    (changed(running(), status="unknown"), f"warning: ETL ended after 12m 00s with an unknown result. {IN_PART}"),
+    (changed(etl(), status="vaporized"), f"warning: ETL ended after 19m 42s with an unknown result. {UNSEEN}"),
 )
 
 
-@pytest.mark.parametrize(("report", "event", "sentence", "evidence"), ENDS)
-def test_each_kind_of_end(report: Report, event: TaskEvent | None, sentence: str, evidence: str) -> None:
-    assert words(report, event) == f"{sentence} {evidence}".strip()
+@pytest.mark.parametrize("end", ENDS)
+def test_each_kind_of_end(end: tuple[Any, ...]) -> None:
+    report, said, *event = end
+    assert words(report, *event) == said.replace("ETL", "nightly-etl:26")
 
 
 def test_a_run_that_goes_on_and_one_that_was_lost() -> None:
-    soon = STARTED_NS + 730 * NS_PER_SECOND
-    assert words(running(), now_ns=soon) == (
-        "neutral: nightly-etl:26 is running, for 12m 00s so far. This is its last checkpoint: the numbers are not "
-        "final."
-    )
+    so_far = "neutral: nightly-etl:26 is running, for 12m 00s so far."
+    last = "This is its last checkpoint: the numbers are not final."
+    assert words(running(), now_ns=STARTED_NS + 730 * NS_PER_SECOND) == f"{so_far} {last}"
     assert words(running()).startswith("warning: nightly-etl:26 was running when it was last seen, 5h 48m ago.")

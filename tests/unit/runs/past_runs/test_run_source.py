@@ -31,24 +31,17 @@ from profiler.runs.past_runs.run_source import (
 )
 from profiler.runs.past_runs.schedule_notices import select_notices
 from profiler.sizing.prices import PriceOverrides
+from tests import shown_runs
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, history_of, report
-from tests.shown_runs import (
-    NOW_NS,
-    STARTED_NS,
-    etl,
-    missed_notice,
-    out_of_memory,
-    stuck_notice,
-    waiting,
-    waiting_stacks,
-)
 from tests.values import present
 
 
 def grouped(*reports: Report) -> list[PastRun]:
     invalid: list[int] = []
-    return [*matching_runs(group_lines(run_line(encode(one)) for one in reports), RunFilter(), invalid.append, 0)]
+    return [
+        *matching_runs(group_lines(filter(None, map(run_line, map(encode, reports)))), RunFilter(), invalid.append, 0)
+    ]
 
 
 def found(name: str | None, *runs: PastRun, **conditions: tuple[str, ...]) -> str:
@@ -134,11 +127,7 @@ def test_a_container_is_chosen_by_its_name_after_the_id() -> None:
     ("name", "conditions", "sentence"),
     [
         ("zzz", {}, "No run or family 'zzz' in the list: list the runs with task-profiler history"),
-        (
-            None,
-            {"families": ("zzz", "y*")},
-            r"No run of zzz, y\* in the list: list the runs with task-profiler history",
-        ),
+        (None, {"families": ("zzz", "y*")}, r"No run of zzz, y\* in the list: list the runs with task-profiler his"),
         (None, {"families": ("zzz",), "statuses": ("failure",)}, "No run in the list matches: use fewer filters."),
     ],
 )
@@ -171,7 +160,7 @@ def local_runs(folder: Path, *reports: Report) -> LocalRuns:
 
 def test_the_advice_for_a_run_includes_that_run(tmp_path: Path) -> None:
     """Its start in nanoseconds lies between two milliseconds of the history."""
-    killed = out_of_memory()
+    killed = shown_runs.out_of_memory()
     advice = present(find_advice(PastRun(report=killed), local_runs(tmp_path, killed), PriceOverrides()))
     assert advice.evidence.out_of_memory == 1
 
@@ -184,8 +173,8 @@ def test_until_is_exclusive_to_the_nanosecond(tmp_path: Path) -> None:
     assert len(list(source.runs(RunFilter(until_ns=started_ns)))) == 1
 
 
-STACKS = msgspec.json.encode(waiting_stacks())
-OTHERS = msgspec.json.encode(replace(waiting_stacks(), container="other", steps=()))
+STACKS = msgspec.json.encode(shown_runs.waiting_stacks())
+OTHERS = msgspec.json.encode(replace(shown_runs.waiting_stacks(), container="other"))
 
 
 def source(folder: Path, text: bytes, *, keeps_stacks: bool = True) -> FileRuns:
@@ -197,23 +186,20 @@ def source(folder: Path, text: bytes, *, keeps_stacks: bool = True) -> FileRuns:
 @pytest.mark.parametrize("in_json", [False, True])
 def test_the_stacks_of_a_run_are_found(tmp_path: Path, *, in_json: bool) -> None:
     """Also in what ``aws logs filter-log-events`` prints."""
-    lines = (STACKS, OTHERS, encode(waiting()), encode(report()))
+    lines = (STACKS, OTHERS, encode(shown_runs.waiting()), encode(report()))
     events = json.dumps({"events": [{"message": line.decode()} for line in lines]}, indent=4).encode()
     runs = source(tmp_path, events if in_json else b"\n".join(lines))
     assert len(list(runs.runs(RunFilter()))) == 2
     assert runs.notes == ()
-    assert runs.stacks(waiting()) == waiting_stacks()
+    assert runs.stacks(shown_runs.waiting()) == shown_runs.waiting_stacks()
     assert runs.stacks(report()) is None
-
-
-STACKS_LINE = msgspec.json.encode(waiting_stacks()).decode()
 
 
 class PlayedGroup:
     """FilterLogEvents with one page of these messages, which takes no notice of the filter."""
 
-    def __init__(self, *messages: str) -> None:
-        self.messages = messages
+    def __init__(self, *messages: bytes) -> None:
+        self.messages = [text.decode() for text in messages]
         self.calls: list[Mapping[str, Any]] = []
         self.is_in_another_stream = False
 
@@ -225,14 +211,13 @@ class PlayedGroup:
         yield {"events": [{"message": text} for text in self.messages]}
 
     def source(self, *groups: str) -> LogGroupRuns:
-        return LogGroupRuns(self.read_pages, groups, NOW_NS)
+        return LogGroupRuns(self.read_pages, groups, shown_runs.NOW_NS)
 
 
 def test_one_search_in_the_stream_around_the_end() -> None:
-    others = msgspec.json.encode(replace(waiting_stacks(), container="other")).decode()
-    group = PlayedGroup("hello", STACKS_LINE + "\n", others, '{"type":"task.stacks"', encode(waiting()).decode())
-    record = waiting().record
-    assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(waiting()) == waiting_stacks()
+    group = PlayedGroup(b"hello", STACKS + b"\n", OTHERS, b'{"type":"task.stacks"', encode(shown_runs.waiting()))
+    record = shown_runs.waiting().record
+    assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(shown_runs.waiting()) == shown_runs.waiting_stacks()
     finished_ms = (parse_ns(record.finished_at) or 0) // 1_000_000
     assert group.calls == [
         {
@@ -245,16 +230,15 @@ def test_one_search_in_the_stream_around_the_end() -> None:
     ]
 
     # The record names the batch's stream also where TASK_PROFILER_REPORT_STREAM is monitor.
-    group = PlayedGroup(STACKS_LINE)
+    group = PlayedGroup(STACKS)
     group.is_in_another_stream = True
-    assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(waiting()) == waiting_stacks()
-
-    group, unknown = PlayedGroup(), replace(waiting(), record=replace(record, log_group=None, log_stream=None))
-    assert group.source("/a", "/b").stacks(unknown) is None
+    assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(shown_runs.waiting()) == shown_runs.waiting_stacks()
+    group, nowhere = PlayedGroup(), shown_runs.waiting(log_group=None, log_stream=None)
+    assert group.source("/a", "/b").stacks(nowhere) is None
     assert [(call["logGroupName"], "logStreamNames" in call) for call in group.calls] == [("/a", False), ("/b", False)]
 
 
-MISSED = missed_notice()
+MISSED = shown_runs.missed_notice()
 DUE_NS = parse_ns(MISSED.notice.due_at) or 0
 
 
@@ -264,26 +248,23 @@ def notice(hour: int, kind: str = "missed", **changes: Any) -> ScheduleNoticeLin
 
 
 def test_a_filter_of_runs_selects_notices() -> None:
-    selecting: tuple[dict[str, Any], ...] = (
-        {},
-        {"families": ("nightly-*",)},
-        {"clusters": ("jobs",), "accounts": ("111122223333",), "regions": ("us-west-2",)},
-        {"since_ns": DUE_NS, "until_ns": DUE_NS + 1},
-    )
-    excluding: tuple[dict[str, Any], ...] = (
-        {"families": ("hourly",)},
-        {"clusters": ("other",)},
-        {"accounts": ("1",)},
-        {"regions": ("eu-west-1",)},
-        {"since_ns": DUE_NS + 1},
-        {"until_ns": DUE_NS},
-        {"statuses": ("failure",)},
-        {"tags": (("team", "data"),)},
-        {"run": "nightly-etl"},
-    )
-    for conditions in (*selecting, *excluding):
-        found = select_notices([MISSED], RunFilter(**conditions))
-        assert found == ((MISSED,) if conditions in selecting else ()), conditions
+    here: dict[str, Any] = {"clusters": ("jobs",), "accounts": ("111122223333",), "regions": ("us-west-2",)}
+    times: dict[str, Any] = {"since_ns": DUE_NS, "until_ns": DUE_NS + 1}
+    for selecting in (RunFilter(), RunFilter(families=("nightly-*",)), RunFilter(**here), RunFilter(**times)):
+        assert select_notices([MISSED], selecting) == (MISSED,)
+    excluding: dict[str, Any] = {
+        "families": ("hourly",),
+        "clusters": ("other",),
+        "accounts": ("1",),
+        "regions": ("eu-west-1",),
+        "since_ns": DUE_NS + 1,
+        "until_ns": DUE_NS,
+        "statuses": ("failure",),
+        "tags": (("team", "data"),),
+        "run": "nightly-etl",
+    }
+    for name, value in excluding.items():
+        assert select_notices([MISSED], RunFilter(**{name: value})) == (), name
 
 
 def test_each_notice_is_there_once_the_latest_due_time_first() -> None:
@@ -299,21 +280,19 @@ def test_each_notice_is_there_once_the_latest_due_time_first() -> None:
 
 def test_notices_and_stacks_between_the_records_of_a_file_are_no_invalid_lines(tmp_path: Path) -> None:
     """A file that does not keep the stacks has none."""
-    notices = (encode_notice(MISSED), encode_notice(stuck_notice()), encode_notice(MISSED))
-    lines = (encode(waiting()), *notices, b"hello", STACKS, STACKS[:-5], STACKS.replace(b'":', b'": '))
+    notices = (encode_notice(MISSED), encode_notice(shown_runs.stuck_notice()), encode_notice(MISSED))
+    lines = (encode(shown_runs.waiting()), *notices, b"hello", STACKS, STACKS[:-5], STACKS.replace(b'":', b'": '))
     runs = source(tmp_path, b"\n".join(lines), keeps_stacks=False)
     assert len([*runs.runs(RunFilter())]) == 1
     assert runs.schedule_notices(RunFilter()) == (MISSED,)
     assert runs.notes == (f"{tmp_path}/lines: skipped 1 invalid line: 5",)
-    assert runs.stacks(waiting()) is None
+    assert runs.stacks(shown_runs.waiting()) is None
 
 
 def test_log_groups_are_read_once_for_runs_and_notices() -> None:
-    messages = [encode(etl()).decode(), encode_notice(MISSED).decode(), '{"type":"schedule.notice"}', "hello"]
-    group = PlayedGroup(*messages)
-    now_ns = STARTED_NS + 3600 * NS_PER_SECOND
-    source = LogGroupRuns(group.read_pages, ("/ecs/jobs",), now_ns)
-    selection = RunFilter(since_ns=STARTED_NS - 3600 * NS_PER_SECOND)
+    group = PlayedGroup(encode(shown_runs.etl()), encode_notice(MISSED), b'{"type":"schedule.notice"}', b"hello")
+    source = LogGroupRuns(group.read_pages, ("/ecs/jobs",), shown_runs.STARTED_NS + 3600 * NS_PER_SECOND)
+    selection = RunFilter(since_ns=shown_runs.STARTED_NS - 3600 * NS_PER_SECOND)
     assert len([*source.runs(selection)]) == 1
     assert source.schedule_notices(selection) == (MISSED,)
     assert len(group.calls) == 1
