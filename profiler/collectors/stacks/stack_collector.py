@@ -230,7 +230,6 @@ class StackCollector:
         self._thread.stop(max_seconds)
 
     def _warnings(self, batch: _Batch | None, *, has_samples: bool, has_ended: bool) -> tuple[str, ...]:
-        """The first sentence that applies."""
         advice = self._access.advice
         if self._reader is None:
             return (advice.missing,)
