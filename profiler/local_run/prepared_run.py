@@ -129,7 +129,7 @@ class HeldCommand(Struct, eq=False):
             os.waitpid(pid, 0)
 
     def execute(self) -> tuple[int, bytes] | StartFailure:
-        """Release the forked process; returns its id, and its CPU time and measurements unless a signal has ended it."""
+        """Release the forked process; returns its id, and its CPU time and measurements unless a signal ended it."""
         if self._process is None:
             return _start_failure(self.words[0], ())
         (pid, gate, output_pipe), self._process = self._process, None
