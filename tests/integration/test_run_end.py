@@ -145,11 +145,8 @@ NO_HISTORY = (*RUN, "--no-history")
 def run(*words: str, **environment: str) -> tuple[dict[str, Any], int]:
     """The record and the exit code of a command."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("ECS_")}
-    done = subprocess.run(
-        [*NO_HISTORY, *words], env={**plain, **environment}, capture_output=True, text=True, check=False
-    )
-    record: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])["record"]
-    return record, done.returncode
+    done = subprocess.run([*NO_HISTORY, *words], env={**plain, **environment}, capture_output=True, check=False)
+    return json.loads(done.stderr.splitlines()[-1])["record"], done.returncode
 
 
 def test_labels_are_found_and_a_given_one_wins() -> None:

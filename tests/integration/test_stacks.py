@@ -244,11 +244,7 @@ def beside(program: Path, what: str) -> Iterator[int]:
 
 
 def test_a_batch_beside_the_monitor(
-    program: Path,
-    aws: FakeAws,
-    new_lines: NewLines,
-    join_container: JoinContainer,
-    tmp_path: Path,
+    program: Path, aws: FakeAws, new_lines: NewLines, join_container: JoinContainer, tmp_path: Path
 ) -> None:
     printed = tmp_path / "printed"
     with (
