@@ -98,11 +98,35 @@ def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
     assert (interval.started_at, interval.cpu_seconds) == ("a", 10.0)
 
 
-def test_a_spike_between_two_readings_is_the_peak_and_is_not_called_exact() -> None:
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, mark=900 if at > 30 else 100)))
-    metrics = world.run(60).record().metrics
-    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (900, "sampled")
-    assert present(metrics.memory_used_mb).max == 900
+@pytest.mark.parametrize(
+    ("sizes", "of_group", "peak", "largest"),
+    [
+        ({"mark": 900}, None, (900, "sampled"), 900),
+        # Page cache makes the group's mark an upper bound.
+        ({"mark": 620}, group(used=120, cache=50, peak=600), (600, "sampled"), 600),
+        # Files that another container has read first are mapped all the time, and between two readings.
+        ({"held": 209}, group(used=3, peak=4), (209, "sampled"), 209),
+        ({"held": 3, "mark": 500}, group(used=3, peak=4, is_empty=True), (500, "sampled"), 500),
+    ],
+    ids=["a spike", "page cache", "mapped files", "mapped files between two readings"],
+)
+def test_a_peak_that_is_not_the_groups_mark_after_its_end_is_not_called_exact(
+    sizes: dict[str, Any], of_group: GroupReading | None, peak: tuple[int, str], largest: int
+) -> None:
+    world = World(snapshot=lambda at: alone(process(cpu=at / 2, **sizes)))
+    world.group = None if of_group is None else lambda _: of_group
+    record = world.run(60).record(metrics=Metrics())
+    assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == peak
+    assert present(record.metrics.memory_used_mb).max == largest
+    assert record.metrics.memory_usage_peak_mb == (of_group and present(of_group.peak_bytes) / MIB)
+    assert record.processes[0].max_memory_used_mb == min(largest, max(sizes.values(), default=100))
+
+
+def test_a_group_that_still_has_a_process_is_not_at_its_end_and_a_running_batch_has_the_kernels_peak_so_far() -> None:
+    world = World(group=lambda _: group(peak=500, is_empty=False)).run(59)
+    sources = [world.record(status, None).metrics.memory_peak_source for status in ("running", "stopped")]
+    world.snapshot = lambda _: ProcessSnapshot()
+    assert [*sources, world.run(60).record().metrics.memory_peak_source] == ["kernel", "sampled", "sampled"]
 
 
 def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
@@ -126,18 +150,6 @@ def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 807)
     assert (metrics.memory_usage_peak_mb, metrics.cpu_seconds) == (807, 30)
     assert (present(metrics.memory_used_mb).max, present(metrics.memory_used_mb).avg) == (807, 100)
-
-
-def test_a_group_that_still_has_a_process_is_not_at_its_end() -> None:
-    world = World(group=lambda _: group(peak=500, is_empty=False)).run(59)
-    world.snapshot = lambda _: ProcessSnapshot()
-    assert world.run(60).record().metrics.memory_peak_source == "sampled"
-
-
-def test_the_mark_of_a_running_batch_is_the_kernels_peak_so_far() -> None:
-    world = World(group=lambda _: group(peak=500)).run(60)
-    assert world.record("running", None).metrics.memory_peak_source == "kernel"
-    assert world.record("stopped", None).metrics.memory_peak_source == "sampled"
 
 
 def test_after_a_restart_whose_end_was_not_observed_the_mark_counts_as_sampled() -> None:
@@ -272,24 +284,6 @@ def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
         assert metrics.max_memory_used_mb == true_peak
 
 
-def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, mark=620)))
-    world.group = lambda _: group(used=120, cache=50, peak=600)
-    metrics = world.run(60).record().metrics
-    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (600, "sampled")
-    assert metrics.memory_usage_peak_mb == 600
-
-
-def test_mapped_files_that_another_container_read_first_count() -> None:
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=209)))
-    counted = MemoryReading(used_bytes=3 * MIB, cache_bytes=0, mapped_bytes=0)
-    world.group = lambda _: replace(group(peak=4), memory=counted)
-    record = world.run(60).record(metrics=Metrics(), sampling=None)
-    metrics, used = record.metrics, present(record.metrics.memory_used_mb)
-    assert (metrics.max_memory_used_mb, metrics.memory_peak_source, used.avg, used.max) == (209, "sampled", 209, 209)
-    assert record.processes[0].max_memory_used_mb == 209
-
-
 def test_a_few_file_pages_of_other_containers_in_a_mark_do_not_count() -> None:
     """The mark of a process counts Python's own files, which another container has read first."""
     world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=180, mark=188))).run(31)
@@ -316,14 +310,6 @@ def test_the_average_the_curve_and_the_peak_have_one_basis(stats_period_ms: int,
     assert present(present(record.series).memory_used_mb)[:until] == (500,) * until
     assert (record.metrics.memory_peak_source, record.likely_out_of_memory) == ("sampled", None)
     assert warnings(record) == ()
-
-
-def test_a_mark_of_the_group_that_lacks_memory_of_one_process_is_not_the_peak() -> None:
-    """The process mapped the file of another container between two readings."""
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=3, mark=500)))
-    world.group = lambda at: group(used=3, peak=4, is_empty=at == 60)
-    metrics = world.run(60).record(metrics=Metrics()).metrics
-    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (500, "sampled")
 
 
 @pytest.mark.parametrize(
