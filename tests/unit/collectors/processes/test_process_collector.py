@@ -69,12 +69,9 @@ def test_the_time_series_has_a_sample_every_second() -> None:
     assert (record.sampling.samples, record.sampling.stats_period_ms) == (60, 10_000)
     (shown,) = record.processes
     assert (shown.name, shown.count, shown.cpu_seconds, shown.max_memory_used_mb) == ("job", 1, 30.0, 100)
-
-
-def test_stats_that_change_every_second_keep_their_time_series() -> None:
-    own = base()
+    # Stats that change every second keep their time series.
     record = World().run(60).record(sampling=Sampling(samples=60, stats_period_ms=1000))
-    assert record.metrics.vcpu_used == own.metrics.vcpu_used
+    assert record.metrics.vcpu_used == base().metrics.vcpu_used
     assert record.sampling == Sampling(samples=60, stats_period_ms=1000, sources=("processes",))
     assert record.processes
 
@@ -127,6 +124,9 @@ def test_a_group_that_still_has_a_process_is_not_at_its_end_and_a_running_batch_
     sources = [world.record(status, None).metrics.memory_peak_source for status in ("running", "stopped")]
     world.snapshot = lambda _: ProcessSnapshot()
     assert [*sources, world.run(60).record().metrics.memory_peak_source] == ["kernel", "sampled", "sampled"]
+    known = replace(base().metrics, memory_peak_source="kernel", max_memory_used_mb=300)
+    metrics = World().run(10).record(metrics=known).metrics
+    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 300)  # by the mark after the end
 
 
 def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
@@ -332,9 +332,7 @@ def test_a_kill_in_a_batch_that_succeeds_needs_the_groups_counter_or_a_host_of_i
     kills = record.memory_kills
     shown = [(one.name, one.max_memory_used_mb) for one in kills.processes] if kills is not None else []
     assert shown == ([("worker", 400)] if is_certain else [])
-
-
-def test_a_batch_that_was_killed_when_the_hosts_counter_rose_is_a_kill() -> None:
+    # A batch that was killed itself when the host's counter rose is a kill.
     world = World(host_kills=lambda at: 41 if at > 30 else 40)
     world.snapshot = lambda at: alone(process(held=400)) if at < 31 else ProcessSnapshot(ended=(process(held=400),))
     record = world.run(31).record("failure", 137)
@@ -395,18 +393,21 @@ def test_a_replaced_container_continues_the_totals() -> None:
     assert [(shown.count, shown.max_memory_used_mb) for shown in record.processes] == [(2, 100)]
 
 
-def test_where_no_process_is_visible_and_in_another_containers_record_there_are_no_numbers() -> None:
+def test_each_container_has_its_own_numbers_until_it_was_reported() -> None:
+    """Another one may have the same name in another task."""
     world = World(snapshot=lambda _: ProcessSnapshot())
     assert world.run(30).record() == base()
-    assert World().run(10).collector.part(base(), "other") == RecordPart(source="processes")
-
-
-def test_a_container_of_another_task_with_the_same_name_has_its_own_numbers() -> None:
     world = World()
+    assert world.run(10).collector.part(base(), "other") == RecordPart(source="processes")
     world.collector.on_batch_started(replace(BATCH, docker_id="z"))
     world.snapshot = lambda at: alone(process(cpu=at / 2, held=100 + 50 * (world.process_reads % 2)))
     metrics: list[Any] = [world.run(30).collector.part(base(), batch).values["metrics"] for batch in ("b", "z")]
     assert [one.max_memory_used_mb for one in metrics] == [150, 100]
+    for batch in ("b", "z"):
+        world.collector.forget(batch)
+    reads = world.process_reads
+    assert not world.run(40).record().processes
+    assert world.process_reads == reads
 
 
 def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
@@ -454,18 +455,3 @@ def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoin
     assert "The collection of process values stopped at 2025-" in warning
     checkpoint = world.record("running", None)
     assert (checkpoint.processes, warnings(checkpoint)) == ((), (warning,))
-
-
-def test_a_peak_by_the_kernels_mark_after_the_end_stays() -> None:
-    known = replace(base().metrics, memory_peak_source="kernel", max_memory_used_mb=300)
-    metrics = World().run(until=10).record(metrics=known).metrics
-    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 300)
-
-
-def test_a_batch_that_was_reported_is_read_no_longer() -> None:
-    world = World().run(until=3)
-    world.collector.forget("b")
-    reads = world.process_reads
-    world.run(until=6)
-    assert world.process_reads == reads
-    assert not world.record().processes
