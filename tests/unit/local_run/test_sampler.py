@@ -53,20 +53,13 @@ def _reading(used: int, cache: int) -> MemoryReading:
     return MemoryReading(used_bytes=used * _MIB, cache_bytes=cache * _MIB, unmapped_bytes=cache * _MIB)
 
 
-def test_the_most_cache_seen_and_the_most_memory_are_kept() -> None:
+def test_the_most_cache_and_memory_are_kept_and_a_process_outside_of_the_group_invalidates_its_peak() -> None:
     memory = GroupMemory(_Cgroup([_reading(10, 1), _reading(30, 5), None, _reading(20, 2)]))
-    assert memory.read([process(1)]) == _reading(10, 1)
-    assert memory.read([process(1)]) == _reading(30, 5)
-    assert memory.read([process(1)]) is None
+    assert [memory.read([process(1)]) for _ in range(3)] == [_reading(10, 1), _reading(30, 5), None]
     assert memory.used_peak_bytes == 30 * _MIB
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, cache_bytes=5 * _MIB)
-
-
-def test_a_process_outside_of_the_group_invalidates_its_peak() -> None:
     memory = GroupMemory(_Cgroup([_reading(10, 0), _reading(10, 0), _reading(10, 0), None], outside=[2]))
-    assert memory.read([process(1)]) == _reading(10, 0)
-    assert memory.read([process(1), process(2)]) is None
-    assert memory.read([process(1)]) is None
+    assert [memory.read([process(pid) for pid in pids]) for pids in ([1], [1, 2], [1])] == [_reading(10, 0), None, None]
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
 
 
@@ -230,12 +223,8 @@ def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int
         even.add(sample(seconds(second)), received_ns=seconds(second), started_ns=START_NS)
     assert fine.usage.samples > 3 * even.samples
     assert fine.usage.run.cpu_seconds == even.run.cpu_seconds
-    for finely, evenly in (
-        (fine.usage.run.vcpu.distribution(), even.run.vcpu.distribution()),
-        (fine.usage.run.memory_bytes.distribution(), even.run.memory_bytes.distribution()),
-    ):
-        assert finely is not None
-        assert evenly is not None
+    for name in ("vcpu", "memory_bytes"):
+        finely, evenly = (present(getattr(usage.run, name).distribution()) for usage in (fine.usage, even))
         assert (finely.avg, finely.max) == pytest.approx((evenly.avg, evenly.max), rel=1e-6, abs=1e-6)
         assert (finely.p50, finely.p95) == pytest.approx((evenly.p50, evenly.p95), rel=0.001, abs=0.001)
     fine_series, even_series = present(fine.usage.series), present(even.series)
