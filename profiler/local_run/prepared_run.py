@@ -340,8 +340,8 @@ def prepare_run(
         # All descendants, because the kernel makes this process the parent of a descendant whose own parent ends.
         preexisting_children: tuple[int, ...] = ()
         if list_children(os.getpid(), threads=1):
-            tree = ProcessTree(os.getpid(), (), clock.monotonic_ns)
-            preexisting_children = tuple(pid for pid, _ in tree.identities())
+            identities = ProcessTree(os.getpid(), (), clock.monotonic_ns).identities()
+            preexisting_children = tuple(pid for pid, _ in identities)
         session = make_session() if own_cgroup.is_entered_at_once else None
         with HeldCommand(words, read_caller_environment(environment), signals, own_cgroup.enter, measure) as held:
             prepared = PreparedRun(
@@ -373,12 +373,8 @@ def begin_runs() -> None:
 
 def leave_run() -> float:
     """Reset the high-water mark of this process's memory, if possible; returns the CPU time that it has used so far."""
-    with suppress(OSError):
-        descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)
-        try:
-            os.write(descriptor, b"5")  # proc(5), clear_refs
-        finally:
-            os.close(descriptor)
+    with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:  # noqa: PTH123  imports little
+        file.write(b"5")  # proc(5), clear_refs
     return time.process_time()
 
 

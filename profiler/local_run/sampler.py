@@ -346,10 +346,9 @@ class CommandSampler:
 
 
 class SampleBuffer:
-    """Passes samples to the statistics with a delay, so that a short last step can be merged with the one before.
+    """Passes samples to the statistics with a delay, to merge a short last step, whose rate would be mostly rounding.
 
-    A rate over a few milliseconds is mostly rounding of the counters. Many samples at once cost a third of one after
-    the other. ``series_points`` is half the largest number of steps of the time series; 0 for none.
+    ``series_points`` is half the largest number of steps of the time series; 0 for none.
     """
 
     def __init__(

@@ -20,7 +20,6 @@ from profiler.local_run.local_record import (
     RunIdentity,
     RunObservation,
     apply_placement,
-    apply_placement_limits,
     build_run_record,
     resolve_peak,
 )
@@ -236,7 +235,9 @@ LOCAL = Record(
 def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     placement = Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch"))
     sizes = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
-    assert apply_placement_limits(sizes, placement) == sizes
+    identity = RunIdentity(task_id="local", family="etl.py", host=Host(), placement=placement)
+    metrics = build_run_record(identity, _observed(), sizes, Sampling(), monitor=Monitor()).metrics
+    assert (metrics.vcpu_size, metrics.memory_size_mb) == (2, 8192)
     record = apply_placement(LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100))
     assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
     assert record.metrics == Metrics(duration_ms=100_000, cpu_seconds=5.0)
