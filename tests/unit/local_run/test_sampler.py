@@ -92,13 +92,10 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
     buffer.add_devices(gpus, seconds(2.8))
     percents = [step[5] for step in present(buffer.usage.series).steps()]
     assert [percent for percent, _ in itertools.groupby(percents)] == [10, 20, 30]
-
-
-def test_devices_count_for_all_short_steps_of_their_time() -> None:
-    buffer = SampleBuffer(seconds(1), seconds(1000), series_points=60)
+    # They count for all short steps of their time.
+    buffer, gpus = SampleBuffer(seconds(1), seconds(1000), series_points=60), Collectors(_Gpu([10, 20]))
     for tick in (0.5, 1, 2):
         buffer.add(_sample(1000 + tick), seconds(tick))
-    gpus = Collectors(_Gpu([10, 20]))
     for tick in (1, 2):
         buffer.add_devices(gpus, seconds(tick))
     series = present(buffer.usage.series)
@@ -191,14 +188,6 @@ def test_ticks_that_would_cost_too_much_are_left_out_and_the_pace_says_what_was_
     assert _run(300, interval=10, cost_ns=cost_ns.__getitem__)[1].kept_interval_ns == seconds(10)
 
 
-def test_a_pause_of_the_whole_group_is_no_reading() -> None:
-    pace = SamplingPace(0, seconds(1), 0)
-    assert pace.next_ns(0, 0) == FINEST_NS
-    assert pace.begin(seconds(60)) == "tick"  # stopped by the terminal, and continued
-    assert pace.next_ns(seconds(60), 0) == seconds(60) + seconds(60) // 100
-    assert pace.missed == 59
-
-
 @settings(max_examples=25, phases=[Phase.explicit, Phase.generate])  # it would shrink for minutes
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 100)), min_size=110, max_size=140))
 def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int, int]]) -> None:
@@ -246,6 +235,12 @@ def test_after_a_reading_above_the_share_quick_ones_go_on_at_longer_steps() -> N
     assert pace.begin(due_ns) == "quick"
     pace.next_ns(due_ns, used_ns + quick_ns)
     assert pace.begin(seconds(0.7)) == "quick"  # a full one would add to what was used too much
+    # A pause of the whole group is no reading.
+    pace = SamplingPace(0, seconds(1), 0)
+    assert pace.next_ns(0, 0) == FINEST_NS
+    assert pace.begin(seconds(60)) == "tick"  # stopped by the terminal, and continued
+    assert pace.next_ns(seconds(60), 0) == seconds(60) + seconds(60) // 100
+    assert pace.missed == 59
 
 
 def test_a_signal_that_may_not_be_sent_to_the_command_is_not_the_profilers_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,34 +270,29 @@ def test_what_the_own_environment_says_depends_on_what_is_visible(
         assert (choice.is_known, choice.selectors) == (True, None if meant is None else frozenset(meant))
 
 
-def test_the_batchs_processes_are_read_until_the_selection_is_known() -> None:
+def test_the_batchs_processes_are_read_until_the_selection_is_known_and_live_readings_have_the_gpus_of_all() -> None:
     asked: list[str] = []
-    answers: dict[str, str] = {}
+    answers: dict[str, str] = {"c": "GPU-c"}
 
     def ask(docker_id: str) -> str | None:
         asked.append(docker_id)
         return answers.get(docker_id)
 
+    def known(*uuids: str) -> GpuSelection:
+        return GpuSelection(selectors=frozenset(uuids), is_known=True)
+
     scope = GpuScope((), ask)
     scope.discover(BATCH)
-    assert scope.selection_for(BATCH.followed_id, WHOLE) == GpuSelection()
-    answers["b" * 64] = "GPU-a"
+    assert scope.selection_for(BATCH.followed_id, WHOLE) == scope.selection_for_all(WHOLE) == GpuSelection()
+    answers["b" * 64] = "GPU-a,GPU-b"
     scope.discover(BATCH)
     scope.discover(BATCH)
-    assert scope.selection_for(BATCH.followed_id, WHOLE) == GpuSelection(selectors=frozenset({"GPU-a"}), is_known=True)
+    assert scope.selection_for(BATCH.followed_id, WHOLE) == known("GPU-a", "GPU-b")
     assert scope.selection_for("another", WHOLE) == GpuSelection()
     assert len(asked) == 2
-
-
-def test_live_readings_have_the_gpus_of_every_batch_with_a_known_selection() -> None:
-    scope = GpuScope((), {"b" * 64: "GPU-a,GPU-b", "c": "GPU-c"}.get)
-    assert scope.selection_for_all(WHOLE) == GpuSelection()
-    scope.discover(BATCH)
-    scope.discover(ContainerMetadata(name=BATCH.name, docker_id="c"))  # of another task
-    assert scope.selection_for_all(WHOLE) == GpuSelection(
-        selectors=frozenset({"GPU-a", "GPU-b", "GPU-c"}), is_known=True
-    )
-    assert GpuScope(("GPU-x",)).selection_for_all(WHOLE) == GpuSelection(selectors=frozenset({"GPU-x"}), is_known=True)
+    scope.discover(replace(BATCH, docker_id="c"))  # of another task
+    assert scope.selection_for_all(WHOLE) == known("GPU-a", "GPU-b", "GPU-c")
+    assert GpuScope(("GPU-x",)).selection_for_all(WHOLE) == known("GPU-x")
 
 
 def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_gpus() -> None:

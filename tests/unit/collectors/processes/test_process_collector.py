@@ -362,9 +362,7 @@ def test_thousands_of_processes_are_read_less_often_and_the_group_every_second()
     record = world.run(60).record()
     assert 10 <= world.process_reads <= 16
     assert present(record.sampling).samples == 60
-
-
-def test_an_expensive_first_reading_does_not_delay_the_next_and_no_cost_delays_a_complete_one() -> None:
+    # No cost delays a complete reading, and that of the first one none.
     world = World(cost_ns=150_000_000).run(1)
     world.collector.tick(is_complete=True)
     assert (world.process_reads, world.exit_waiter.watched) == (2, (7,))

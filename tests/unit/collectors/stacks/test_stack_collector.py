@@ -139,23 +139,17 @@ def test_a_version_that_takes_forever_costs_no_first_sample(monkeypatch: pytest.
     assert samples[0] == 1
 
 
-def test_a_restarted_container_goes_on_in_the_same_record() -> None:
+def test_a_restarted_container_goes_on_in_the_same_record_and_one_of_another_task_has_its_own() -> None:
     world = World().begin().go_on(5)
     world.processes = {"d2": ((20, 2),)}
     world.collector.on_batch_started(replace(_BATCH, docker_id="d2", first_docker_id="d1"))
     world.go_on(5)
-    stacks = world.record().stacks
-    assert present(stacks).samples == 10
     assert set(world.reader.asked) == {10, 20}
-
-
-def test_a_container_of_another_task_with_the_same_name_has_its_own_stacks() -> None:
-    world = World().begin().go_on(5)
-    world.processes["d2"] = ((20, 2),)
-    world.collector.on_batch_started(replace(_BATCH, docker_id="d2"))
+    world.processes["d3"] = ((30, 2),)
+    world.collector.on_batch_started(replace(_BATCH, docker_id="d3"))
     world.go_on(5)
-    stacks: list[Any] = [world.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d2")]
-    assert [one.samples for one in stacks] == [10, 5]
+    stacks: list[Any] = [world.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d3")]
+    assert [one.samples for one in stacks] == [15, 5]
 
 
 def test_without_py_spy_one_warning_says_what_to_do() -> None:
