@@ -235,12 +235,18 @@ def test_the_processes_of_scripts_have_their_names(tmp_path: Path) -> None:
     assert "secret" not in repr(record)
 
 
-# A child of the shell has the shell's name until it executes its program.
-_UNTIL_BOTH_SLEEP = "for pid in $(jobs -p); do until grep -q sleep /proc/$pid/comm; do :; done; done"
+# A child of the shell has the shell's name until it executes its program. dash lists no jobs in a substitution.
+_TWO_SLEEP = """
+for each in 1 2; do
+    sleep 60 >&- 2>&- &
+    until grep -q sleep /proc/$!/comm; do :; done
+    echo $!
+done
+"""
 
 
 def test_processes_that_outlive_the_command_are_named_once() -> None:
-    finished = run("sh", "-c", f"sleep 60 >&- 2>&- & sleep 60 >&- 2>&- & echo $(jobs -p); {_UNTIL_BOTH_SLEEP}")
+    finished = run("sh", "-c", _TWO_SLEEP)
     for pid in finished.stdout.split():
         os.kill(int(pid), signal.SIGKILL)
     monitor = report_of(finished.stderr).record.monitor
