@@ -57,8 +57,7 @@ class World:
             find_processes=lambda docker_id: self.processes.get(docker_id, ()),
             own_cpu_ns=lambda: 0,
             advice=_ADVICE,
-            is_local=bool(self.local_vcpu),
-            vcpu=self.local_vcpu,
+            vcpu=self.local_vcpu or None,
             runs_python=lambda pid, last: None if last else self.programs.get(pid, ("python3", True)),
         )
         self.collector = StackCollector(access, self.mode, self.clock, self.log)
@@ -239,7 +238,7 @@ def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
 
 def test_the_reader_of_run_is_started_before_the_first_measurement_and_killed_at_the_end() -> None:
     world = World()
-    access = replace(world.collector._access, is_local=True)
+    access = replace(world.collector._access, vcpu=1)
     collector = StackCollector(access, "moments", world.clock, world.log)
     collector.start()
     assert collector.child_pid == 4242
