@@ -16,7 +16,10 @@ REPORT = Record(task_id="1", container=Container(name="batch"), status="success"
 def found(answer: Mapping[str, str] | Unavailable | None, record: Record = REPORT) -> tuple[object, tuple[str, ...]]:
     """The tags and the warnings of a record; without an answer, the request is still under way."""
     request: Any = SimpleNamespace(result_so_far=lambda: answer)
-    collected = with_collected(record, (TaskTags(lambda _batch: request),))
+    requests = iter([request])  # the only one
+    tags = TaskTags(lambda _batch: next(requests))
+    collected = with_collected(record, (tags,))
+    assert with_collected(record, (tags,)) == collected
     return collected.tags, present(collected.monitor).warnings
 
 
