@@ -6,13 +6,7 @@ from typing import Any
 
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
 
-NOTHING_FAILED = {
-    "completed_with_err": 0,
-    "completed_with_num_err": 0,
-    "timed_out": 0,
-    "incorrect_input": 0,
-    "failed_to_queue": 0,
-}
+_FAILURES = ("completed_with_err", "completed_with_num_err", "timed_out", "incorrect_input", "failed_to_queue")
 MIB = 2**20
 GIB = 2**30
 
@@ -40,7 +34,7 @@ def runtime(
             "execution_stats": {
                 "period": period,
                 "error_summary": {"generic": 23654, "numerical": 0},
-                "execution_summary": {"completed": completed, **NOTHING_FAILED, **(failed or {})},
+                "execution_summary": {"completed": completed, **dict.fromkeys(_FAILURES, 0), **(failed or {})},
                 "latency_stats": {"total_latency": total_latency, "device_latency": device_latency},
                 "error": "",
             },
@@ -68,11 +62,7 @@ def runtime(
                 },
                 "error": "",
             },
-            "neuron_runtime_vcpu_usage": {
-                "period": period,
-                "vcpu_usage": {"user": 0, "system": 0},
-                "error": "open /proc/784315/stat: no such file or directory",
-            },
+            "neuron_runtime_vcpu_usage": {"period": period, "error": "open /proc/784315/stat: no such file"},
         },
     }
 
@@ -80,26 +70,14 @@ def runtime(
 def report(*runtimes: Mapping[str, Any], ecc: Mapping[int, tuple[int, int]] | None = None) -> dict[str, Any]:
     """A report of a trn1.2xlarge: one device of two cores and 32 GiB; ``ecc`` by device (memory, SRAM)."""
     devices = [
-        {
-            "neuron_device_index": device,
-            "mem_ecc_corrected": 0,
-            "mem_ecc_uncorrected": memory,
-            "sram_ecc_uncorrected": sram,
-            "sram_ecc_corrected": 0,
-        }
+        {"neuron_device_index": device, "mem_ecc_uncorrected": memory, "sram_ecc_uncorrected": sram}
         for device, (memory, sram) in (ecc or {}).items()
     ]
     return {
         "neuron_runtime_data": list(runtimes),
         "system_data": {"neuron_hw_counters": {"period": 5.0, "neuron_devices": devices or None, "error": ""}},
         "instance_info": {"instance_type": "trn1.2xlarge", "error": ""},
-        "neuron_hardware_info": {
-            "neuron_device_type": "trainium",
-            "neuron_device_count": 1,
-            "neuron_device_memory_size": 32 * GIB,
-            "neuroncore_per_device_count": 2,
-            "error": "",
-        },
+        "neuron_hardware_info": {"neuron_device_count": 1, "neuron_device_memory_size": 32 * GIB, "error": ""},
     }
 
 

@@ -104,7 +104,7 @@ class Collectors:
         self.devices: tuple[DeviceCollector, ...] = self._with("take_readings")
         self.are_timed = bool(self.sample_followers or self.devices)
         self._forgetting: tuple[ForgettingCollector, ...] = self._with("forget")
-        self._required: tuple[RequiredCollector, ...] = self._with("child_pid")
+        self.required: tuple[RequiredCollector, ...] = self._with("child_pid")
         self._waits: tuple[WaitCollector, ...] = self._with("longest_wait")
         self._lines: tuple[LineCollector, ...] = self._with("stacks_line")
 
@@ -122,7 +122,6 @@ class Collectors:
                 self._use(tuple(found if id(one) == id(follower) else one for one in self._all))
 
     def take_readings(self, batch: str = COMMAND) -> DeviceReadings:
-        """Return the readings of a batch's devices since the last call."""
         readings = DeviceReadings()
         for collector in self.devices:
             collector.take_readings(batch, readings)
@@ -136,11 +135,8 @@ class Collectors:
             collector.forget(batch)
 
     def startup_errors(self) -> tuple[str, ...]:
-        errors = (collector.startup_error for collector in self._required)
+        errors = (collector.startup_error for collector in self.required)
         return tuple(error for error in errors if error is not None)
-
-    def has_child(self, pid: object) -> bool:
-        return any(pid == collector.child_pid for collector in self._required)
 
     def longest_wait(self, batch: str, since_ns: int) -> "Wait | None":
         waits = (collector.longest_wait(batch, since_ns) for collector in self._waits)

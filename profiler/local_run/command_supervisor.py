@@ -78,8 +78,8 @@ class Supervisor:
     def wait_until_exit(self, deadline_ns: int) -> bool:
         """Wait until the deadline (monotonic) or the command's end; returns True if the command has ended."""
         while True:
-            left_ns = deadline_ns - self._clock.monotonic_ns()
-            info = signal.sigtimedwait(HANDLED_SIGNALS, max(left_ns, 0) / NS_PER_SECOND)
+            left_ns = max(deadline_ns - self._clock.monotonic_ns(), 0)
+            info = signal.sigtimedwait(HANDLED_SIGNALS, left_ns / NS_PER_SECOND)
             # After a stop of this process, Python may return a signal that was never sent, with a random number.
             if info is None or info.si_signo not in HANDLED_SIGNALS:
                 return False

@@ -65,17 +65,11 @@ def _commit_of(git: str) -> str | None:
         return _commit(head)
     reference = head.removeprefix("ref: ")
     for folder in (git, os.path.join(git, _read(os.path.join(git, "commondir")) or "")):
-        commit = _commit(_read(os.path.join(folder, reference))) or _packed_ref(folder, reference)
+        packed_refs = _read(os.path.join(folder, "packed-refs")) or ""
+        packed = re.search(rf"^(\w+) {re.escape(reference)}$", packed_refs, re.MULTILINE)
+        commit = _commit(_read(os.path.join(folder, reference))) or _commit(packed and packed[1])
         if commit is not None:
             return commit
-    return None
-
-
-def _packed_ref(git: str, reference: str) -> str | None:
-    for line in (_read(os.path.join(git, "packed-refs")) or "").splitlines():
-        commit, _, name = line.partition(" ")
-        if name == reference:
-            return _commit(commit)
     return None
 
 

@@ -122,7 +122,6 @@ def _format_bytes(size_bytes: float) -> str:
 
 
 def _time_text(figures: LiveFigures) -> str:
-    """How long the run takes compared with the usual."""
     elapsed_ms, usual = figures.elapsed_ms, figures.usual
     if usual is None:
         return ""
@@ -158,7 +157,6 @@ def _clock(milliseconds: float) -> str:
 
 
 def _processes_row(processes: Sequence[NamedProcesses], columns: int) -> Row:
-    """As many of the processes as fit."""
     parts: list[Part] = [(f"{'Top':<{_LABEL_WIDTH}}", BOLD)]
     room = columns - _LABEL_WIDTH
     for named in processes:
@@ -209,7 +207,6 @@ class LiveView:
             self._drawn_cpu_ns = {process.identity: process.own_cpu_ns for process in processes}
 
     def on_notice(self, line: "NoticeLine") -> None:
-        """Show the kind of a notice from now on."""
         kind = line.notice.kind
         self._notices = (*self._notices, "memory runs out" if kind == "memory" else kind)
 
@@ -218,9 +215,8 @@ class LiveView:
 
     def _keep_usual(self, read_usual: ReadUsual) -> None:
         usual = read_usual()
-        has_enough = usual is not None and usual.runs >= _MIN_USUAL_RUNS
-        if usual is not None and has_enough and usual.p95_ms <= _MAX_P95_TO_MEDIAN * usual.median_ms:
-            self._usual = usual
+        if usual is not None and usual.runs >= _MIN_USUAL_RUNS:
+            self._usual = usual if usual.p95_ms <= _MAX_P95_TO_MEDIAN * usual.median_ms else None
 
     def _figures(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> LiveFigures:
         elapsed_ns = sample.read_ns - self._drawn.read_ns

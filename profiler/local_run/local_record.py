@@ -63,12 +63,6 @@ class Placement(Struct, frozen=True, kw_only=True):
     container: "ContainerMetadata"
 
 
-def apply_placement_limits(sizes: ResourceLimits, placement: Placement) -> ResourceLimits:
-    """The sizes of the task and the container where ECS has them, else ``sizes``."""
-    known = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
-    return replace(known, memory_bytes=known.memory_bytes or sizes.memory_bytes)
-
-
 def apply_placement(
     record: Record, placement: Placement, *, is_named: bool, started_ns: int, finished_ns: int | None
 ) -> Record:
@@ -191,7 +185,8 @@ def build_run_record(
     """The record of a command that has ended, or runs: its ``unknown`` is read only if the profiler misses the end."""
     ending, placement = observed.ending, identity.placement
     if placement is not None:
-        sizes = apply_placement_limits(sizes, placement)
+        known = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
+        sizes = replace(known, memory_bytes=known.memory_bytes or sizes.memory_bytes)
     end, memory = RunEnd(status="unknown"), OutOfMemory()
     if ending is not None:
         end = ended(ending.exit_code, observed.finished_ns, was_stopped=ending.is_stop_requested)

@@ -45,14 +45,6 @@ class CallerSignals(Struct, frozen=True, kw_only=True):
     ignored: frozenset[int]
 
 
-class StartedCommand(Struct, frozen=True, kw_only=True):
-    """A running command. ``measured`` is the result of ``measure``; None if a signal ended the process before."""
-
-    pid: int
-    startup_cpu_ns: int = 0
-    measured: bytes | None = None
-
-
 class StartFailure(Struct, frozen=True, kw_only=True):
     """The command could not be started: the exit code of a shell in this case, and the reason as a sentence."""
 
@@ -136,8 +128,8 @@ class HeldCommand(Struct, eq=False):
                 os.close(pipe)
             os.waitpid(pid, 0)
 
-    def execute(self) -> StartedCommand | StartFailure:
-        """Release the forked process. Returns when it has executed the command, or has failed to. Call it once."""
+    def execute(self) -> tuple[int, bytes] | StartFailure:
+        """Release the forked process; returns its id, and its CPU time and measurements unless a signal ended it."""
         if self._process is None:
             return _start_failure(self.words[0], ())
         (pid, gate, output_pipe), self._process = self._process, None
@@ -149,10 +141,7 @@ class HeldCommand(Struct, eq=False):
         if errors:
             os.waitpid(pid, 0)
             return _start_failure(self.words[0], zip(self._paths, map(int, errors.split()), strict=False))
-        if not output:
-            return StartedCommand(pid=pid)
-        cpu_ns, _, measured = output.partition(b" ")
-        return StartedCommand(pid=pid, startup_cpu_ns=int(cpu_ns), measured=measured)
+        return pid, output
 
     def _execute_in_child(self, output: int) -> None:
         """Execute the command. Writes the CPU time of this process until now, then the errors if all paths fail."""
@@ -167,12 +156,7 @@ def _fork(execute: Callable[[int], None], enter: Callable[[], None]) -> tuple[in
     """Return the pid of a new process, a pipe to release it with one byte, and one to read what it writes."""
     output, child_output = os.pipe()
     child_gate, gate = os.pipe()
-    try:
-        pid = os.fork()
-    except OSError:
-        for descriptor in (output, child_output, child_gate, gate):
-            os.close(descriptor)
-        raise
+    pid = os.fork()
     if pid == 0:
         try:
             os.close(gate)  # with this copy open, the child would not notice the end of the parent
@@ -266,7 +250,8 @@ _Session = TypeVar("_Session")
 class StartedRun(Struct, frozen=True, kw_only=True):
     """A command that runs, with its start by the monotonic clock and by the wall clock."""
 
-    command: StartedCommand
+    pid: int
+    startup_cpu_ns: int
     started_ns: int
     started_wall_ns: int
 
@@ -296,12 +281,13 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
         started = self.held.execute()
         if isinstance(started, StartFailure):
             return started
-        exec_ns = started_ns
-        if started.measured is not None:
-            text, _, joined = started.measured.partition(b" ")
-            exec_ns = int(text)
+        (pid, output), exec_ns, startup_cpu_ns = started, started_ns, 0
+        if output:
+            *times_ns, joined = output.split(b" ", 2)
+            startup_cpu_ns, exec_ns = map(int, times_ns)
             self.own_cgroup.on_started(joined)
-        return StartedRun(command=started, started_ns=exec_ns, started_wall_ns=started_wall_ns + exec_ns - started_ns)
+        exec_wall_ns = started_wall_ns + exec_ns - started_ns
+        return StartedRun(pid=pid, startup_cpu_ns=startup_cpu_ns, started_ns=exec_ns, started_wall_ns=exec_wall_ns)
 
 
 def take_over_signals() -> CallerSignals:
@@ -354,8 +340,8 @@ def prepare_run(
         # All descendants, because the kernel makes this process the parent of a descendant whose own parent ends.
         preexisting_children: tuple[int, ...] = ()
         if list_children(os.getpid(), threads=1):
-            tree = ProcessTree(os.getpid(), (), clock.monotonic_ns)
-            preexisting_children = tuple(pid for pid, _ in tree.identities())
+            identities = ProcessTree(os.getpid(), (), clock.monotonic_ns).identities()
+            preexisting_children = tuple(pid for pid, _ in identities)
         session = make_session() if own_cgroup.is_entered_at_once else None
         with HeldCommand(words, read_caller_environment(environment), signals, own_cgroup.enter, measure) as held:
             prepared = PreparedRun(
@@ -387,12 +373,8 @@ def begin_runs() -> None:
 
 def leave_run() -> float:
     """Reset the high-water mark of this process's memory, if possible; returns the CPU time that it has used so far."""
-    with suppress(OSError):
-        descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)
-        try:
-            os.write(descriptor, b"5")  # proc(5), clear_refs
-        finally:
-            os.close(descriptor)
+    with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:  # noqa: PTH123  imports little
+        file.write(b"5")  # proc(5), clear_refs
     return time.process_time()
 
 

@@ -1,7 +1,8 @@
 """Samples a command's process tree as one container, and passes the samples to the statistics."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -97,7 +98,6 @@ class SamplingPace:
         return due_ns if due_ns + step_ns // 2 < self._tick_ns else self._tick_ns
 
     def begin(self, now_ns: int) -> Reading:
-        """The kind of the reading that is due now."""
         is_tick = self._tick_ns is not None and now_ns >= self._tick_ns
         full_step_ns = max(_FINEST_FULL_NS, (now_ns - self._started_ns) // _FULL_STEP_DIVISOR)
         if not is_tick and (now_ns - self._full_ns < full_step_ns or now_ns < self._affordable_ns):
@@ -126,7 +126,7 @@ class UnrelatedChildren:
 
     def __contains__(self, pid: object) -> bool:
         """Whether a process is an unrelated child at the moment."""
-        return pid in self._preexisting or self._collectors.has_child(pid)
+        return pid in self._preexisting or any(pid == one.child_pid for one in self._collectors.required)
 
 
 class GroupMemory:
@@ -208,18 +208,11 @@ class CommandSampler:
 
     name = "processes"
 
-    def __init__(
-        self,
-        prepared: PreparedRun,
-        started: StartedRun,
-        unrelated: UnrelatedChildren,
-        vcpus: float,
-        cpu_ns: Callable[[], int],
-    ) -> None:
+    def __init__(self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren, vcpus: float) -> None:
         monotonic_ns = prepared.clock.monotonic_ns
         self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns)
         budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS)
-        self._shares = MemoryShares(budget, os.sysconf("SC_PAGE_SIZE"), monotonic_ns, cpu_ns)
+        self._shares = MemoryShares(budget, os.sysconf("SC_PAGE_SIZE"), monotonic_ns, time.thread_time_ns)
         self._bound_bytes = self._unsure_bound_bytes = 0
         self._quick_memory = QuickMemory(os.getpid(), unrelated)
         self._quick_peak_bytes: int | None = None
@@ -229,7 +222,7 @@ class CommandSampler:
         self._blocks = TreeBlocks()
         self.group_memory = GroupMemory(self._cgroup)
         self._vcpus = vcpus
-        self._startup_cpu_ns = started.command.startup_cpu_ns
+        self._startup_cpu_ns = started.startup_cpu_ns
         self._read_ns = started.started_wall_ns
         self._reported_cpu_ns = 0
         self.processes: tuple[ProcessReading, ...] = ()
@@ -240,7 +233,6 @@ class CommandSampler:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The largest memory use of all samples."""
         of_processes = max_known(self._memory.largest_mark_bytes, self._quick_peak_bytes)
         return max_known(of_processes, self.group_memory.bounded(self._memory.peak_bytes))
 
@@ -310,7 +302,6 @@ class CommandSampler:
         )
 
     def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:
-        """The CPU time between two samples; None if it is unknown."""
         counted_ns = self._cgroup.cpu_ns()
         if counted_ns is None and is_same_tree and self.processes:
             growth_ns = sum(
@@ -355,21 +346,15 @@ class CommandSampler:
 
 
 class SampleBuffer:
-    """Passes samples to the statistics with a delay, so that a short last step can be merged with the one before.
+    """Passes samples to the statistics with a delay, to merge a short last step, whose rate would be mostly rounding.
 
-    A rate over a few milliseconds is mostly rounding of the counters. Many samples at once cost a third of one after
-    the other. ``series_points`` is half the largest number of steps of the time series; 0 for none.
+    ``series_points`` is half the largest number of steps of the time series; 0 for none.
     """
 
     def __init__(
-        self,
-        interval_ns: int,
-        started_ns: int,
-        vcpu_size: float | None = None,
-        series_points: int = 0,
-        finest_ns: int | None = None,
+        self, interval_ns: int, started_ns: int, vcpu_size: float | None = None, series_points: int = 0
     ) -> None:
-        self.usage = ContainerUsage(interval_ns, series_points, finest_ns=finest_ns)
+        self.usage = ContainerUsage(interval_ns, series_points, finest_ns=FINEST_NS)
         self.demand = CpuDemand(vcpu_size)
         self.failures = 0
         self._interval_ns = interval_ns

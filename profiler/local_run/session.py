@@ -1,7 +1,4 @@
-"""``task-profiler run``: starts a prepared command, samples it until it ends, and builds its report.
-
-The run ends with the command's first process. Nothing here writes to the standard streams.
-"""
+"""Samples a prepared command until its first process ends; builds its report. Writes to no standard stream."""
 
 import os
 import time
@@ -151,12 +148,10 @@ class _Session:
         self._usable_cpus = usable_cpus = len(os.sched_getaffinity(0))
         self._sizes = self._read_sizes()
         unrelated_children = UnrelatedChildren(prepared.preexisting_children, plan.collectors)
-        self._supervisor = Supervisor(started.command.pid, self._clock, unrelated_children, plan.pause)
-        self._sampler = CommandSampler(prepared, started, unrelated_children, usable_cpus, time.thread_time_ns)
+        self._supervisor = Supervisor(started.pid, self._clock, unrelated_children, plan.pause)
+        self._sampler = CommandSampler(prepared, started, unrelated_children, usable_cpus)
         points = max(plan.series_points, plan.max_history_steps // 2)
-        self._samples = SampleBuffer(
-            self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points, finest_ns=FINEST_NS
-        )
+        self._samples = SampleBuffer(self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points)
         self._details: _Details | None = None
         self._notices: LocalNotices | None = None
         self._looks_for_notices = True
@@ -237,7 +232,7 @@ class _Session:
                 from profiler.local_run.local_notices import LocalNotices  # the shortest runs have no sample
 
                 plan, started = self._plan, self._started
-                interfaces = f"/proc/{started.command.pid}/net/dev"
+                interfaces = f"/proc/{started.pid}/net/dev"
                 self._notices = LocalNotices(
                     started.started_wall_ns,
                     self._interval_ns,

@@ -76,10 +76,7 @@ def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping
     assert any("ever used" in reason for reason in present(record.recommendation).reasons)
 
 
-@pytest.mark.parametrize(
-    ("value", "uuids", "scope"),
-    [("1", [IDLE], None), ("none", [BUSY, IDLE], "instance")],
-)
+@pytest.mark.parametrize(("value", "uuids", "scope"), [("1", [IDLE], None), ("none", [BUSY, IDLE], "instance")])
 def test_the_commands_gpus_are_those_that_its_environment_names(
     driver: Mapping[str, str], value: str, uuids: list[str], scope: str | None
 ) -> None:

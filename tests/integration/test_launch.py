@@ -24,7 +24,7 @@ signals = CallerSignals(mask=frozenset(mask), ignored=frozenset())
 with HeldCommand(("touch", "executed"), os.environb, signals, enter, bytes) as held:
     {body}
 """
-_EXECUTE = "started = held.execute(); print(started.measured, os.waitpid(started.pid, 0)[1])"
+_EXECUTE = "pid, measured = held.execute(); print(measured, os.waitpid(pid, 0)[1])"
 
 
 def _hold(folder: Path, *, body: str, enter: str = "pass") -> subprocess.CompletedProcess[str]:
@@ -46,7 +46,7 @@ def test_a_command_is_not_executed_if_the_profiler_ends_before(body: str, tmp_pa
 def test_a_signal_may_end_the_process_before_the_command(number: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C, for example: the signal is blocked, so it ends the process just before the command would start."""
     finished = _hold(tmp_path, enter=f"os.kill(os.getpid(), {int(number)})", body=_EXECUTE)
-    assert finished.stdout == f"None {int(number)}\n"
+    assert finished.stdout == f"b'' {int(number)}\n"
     assert not (tmp_path / "executed").exists()
 
 
@@ -57,7 +57,7 @@ from profiler.core.clock import SystemClock
 from profiler.local_run.prepared_run import prepare_run, take_over_signals
 with prepare_run(("true",), os.environb, SystemClock(), take_over_signals(), lambda: None) as (prepared, _):
     os.killpg(0, signal.SIGTSTP)
-    print(os.waitpid(prepared.execute().command.pid, 0)[1])
+    print(os.waitpid(prepared.execute().pid, 0)[1])
 """
     # The kernel discards the signal in a group without a parent in the same session.
     with subprocess.Popen([sys.executable, "-c", program], process_group=0, stdout=subprocess.PIPE) as process:

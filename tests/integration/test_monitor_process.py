@@ -63,12 +63,8 @@ main()
 
 
 def test_a_monitor_that_can_start_no_thread_prints_samples_and_reports(aws: FakeAws, new_lines: NewLines) -> None:
-    with Sidecar(
-        aws.environment(),
-        program=("-c", WITHOUT_THREADS),
-        CHECKPOINT_SECONDS="0.2",
-        PROMETHEUS_PORT=str(free_ports(1)[0]),
-    ) as sidecar:
+    program, port = ("-c", WITHOUT_THREADS), str(free_ports(1)[0])
+    with Sidecar(aws.environment(), program=program, CHECKPOINT_SECONDS="0.2", PROMETHEUS_PORT=port) as sidecar:
         # of which the last ones may come too late to count
         output, errors = sidecar.watch(15)
     assert {line["type"] for line in output} == {"task.checkpoint"}
@@ -89,16 +85,11 @@ def test_sigterm_before_python_has_imported_anything_is_not_lost(aws: FakeAws, n
     assert [report["record"]["status"] for report in new_lines()] == ["stopped"]
 
 
-@pytest.mark.parametrize(
-    ("environment", "said"),
-    [
-        (
-            {"AWS_ENDPOINT_URL": NOBODY, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"},
-            "the rest of the stop budget: 127.0.0.1:1 refused the connection",
-        ),
-        (NO_AWS, "Unable to locate credentials"),
-    ],
-)
+NO_SERVER = {"AWS_ENDPOINT_URL": NOBODY, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+REFUSED = "the rest of the stop budget: 127.0.0.1:1 refused the connection"
+
+
+@pytest.mark.parametrize(("environment", "said"), [(NO_SERVER, REFUSED), (NO_AWS, "Unable to locate credentials")])
 def test_without_a_way_to_cloudwatch_the_report_is_printed(environment: dict[str, str], said: str) -> None:
     with Sidecar(environment, STOP_SECONDS="8") as sidecar:
         (document,), errors = sidecar.watch()
@@ -131,15 +122,11 @@ def test_tags_that_never_come_are_asked_for_once_and_delay_neither_the_samples_n
             reports, _ = sidecar.finish()
         endpoint.task.over.set()
     assert endpoint.task.asked == 1
-    assert {one["record"]["container"]["name"]: one["record"]["status"] for one in reports} == {
-        "batch": "success",
-        "other-0": "stopped",
-    }
+    statuses = {one["record"]["container"]["name"]: one["record"]["status"] for one in reports}
+    assert statuses == {"batch": "success", "other-0": "stopped"}
+    missing = "The task's tags are missing: /taskWithTags had not answered when the run ended."
     for report in reports:
-        assert "tags" not in report["record"]
-        assert tag_warnings(report) == [
-            "The task's tags are missing: /taskWithTags had not answered when the run ended."
-        ]
+        assert ("tags" in report["record"], tag_warnings(report)) == (False, [missing])
         assert report["record"]["sampling"]["samples"] >= 3
 
 
@@ -216,11 +203,6 @@ def catches_sigterm(pid: int) -> bool:
     return bool(caught & (1 << (signal.SIGTERM - 1)))
 
 
-@pytest.fixture
-def port() -> int:
-    return free_ports(1)[0]
-
-
 def scraped(port: int) -> dict[tuple[str, str], float]:
     """By name and container; empty while nobody listens."""
     try:
@@ -235,7 +217,8 @@ def scraped(port: int) -> dict[tuple[str, str], float]:
     }
 
 
-def test_the_task_can_be_scraped_until_its_report_is_out(port: int) -> None:
+def test_the_task_can_be_scraped_until_its_report_is_out() -> None:
+    (port,) = free_ports(1)
     used = ("container_cpu_used_vcpus", "batch")
     with Sidecar(NO_AWS, PROMETHEUS_PORT=str(port)) as sidecar:
         wait_until(lambda: used in scraped(port), 120, "the batch's second sample")

@@ -53,10 +53,8 @@ class Watched:
         return starts(self.program)
 
     def wait_for(self, *, reports: int = 0, failures: int = 0) -> None:
-        def reached() -> bool:
-            return len(self.reports) >= reports and self.failures >= failures
-
-        wait_until(reached, _WAIT_SECONDS, f"{reports} reports, {failures} failures")
+        wait_until(lambda: len(self.reports) >= reports, _WAIT_SECONDS, f"{reports} reports")
+        wait_until(lambda: self.failures >= failures, _WAIT_SECONDS, f"{failures} failures")
 
     def pass_time(self, seconds: float) -> None:
         """Move the fake clock, and wake the source so that it reads the clock at once."""
@@ -79,14 +77,7 @@ def watch(tmp_path: Path) -> Iterator[Any]:
     yield begin
     for watched in begun:
         watched.source.stop(0)
-        assert end_of_threads()
-
-
-def end_of_threads() -> bool:
-    """Wait for the threads of all sources; returns True if they have ended."""
-    for thread in threads():
-        thread.join(_WAIT_SECONDS)
-    return not threads()
+        wait_until(lambda: not threads(), _WAIT_SECONDS, "the end of the threads")
 
 
 def threads() -> list[threading.Thread]:
@@ -111,12 +102,6 @@ def test_it_is_started_alone_with_a_configuration_that_it_takes(watch: Any) -> N
     assert os.getsid(0) != start["pid"]
 
 
-def test_lines_of_450_kilobytes_are_read_whole(watch: Any) -> None:
-    watched = watch([{**BUSY, "pad_to": 450_000}] * 5 + [STAY])
-    watched.wait_for(reports=5)
-    assert (watched.reports, watched.failures) == ([watched.reports[0]] * 5, 0)
-
-
 def test_stderr_is_drained_and_its_last_line_is_the_reason(watch: Any) -> None:
     flood = {"complain": "a lot of words\n" * 100_000}
     watched = watch([flood, BUSY, {"complain": "driver: no such device\n"}, {"exit": 3}], [STAY])
@@ -134,11 +119,12 @@ def test_lines_that_are_no_report_are_counted_and_skipped(watch: Any) -> None:
     assert watched.log.events("info") == ["neuron-monitor can be read again"]
 
 
-def test_an_error_of_a_part_of_the_report_is_logged_once(watch: Any) -> None:
+def test_an_error_of_a_part_of_a_report_of_450_kilobytes_is_logged_once(watch: Any) -> None:
     broken = runtime({0: 1}, {0: 1})
     broken["report"]["memory_used"]["error"] = "cannot read the memory"
-    watched = watch([{"line": report(broken)}] * 3 + [STAY])
+    watched = watch([{"line": report(broken), "pad_to": 450_000}] * 3 + [STAY])
     watched.wait_for(reports=3)
+    assert (watched.reports, watched.failures) == ([watched.reports[0]] * 3, 0)
     assert [fields for _, _, fields in watched.log.lines] == [{"reason": "cannot read the memory"}]
 
 

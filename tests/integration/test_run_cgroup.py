@@ -296,9 +296,6 @@ def test_orphans_that_end_with_the_command_leave_no_group() -> None:
         subprocess.run(command, capture_output=True, check=True, timeout=LIMIT_SECONDS)
 
 
-_TIMEOUT_SECONDS = 120.0
-
-
 @pytest.fixture
 def group(tmp_path: Path) -> Path:
     for folder in (tmp_path, tmp_path / "leaf"):
@@ -332,8 +329,8 @@ def test_the_helper_reverts_the_delegation_of_a_killed_process(group: Path) -> N
         os.waitpid(pid, 0)
         os.close(reader)
         os.close(writer)
-    wait_until(lambda: _subtree_control(group) == "-memory", _TIMEOUT_SECONDS, "the helper's change")
-    wait_until(lambda: not _is_running(helper), _TIMEOUT_SECONDS, "the helper's end")
+    wait_until(lambda: _subtree_control(group) == "-memory", LIMIT_SECONDS, "the helper's change")
+    wait_until(lambda: not _is_running(helper), LIMIT_SECONDS, "the helper's end")
     assert (group / "cgroup.procs").read_text() == "0"
 
 
@@ -347,7 +344,7 @@ def test_the_helper_is_gone_after_the_revert(group: Path) -> None:
     delegation = _delegation(group)
     assert delegation.enable(with_helper=True)
     (helper,) = set(list_children(os.getpid(), threads=1)) - before
-    wait_until(lambda: os.getsid(helper) == helper, _TIMEOUT_SECONDS, "the helper's start")
+    wait_until(lambda: os.getsid(helper) == helper, LIMIT_SECONDS, "the helper's start")
     os.kill(helper, signal.SIGTERM)  # blocked
     os.kill(helper, signal.SIGSTOP)
     delegation.revert()

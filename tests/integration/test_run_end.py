@@ -145,11 +145,8 @@ NO_HISTORY = (*RUN, "--no-history")
 def run(*words: str, **environment: str) -> tuple[dict[str, Any], int]:
     """The record and the exit code of a command."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("ECS_")}
-    done = subprocess.run(
-        [*NO_HISTORY, *words], env={**plain, **environment}, capture_output=True, text=True, check=False
-    )
-    record: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])["record"]
-    return record, done.returncode
+    done = subprocess.run([*NO_HISTORY, *words], env={**plain, **environment}, capture_output=True, check=False)
+    return json.loads(done.stderr.splitlines()[-1])["record"], done.returncode
 
 
 def test_labels_are_found_and_a_given_one_wins() -> None:
@@ -162,7 +159,7 @@ def test_labels_are_found_and_a_given_one_wins() -> None:
     assert "batch.attempt" not in labels
 
 
-def test_inside_ecs_the_run_is_the_tasks() -> None:
+def test_inside_ecs_the_run_is_the_tasks_and_a_silent_endpoint_costs_the_identity_only() -> None:
     with TaskEndpoint(Task(2)) as task:  # the own container is the monitor's there, which is as good as any
         record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=task.address)
     assert exit_code == 4
@@ -174,9 +171,6 @@ def test_inside_ecs_the_run_is_the_tasks() -> None:
     metrics = record["metrics"]
     assert (metrics["vcpuSize"], metrics["vcpuShare"], metrics["memorySizeMB"]) == (1, 0.25, 512)
     assert metrics["billedDurationMs"] == 60000
-
-
-def test_an_endpoint_that_is_silent_costs_the_identity_only() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/v4/x"
         record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=address)

@@ -5,9 +5,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +33,6 @@ _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
 pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")
 
 NewLines = Callable[[], list[Line]]
-JoinContainer = Callable[[str, int], None]
 # One function for each of the things that a program does; the arguments are its name and the seconds, for those that
 # compute of CPU time: where others delay py-spy, they last longer.
 _PROGRAM = """
@@ -195,8 +193,8 @@ def test_the_users_code_is_told_from_packages_and_from_python(tmp_path: Path) ->
     assert profile.own_files(profile.folded.steps(None)) == ("code/load.py", "job.py")
 
 
-def test_the_server_of_py_spy_is_not_measured(program: Path, history_file: Path) -> None:
-    record, _ = run_with_stacks(history_file, sys.executable, program, "sleep", 3)
+def test_the_server_of_py_spy_is_not_measured(waiting: dict[str, Seen]) -> None:
+    record, _ = waiting["sleep"]
     assert [process["name"] for process in record["processes"]] == [f"{Path(sys.executable).name} job.py"]
     assert record["metrics"]["maxPids"] == 1
 
@@ -207,69 +205,37 @@ def test_a_program_that_is_not_python_has_one_warning(waiting: dict[str, Seen]) 
     assert record["monitor"]["warnings"] == ["No Python process was seen, so there are no call stacks."]
 
 
-# --- the sidecar
-
-
-@pytest.fixture
-def join_container() -> Iterator[JoinContainer]:
-    """Puts a process into a control group that has the name of a container, as Docker makes it."""
-    cgroups = read_own_cgroups()
+def test_a_batch_beside_the_monitor(program: Path, aws: FakeAws, new_lines: NewLines, tmp_path: Path) -> None:
+    """It is in a control group that has the name of a container, as Docker makes it."""
+    cgroups, printed = read_own_cgroups(), tmp_path / "printed"
     place = cgroups.location("cpuacct") or cgroups.location("")
     if place is None:
         pytest.skip("no control group can be made here")
-    made: list[Path] = []
-
-    def join(docker_id: str, pid: int) -> None:
-        group = Path(place.folder) / docker_id
-        try:
-            group.mkdir(exist_ok=True)
-            made.append(group)
-            (group / "cgroup.procs").write_text(str(pid))
-        except OSError as error:
-            pytest.skip(f"no control group can be made here: {error}")
-
-    yield join
-    for group in made:
-        remove_group(group)
-
-
-@contextmanager
-def beside(program: Path, what: str) -> Iterator[int]:
-    """The program for the length of the block; its pid."""
-    with subprocess.Popen([sys.executable, program, what, "1000"]) as batch:
-        try:
-            yield batch.pid
-        finally:
-            batch.kill()
-
-
-def test_a_batch_beside_the_monitor(
-    program: Path,
-    aws: FakeAws,
-    new_lines: NewLines,
-    join_container: JoinContainer,
-    tmp_path: Path,
-) -> None:
-    printed = tmp_path / "printed"
     with (
-        beside(program, "burn_in_thread") as pid,
+        subprocess.Popen([sys.executable, program, "burn_in_thread", "1000"]) as batch,
         printed.open("wb") as output,
         Sidecar(aws.environment(), output=output, STACKS="on", CHECKPOINT_SECONDS="1") as sidecar,
     ):
-        join_container(sidecar.task.docker_id("batch"), pid)
-        wait_until(lambda: b'"stacks":{' in printed.read_bytes(), 120, "a checkpoint with stacks")
-        sidecar.end_batch()
-        _, errors = sidecar.finish()
+        group = Path(place.folder) / sidecar.task.docker_id("batch")
+        try:
+            try:
+                group.mkdir(exist_ok=True)
+                (group / "cgroup.procs").write_text(str(batch.pid))
+            except OSError as error:
+                pytest.skip(f"no control group can be made here: {error}")
+            wait_until(lambda: b'"stacks":{' in printed.read_bytes(), 120, "a checkpoint with stacks")
+            sidecar.end_batch()
+            _, errors = sidecar.finish()
+        finally:
+            batch.kill()
+            batch.wait()
+            remove_group(group)
     checkpoints = [json.loads(line) for line in printed.read_bytes().splitlines()]
     assert problems(errors) == []
     stacks, report = new_lines()
-    assert report["type"] == "task.report"
-    assert report["record"]["stacks"]["top"][0]["function"] == "burn"
-    assert (stacks["type"], stacks["taskId"], stacks["container"]) == (
-        "task.stacks",
-        report["record"]["taskId"],
-        "batch",
-    )
+    record = report["record"]
+    assert (report["type"], record["stacks"]["top"][0]["function"]) == ("task.report", "burn")
+    assert (stacks["type"], stacks["taskId"], stacks["container"]) == ("task.stacks", record["taskId"], "batch")
     assert any("burn (job.py)" in stack for step in stacks["steps"] for stack in step["stacks"])
     assert all(line["type"] == "task.checkpoint" for line in checkpoints)
     assert any("stacks" in line["record"] for line in checkpoints)

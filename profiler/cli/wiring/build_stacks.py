@@ -48,7 +48,7 @@ def with_local_stacks(plan: "RunPlan", mode: StacksMode, prepared: "PreparedRun"
 
     clock = prepared.clock
     sizes = effective_sizes(prepared.cgroups.limits(), read_host(), len(os.sched_getaffinity(0)))
-    access = _access(lambda _: (), _IN_RUN, is_local=True, vcpu=sizes.vcpu)
+    access = _access(lambda _: (), _IN_RUN, sizes.vcpu)
     collector = StackCollector(access, mode, clock, Log())
     collectors = Collectors(*plan.collectors, collector)
     tree = ProcessTree(os.getpid(), UnrelatedChildren(prepared.preexisting_children, collectors), clock.monotonic_ns)
@@ -63,16 +63,12 @@ def with_local_stacks(plan: "RunPlan", mode: StacksMode, prepared: "PreparedRun"
 
 def task_stacks(mode: StacksMode, clock: Clock, log: Log) -> StackCollector:
     """The monitor's collector of the batches' stacks."""
-    access = _access(lambda docker_id: living_processes(pids_of(docker_id)), _IN_TASK, is_local=False)
+    access = _access(lambda docker_id: living_processes(pids_of(docker_id)), _IN_TASK)
     return StackCollector(access, mode, clock, log)
 
 
 def _access(
-    find_processes: Callable[[str], Iterable[Identity]],
-    advice: StackAdvice,
-    *,
-    is_local: bool,
-    vcpu: float | None = None,
+    find_processes: Callable[[str], Iterable[Identity]], advice: StackAdvice, vcpu: float | None = None
 ) -> StackAccess:
     program = find_py_spy(os.environ.get("PATH"), sys.executable)
     return StackAccess(
@@ -80,6 +76,5 @@ def _access(
         find_processes=find_processes,
         own_cpu_ns=time.thread_time_ns,
         advice=advice,
-        is_local=is_local,
         vcpu=vcpu,
     )

@@ -4,7 +4,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from profiler.aggregation.statistics import MonotonicCounter, RecentByBatch, TimeWeightedStatistics
@@ -47,13 +47,6 @@ class LiveNeuron(Struct, frozen=True, kw_only=True):
     ecc_uncorrected: int | None = None
 
 
-class _CoreStatistics(Struct):
-    """One core, weighted by the time in which a process used the devices."""
-
-    utilization_percent: TimeWeightedStatistics = field(default_factory=TimeWeightedStatistics)
-    memory_bytes: TimeWeightedStatistics = field(default_factory=TimeWeightedStatistics)
-
-
 class NeuronUsage:
     """Aggregates the reports of a run. The thread of the reports may differ from the thread that reads the record.
 
@@ -69,7 +62,9 @@ class NeuronUsage:
     def __init__(self, period_seconds: int) -> None:
         self._period_seconds = period_seconds
         self._lock = threading.Lock()
-        self._cores: defaultdict[int, _CoreStatistics] = defaultdict(_CoreStatistics)
+        # By core, weighted by the time in which a process used the devices.
+        self._percent: defaultdict[int, TimeWeightedStatistics] = defaultdict(TimeWeightedStatistics)
+        self._memory_bytes: defaultdict[int, TimeWeightedStatistics] = defaultdict(TimeWeightedStatistics)
         self._device_memory_bytes = TimeWeightedStatistics()
         self.has_devices = False
         self._latency = Latency()
@@ -79,9 +74,7 @@ class NeuronUsage:
 
     def add(self, report: NeuronReport) -> None:
         with self._lock:
-            self.has_devices = self.has_devices or bool(
-                report.runtimes or report.device_count or report.ecc_uncorrected
-            )
+            self.has_devices |= bool(report.runtimes or report.device_count or report.ecc_uncorrected)
             accepted = self._add_utilization(report.runtimes)
             for percent in accepted.values():
                 self._recent_percent.add(percent)
@@ -89,12 +82,10 @@ class NeuronUsage:
             have_memory = (one.device_memory_bytes is not None or one.core_memory_bytes for one in report.runtimes)
             readable = report.runtimes if all(have_memory) else ()
             core_bytes, device_bytes = self._add_memory(readable)
-            latency = Latency()
             categories: Counter[str] = Counter()
             for runtime in readable:
                 categories.update(runtime.memory_bytes_by_category)
-            for runtime in report.runtimes:
-                latency = _max_latency(latency, runtime.latency)
+            latency = _max_latency(*(runtime.latency for runtime in report.runtimes))
             self._latency = _max_latency(self._latency, latency)
             last = self._latest
             size_bytes = (report.device_count or 0) * (report.device_memory_size_bytes or 0)
@@ -133,10 +124,10 @@ class NeuronUsage:
                 cores=tuple(
                     NeuronCore(
                         index=index,
-                        utilization_percent=core.utilization_percent.distribution(),
-                        memory_used_mb=core.memory_bytes.distribution(per=MIB),
+                        utilization_percent=self._percent[index].distribution(),
+                        memory_used_mb=self._memory_bytes[index].distribution(per=MIB),
                     )
-                    for index, core in sorted(self._cores.items())
+                    for index in sorted(self._percent.keys() | self._memory_bytes.keys())
                 ),
                 device_memory_used_mb=self._device_memory_bytes.distribution(per=MIB),
                 device_memory_size_mb=mebibytes(latest.device_memory_size_bytes),
@@ -147,7 +138,6 @@ class NeuronUsage:
             )
 
     def _add_utilization(self, runtimes: Sequence[RuntimeReport]) -> Mapping[int, float]:
-        """Add the utilization of a report; returns the percentages by core."""
         highest: dict[int, float] = {}
         weight_ns = 0
         for runtime in runtimes:
@@ -158,7 +148,7 @@ class NeuronUsage:
             for index, percent in runtime.utilization_percent.items():
                 highest[index] = max(percent, highest.get(index, 0.0))
         for index, percent in highest.items():
-            self._cores[index].utilization_percent.add(percent, weight_ns)
+            self._percent[index].add(percent, weight_ns)
         return highest
 
     def _add_memory(self, runtimes: Sequence[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
@@ -169,7 +159,7 @@ class NeuronUsage:
             weight_ns = max(weight_ns, self._covered_ns(runtime.memory_period_seconds))
             by_core.update(runtime.core_memory_bytes)
         for index, used_bytes in by_core.items():
-            self._cores[index].memory_bytes.add(used_bytes, weight_ns)
+            self._memory_bytes[index].add(used_bytes, weight_ns)
         on_devices = [runtime.device_memory_bytes for runtime in runtimes]
         device_bytes = None if None in on_devices else sum_known(*on_devices)
         if device_bytes is not None:
@@ -188,12 +178,10 @@ class NeuronUsage:
         return round((self._period_seconds if seconds is None else seconds) * NS_PER_SECOND)
 
 
-def _max_latency(known: Latency, other: Latency | None) -> Latency:
+def _max_latency(*latencies: Latency | None) -> Latency:
     """The maximum of each percentile, because percentiles of several periods cannot be merged."""
-    if other is None:
-        return known
-    names = Latency.__struct_fields__
-    return Latency(**{name: max_known(getattr(known, name), getattr(other, name)) for name in names})
+    known = [asdict(latency) for latency in latencies if latency is not None]
+    return Latency(**{name: max_known(*(one[name] for one in known)) for name in Latency.__struct_fields__})
 
 
 class NeuronCollector:
@@ -207,11 +195,15 @@ class NeuronCollector:
         self._log = log
         self._is_required = is_required
         self._reports = 0
-        self.startup_error: str | None = None
+        self._problem: str | None = None
 
     @property
     def has_data(self) -> bool:
         return self._usage.has_devices
+
+    @property
+    def startup_error(self) -> str | None:
+        return None if self.has_data else self._problem
 
     @property
     def child_pid(self) -> int | None:
@@ -231,8 +223,7 @@ class NeuronCollector:
             self._source.start(self._on_report)
 
     def final_reading(self, max_seconds: float) -> None:  # noqa: ARG002  a report cannot be requested
-        """Check whether any device was reported."""
-        self._check_presence("no Neuron device was seen")
+        self._report_missing("no Neuron device was seen")
 
     def stop(self, max_seconds: float) -> None:
         if self._source is not None:
@@ -244,7 +235,7 @@ class NeuronCollector:
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
         neuron = self._usage.record(0 if self._source is None else self._source.restarts)
-        warnings = () if self.startup_error is None or self.has_data else (self.startup_error,)
+        warnings = () if self.startup_error is None else (self.startup_error,)
         return RecordPart(
             values={} if neuron is None else {"neuron": neuron},
             source=self.name if self.has_data and not stopped else None,
@@ -264,15 +255,9 @@ class NeuronCollector:
         self._usage.add(report)
         self._reports += 1
         if self._reports == _REPORTS_BEFORE_ABSENT:
-            self._check_presence("neuron-monitor sees no device")
-
-    def _check_presence(self, reason: str) -> None:
-        if self.has_data:
-            self.startup_error = None
-        else:
-            self._report_missing(reason)
+            self._report_missing("neuron-monitor sees no device")
 
     def _report_missing(self, reason: str) -> None:
-        if self._is_required and self.startup_error is None:
-            self.startup_error = f"TASK_PROFILER_NEURON=on, but nothing can be measured ({reason}): {_REQUIREMENTS}"
-            self._log.warning(self.startup_error)
+        if self._is_required and not self.has_data and self._problem is None:
+            self._problem = f"TASK_PROFILER_NEURON=on, but nothing can be measured ({reason}): {_REQUIREMENTS}"
+            self._log.warning(self._problem)

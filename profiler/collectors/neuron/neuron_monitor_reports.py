@@ -229,7 +229,6 @@ def _sizes(categories: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 def _by_category(cores: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
-    """The sum over the cores, by the categories of the report."""
     totals: Counter[str] = Counter()
     for sizes in cores:
         # Most cores belong to other runtimes and have only zeros: skipping these saves two thirds of the time.

@@ -1,7 +1,4 @@
-"""Runs the subprocess neuron-monitor, from its configuration to an end that leaves nothing behind.
-
-A thread keeps it running, with a backoff between its starts, and passes on each report.
-"""
+"""Keeps the subprocess neuron-monitor running in a thread, and passes on each report. Its end leaves nothing behind."""
 
 import math
 import os
@@ -122,7 +119,6 @@ class _NeuronProcess:
 
 
 def _start_process(program: str, configuration: bytes, wake: WakeEvent) -> _NeuronProcess | Unavailable:
-    """Start ``program`` with a configuration; returns the reason if the start fails."""
     import subprocess  # 0.5 MiB that only a monitor with Neuron devices needs
 
     try:
@@ -234,9 +230,7 @@ class NeuronMonitorSource:
         if self._stop_deadline_ns is None:  # the rest of the time is for SIGKILL
             self._stop_deadline_ns = self._clock.monotonic_ns() + round(0.9 * max_seconds * NS_PER_SECOND)
         thread, wake = self._thread, self._wake
-        if thread is None or wake is None:
-            return
-        if thread.stop(max_seconds):
+        if thread is not None and wake is not None and thread.stop(max_seconds):
             self._wake = None
             wake.close()
 

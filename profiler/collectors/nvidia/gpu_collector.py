@@ -145,14 +145,10 @@ class GpuCollector:
             notes = self._usage.notes()
         if self._problem is not None and not self.has_data:
             return (*notes, self._problem)
-        is_silent = self._is_final_reading_missing or self._busy_ns() >= _HANG_NS
+        since_ns, now_ns = self._busy_since_ns, self._clock.monotonic_ns()
+        is_silent = self._is_final_reading_missing or (since_ns is not None and now_ns - since_ns >= _HANG_NS)
         reasons = (_MATCHES_NONE if matches_none else None, self._read_error, _NO_ANSWER if is_silent else None)
         return (*notes, *(reason for reason in reasons if reason is not None))
-
-    def _busy_ns(self) -> int:
-        """How long the current call into the driver has lasted; 0 outside of a call."""
-        since_ns = self._busy_since_ns
-        return 0 if since_ns is None else self._clock.monotonic_ns() - since_ns
 
     def tick(self, *, is_complete: bool = False) -> bool:
         """Take one reading; False if none can succeed. A complete one has the slow counters, else every 10 s a GPU."""

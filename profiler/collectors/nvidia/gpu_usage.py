@@ -42,11 +42,10 @@ THROTTLE_REASONS = {
 
 
 class LatestGpu(Struct, frozen=True, kw_only=True):
-    """A GPU at its last reading.
+    """A GPU at its last reading, and sums since the first reading.
 
-    ``energy_joules`` is the driver's counter, else power multiplied by time since the first reading.
-    ``throttled_seconds`` is by the reason's name, ``totals`` by the record's field. All but the first are sums since
-    the first reading.
+    ``energy_joules`` is the driver's counter, else power multiplied by time. ``throttled_seconds`` is by the reason's
+    name, ``totals`` by the record's field.
     """
 
     sample: GpuSample
@@ -263,11 +262,8 @@ class _GpuAggregate:
     def record(self, run: str, duration_ms: float | None, finished_ns: int | None) -> Gpu:
         series, idle_seconds = self._series, self._idle_seconds(run, duration_ms, finished_ns)
         gpm: dict[str, Any] = {name: series[name].distribution() for name in _GPM_SERIES}
-        throttled = {  # percent of the observed time, only by reasons that occurred
-            reason: round(_PERCENT * held_ns / self._throttle_observed_ns, 3)
-            for reason, held_ns in self._throttled_ns.items()
-            if held_ns
-        }
+        percent_of_ns = _PERCENT / max(self._throttle_observed_ns, 1)  # of the observed time
+        throttled = {name: round(percent_of_ns * held_ns, 3) for name, held_ns in self._throttled_ns.items() if held_ns}
         idle_percent = None
         if idle_seconds is not None and duration_ms:
             idle_percent = round(_PERCENT * idle_seconds * NS_PER_SECOND / (duration_ms * NS_PER_MS), 3)

@@ -12,27 +12,6 @@ _MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
 
 
-class _OpenDriver:
-    """NVML until its shutdown, which ends the handles of its devices."""
-
-    def __init__(self, nvml: Nvml, devices: Sequence[Device], unreadable: Sequence[str]) -> None:
-        self._nvml = nvml
-        self._unreadable = unreadable
-        self.devices = devices
-        self.events = XidEvents(nvml, devices)
-
-    def close(self) -> None:
-        self.events.close()
-        for device in self.devices:
-            device.gpm.close()
-        call_nvml(self._nvml, "nvmlShutdown")
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        of_devices = (note for device in self.devices for note in device.notes)
-        return tuple(dict.fromkeys((*self._unreadable, *of_devices, *self.events.notes)))
-
-
 class NvmlSource:
     """Reads every visible GPU."""
 
@@ -42,7 +21,10 @@ class NvmlSource:
         self._load = load
         self._clock = clock
         self._nvml: Nvml | None = None
-        self._driver: _OpenDriver | None = None
+        # Of the open driver, whose shutdown ends the handles of its devices.
+        self._devices: Sequence[Device] = ()
+        self._events: XidEvents | None = None
+        self._unreadable: Sequence[str] = ()
         self._known_gpus: dict[str, GpuFacts] = {}  # by UUID: an index may mean another GPU after a restart
         self._lost: set[str] = set()
         self._next_try_ns = 0
@@ -52,12 +34,12 @@ class NvmlSource:
 
     def read(self, *, counters: bool) -> DriverReading | Unavailable:
         """Read all GPUs now; ``counters`` includes energy and ECC errors, which take 4 ms per GPU."""
-        driver = self._driver or self._try_open()
-        if isinstance(driver, Unavailable):
-            return driver
+        events = self._events or self._try_open()
+        if isinstance(events, Unavailable):
+            return events
         samples: list[GpuSample] = []
         now_ns = self._clock.monotonic_ns()
-        for device in driver.devices:
+        for device in self._devices:
             if now_ns < device.retry_ns:
                 continue
             answer = device.read(counters=counters)
@@ -75,30 +57,35 @@ class NvmlSource:
                 self._next_try_ns = 0
                 return self._reason
         # The GPUs that are lost since the last reading, or not visible since NVML was initialized again.
-        before, readable = self._lost, {device.facts.uuid for device in driver.devices if now_ns >= device.retry_ns}
+        before, readable = self._lost, {device.facts.uuid for device in self._devices if now_ns >= device.retry_ns}
         self._lost = self._known_gpus.keys() - readable
         lost = tuple(facts for uuid, facts in self._known_gpus.items() if uuid in self._lost - before)
-        return DriverReading(samples=tuple(samples), xids=driver.events.drain(), lost=lost, notes=driver.notes)
+        of_devices = (note for device in self._devices for note in device.notes)
+        notes = tuple(dict.fromkeys((*self._unreadable, *of_devices, *events.notes)))
+        return DriverReading(samples=tuple(samples), xids=events.drain(), lost=lost, notes=notes)
 
     def close(self) -> None:
-        if self._driver is not None:
-            self._driver.close()
-            self._driver = None
+        if self._events is not None:
+            self._events.close()
+            for device in self._devices:
+                device.gpm.close()
+            call_nvml(self._nvml, "nvmlShutdown")
+            self._events = None
 
-    def _try_open(self) -> _OpenDriver | Unavailable:
+    def _try_open(self) -> XidEvents | Unavailable:
         now_ns = self._clock.monotonic_ns()
         if self.permanently_unavailable or now_ns < self._next_try_ns:
             return self._reason
         self._next_try_ns = now_ns + _RETRY_NS
-        driver = self._open()
-        if not isinstance(driver, Failure):
-            self._driver = driver
-            return driver
-        self._reason = Unavailable(driver.reason)
-        self.is_driver_missing = driver.action is ErrorAction.NO_DRIVER
+        events = self._open()
+        if not isinstance(events, Failure):
+            self._events = events
+            return events
+        self._reason = Unavailable(events.reason)
+        self.is_driver_missing = events.action is ErrorAction.NO_DRIVER
         return self._reason
 
-    def _open(self) -> _OpenDriver | Failure:
+    def _open(self) -> XidEvents | Failure:
         nvml = self._nvml or self._load()
         if isinstance(nvml, Unavailable):
             self.permanently_unavailable = True
@@ -116,7 +103,8 @@ class NvmlSource:
             reason = count if isinstance(count, Failure) else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
             return next((Failure(ErrorAction.RETRY, note) for note in unreadable), reason)
         self._known_gpus.update((device.facts.uuid, device.facts) for device in devices)
-        return _OpenDriver(nvml, devices, unreadable)
+        self._devices, self._unreadable = devices, unreadable
+        return XidEvents(nvml, devices)
 
     def _open_device(self, nvml: Nvml, index: int) -> Device | str:
         """A visible device; a sentence if it cannot be opened."""

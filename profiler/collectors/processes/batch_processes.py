@@ -192,7 +192,6 @@ class BatchProcesses:
         *,
         machine_bytes: int | None = None,
     ) -> None:
-        """Add a reading of the processes, of their threads and, if readable, of their control group."""
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
@@ -229,11 +228,7 @@ class BatchProcesses:
         return max(self._group_cpu.total or 0, self._tree_cpu.total_ns)
 
     def group_peak(self, *, is_running: bool) -> GroupPeak:
-        """The control group's high-water mark.
-
-        It covers all processes if the mark of every incarnation was read after the end of its last process. For a batch
-        that is running, the mark of the last reading suffices.
-        """
+        """The group's high-water mark: complete if each incarnation's was read after its last process, or now."""
         is_complete = self._is_end_observed or (is_running and self._is_mark_current)
         return GroupPeak(
             size_bytes=self._mark_bytes,
@@ -244,12 +239,9 @@ class BatchProcesses:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The largest memory use seen, including the high-water marks of the processes: a lower bound of the peak.
-
-        The marks, too, count a few file pages of other containers that the task stats do not.
-        """
+        """The largest memory use seen, including the high-water marks of the processes: a lower bound of the peak."""
         peak_bytes = self.memory.peak_bytes
-        if peak_bytes is not None:
+        if peak_bytes is not None:  # the marks, too, count a few file pages of other containers that the stats do not
             peak_bytes += min(self.comparison.lacking_bytes, 0)
         return max_known(peak_bytes, self.usage.memory_max_bytes)
 

@@ -221,13 +221,11 @@ class _TrackedContainer(Struct):
         return snapshot
 
     def read_group(self) -> GroupReading | None:
-        """Read the control group; None if it was not found or is removed."""
         reading = None if self.group is None else self.group.read()
         self.is_group_gone = self.group is not None and reading is None
         return reading
 
     def add_group(self, read_ns: int | None = None) -> None:
-        """Read the control group alone."""
         group = self.read_group()
         if group is not None:
             with self.lock:

@@ -1,7 +1,4 @@
-"""Finds py-spy, and reads the stacks of a process through it.
-
-The process may be hostile, so every text in py-spy's JSON is cut and cleaned.
-"""
+"""Reads the stacks of a process through py-spy. It may be hostile, so every text in the JSON is cut and cleaned."""
 
 import os
 import re
@@ -52,7 +49,6 @@ class Frame(Struct, frozen=True):
 
     @property
     def text_with_line(self) -> str:
-        """The function with the line that it executes."""
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         return f"{self.function} ({place})" if self.file else self.function
 
@@ -70,7 +66,6 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
 
     @property
     def folded(self) -> str:
-        """The functions, separated by semicolons, with a suffix if the thread waits."""
         text = ";".join(frame.text for frame in shortened(self.frames))
         return text if self.is_active else text + WAITING_SUFFIX
 
@@ -162,7 +157,6 @@ class PySpy:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the server; None before its start."""
         return None if self._server is None else self._server.pid
 
     @property

@@ -53,15 +53,14 @@ class StackAdvice(Struct, frozen=True, kw_only=True):
 class StackAccess(Struct, frozen=True, kw_only=True):
     """The sources of the stacks: without py-spy no ``reader``; processes by Docker id.
 
-    ``is_local``: the reader is a child of the process whose children are measured, so it is started before the first
-    measurement. ``vcpu`` is what the local command can use.
+    ``vcpu`` is what a local command can use. Its reader is a child of the process whose children are measured, so it is
+    started before the first measurement.
     """
 
     reader: PySpy | None
     find_processes: Callable[[str], Iterable[Identity]]
     own_cpu_ns: Callable[[], int]
     advice: StackAdvice
-    is_local: bool = False
     vcpu: float | None = None
     runs_python: Callable[[int, str], tuple[str, bool | None] | None] = runs_python
 
@@ -129,7 +128,7 @@ class StackCollector:
         self._mode = mode
         self._clock = clock
         self._log = log
-        begins_fine = mode == "on" and access.is_local and (access.vcpu or 0) >= _FINE_VCPU
+        begins_fine = mode == "on" and (access.vcpu or 0) >= _FINE_VCPU
         self._schedule = SamplingSchedule(mode, clock.monotonic_ns(), begins_fine=begins_fine)
         # Wall-clock time that is not set during the run.
         self._wall_offset_ns = clock.wall_ns() - clock.monotonic_ns()
@@ -156,7 +155,7 @@ class StackCollector:
         if self._reader is None:
             self._log.warning(self._access.advice.missing)
             return
-        if self._access.is_local:
+        if self._access.vcpu is not None:
             self._reader.start()
         self._thread.start()
 
@@ -230,7 +229,6 @@ class StackCollector:
         self._thread.stop(max_seconds)
 
     def _warnings(self, batch: _Batch | None, *, has_samples: bool, has_ended: bool) -> tuple[str, ...]:
-        """The first sentence that applies."""
         advice = self._access.advice
         if self._reader is None:
             return (advice.missing,)

@@ -279,7 +279,6 @@ class StackProfile:
         self._own_files: set[str] = set()
 
     def add(self, dumps: Sequence[Collection[ThreadStack]], wall_ns: int) -> None:
-        """Add the stacks of processes that were read at one time."""
         stacks = [stack for dump in dumps for stack in dump]
         if not stacks:
             return

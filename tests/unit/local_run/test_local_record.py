@@ -20,7 +20,6 @@ from profiler.local_run.local_record import (
     RunIdentity,
     RunObservation,
     apply_placement,
-    apply_placement_limits,
     build_run_record,
     resolve_peak,
 )
@@ -29,7 +28,6 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
-from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import (
     Container,
@@ -61,21 +59,18 @@ def _blocks(read_bytes: int, write_bytes: int = 0) -> proc.BlockBytes:
     return proc.BlockBytes(read_bytes=read_bytes, write_bytes=write_bytes)
 
 
-def _io(pid: int, blocks: proc.BlockBytes | None) -> ProcessReading:
-    return process(pid, blocks=blocks)
-
-
 def test_what_a_tree_has_read_and_written_includes_children_for_which_nobody_waited() -> None:
     """The sum is not known while one of the tree cannot be read."""
     blocks = TreeBlocks()
-    assert blocks.add([_io(1, _blocks(100, 1)), _io(2, _blocks(20, 2))], _blocks(0)) == _blocks(120, 3)
+    tree = [process(1, blocks=_blocks(100, 1)), process(2, blocks=_blocks(20, 2))]
+    assert blocks.add(tree, _blocks(0)) == _blocks(120, 3)
     # The second has ended, and the first has waited for it; an orphan was waited for here.
-    assert blocks.add([_io(1, _blocks(125, 4))], _blocks(5, 6)) == _blocks(130, 10)
+    assert blocks.add([process(1, blocks=_blocks(125, 4))], _blocks(5, 6)) == _blocks(130, 10)
     blocks = TreeBlocks()
-    blocks.add([_io(1, _blocks(10)), _io(2, _blocks(500, 50))], _blocks(0))
-    assert blocks.add([_io(1, _blocks(10))], _blocks(0)) == _blocks(510, 50)
-    assert blocks.add([_io(1, _blocks(12)), _io(3, None)], _blocks(0)) is None
-    assert blocks.add([_io(1, _blocks(13))], _blocks(0)) == _blocks(513, 50)
+    blocks.add([process(1, blocks=_blocks(10)), process(2, blocks=_blocks(500, 50))], _blocks(0))
+    assert blocks.add([process(1, blocks=_blocks(10))], _blocks(0)) == _blocks(510, 50)
+    assert blocks.add([process(1, blocks=_blocks(12)), process(3, blocks=None)], _blocks(0)) is None
+    assert blocks.add([process(1, blocks=_blocks(13))], _blocks(0)) == _blocks(513, 50)
 
 
 class _Peak(Struct, frozen=True, kw_only=True):
@@ -105,11 +100,7 @@ _PEAKS = {
     "the profiler's own memory is unknown": (_Peak(mark=800, floor=None), None, None),
     "it has waited for a child": (_Peak(sampled=10, mark=800, alone=False), 800, "sampled"),
     "two processes were seen": (_Peak(sampled=10, mark=800, several_seen=True), 800, "sampled"),
-    "a sample above the mark: files in use": (
-        _Peak(sampled=900, mark=800, group=_group(950, 100 * _MIB)),
-        900,
-        "sampled",
-    ),
+    "a sample above the mark: files in use": (_Peak(sampled=900, mark=800, group=_group(950, 10**8)), 900, "sampled"),
     "the group of several processes": (replace(_SEVERAL, group=_group(800)), 800, "kernel"),
     "the group, little below the profiler's own memory": (_Peak(mark=20, group=_group(17)), 17, "kernel"),
     "the group of a run without a sample": (_Peak(mark=20, group=_group(1)), 1, "kernel"),
@@ -134,40 +125,28 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
     known: _Peak, size: int | None, source: PeakSource | None
 ) -> None:
     reaped = ReapedUsage(max_rss_bytes=known.mark * _MIB, blocks=_blocks(0, known.written * _MIB))
-    ending = CommandExit(
-        exit_code=0, is_stop_requested=False, was_only_process=known.alone, ignored_sigchld=False, reaped=reaped
-    )
-    sampled_bytes, floor_bytes, size_bytes = (
-        None if mebibytes is None else mebibytes * _MIB for mebibytes in (known.sampled, known.floor, size)
-    )
-    peak = resolve_peak(
-        sampled_bytes, ending, known.group, had_several_processes=known.several_seen, floor_bytes=floor_bytes
-    )
-    assert peak == MemoryPeak(size_bytes=size_bytes, source=source)
+    ending = replace(_ending(), was_only_process=known.alone, reaped=reaped)
+    sampled, floor, found = (None if one is None else one * _MIB for one in (known.sampled, known.floor, size))
+    peak = resolve_peak(sampled, ending, known.group, had_several_processes=known.several_seen, floor_bytes=floor)
+    assert peak == MemoryPeak(size_bytes=found, source=source)
 
 
-def _observed(
-    *, exit_code: int = 0, shared_oom_kills: int = 0, memory_kills: int | None = None, is_stop_requested: bool = False
-) -> RunObservation:
-    ending = CommandExit(
-        exit_code=exit_code,
-        is_stop_requested=is_stop_requested,
-        was_only_process=True,
-        ignored_sigchld=False,
-        reaped=ReapedUsage(),
-    )
+def _ending(exit_code: int = 0, *, is_stop_requested: bool = False) -> CommandExit:
+    facts: dict[str, bool] = {"was_only_process": True, "ignored_sigchld": False}
+    return CommandExit(exit_code=exit_code, is_stop_requested=is_stop_requested, reaped=ReapedUsage(), **facts)
+
+
+def _observed(exit_code: int = 0, *, is_stop_requested: bool = False, **more: Any) -> RunObservation:
+    facts: dict[str, Any] = {"peak": MemoryPeak(), "shared_oom_kills": 0, **more}
     return RunObservation(
         started_ns=10**18,
         finished_ns=10**18 + 2_500 * _MS,
         duration_ns=2_500_250_000,
-        ending=ending,
+        ending=_ending(exit_code, is_stop_requested=is_stop_requested),
         usage=ContainerUsage(10**9),
         demand=CpuDemand(),
         cpu_ns=1_234_567_000,
-        peak=MemoryPeak(),
-        shared_oom_kills=shared_oom_kills,
-        memory_kills=memory_kills,
-        has_block_io=False,
+        **facts,
     )
 
 
@@ -188,10 +167,10 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     assert (record.visible, record.task_size) == (Visible(memory_mb=1024, cpus=4), None)
     assert not present(record.monitor).warnings
     peak = MemoryPeak(size_bytes=60 * _MIB, source="sampled")
-    (warning,) = present(_record(replace(_observed(), peak=peak)).monitor).warnings
+    (warning,) = present(_record(_observed(peak=peak)).monitor).warnings
     assert "largest process" in warning
-    ending = replace(present(_observed().ending), reaped=ReapedUsage(blocks=_blocks(1, 2)))
-    metrics = _record(replace(_observed(), ending=ending, has_block_io=True)).metrics
+    ending = replace(_ending(), reaped=ReapedUsage(blocks=_blocks(1, 2)))
+    metrics = _record(replace(_observed(has_block_io=True), ending=ending)).metrics
     assert (metrics.block_read_bytes, metrics.block_write_bytes) == (1, 2)
 
 
@@ -203,16 +182,13 @@ def test_only_the_kernel_excludes_a_memory_kill_of_a_killed_command(
     facts: dict[str, Any], *, likely: bool | None
 ) -> None:
     sampled = MemoryPeak(size_bytes=10 * _MIB, source="sampled")
-    observed = replace(_observed(exit_code=137), **{"peak": sampled, **facts})
-    assert _record(observed).likely_out_of_memory is likely
+    assert _record(_observed(137, **{"peak": sampled, **facts})).likely_out_of_memory is likely
 
 
 @given(st.integers(0, 255), st.booleans(), st.none() | st.integers(0, 3), st.integers(0, 3))
 def test_a_counted_kill_is_never_denied(exit_code: int, stopped: bool, own: int | None, shared: int) -> None:  # noqa: FBT001
-    observed = _observed(
-        exit_code=exit_code, is_stop_requested=stopped, memory_kills=own, shared_oom_kills=0 if own else shared
-    )
-    record = _record(observed)
+    kills = {"memory_kills": own, "shared_oom_kills": 0 if own else shared}
+    record = _record(_observed(exit_code, is_stop_requested=stopped, **kills))
     assert record.memory_kills == (MemoryKills(count=own) if own else None)
     if own or (shared and exit_code):
         assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
@@ -259,7 +235,9 @@ LOCAL = Record(
 def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     placement = Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch"))
     sizes = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
-    assert apply_placement_limits(sizes, placement) == sizes
+    identity = RunIdentity(task_id="local", family="etl.py", host=Host(), placement=placement)
+    metrics = build_run_record(identity, _observed(), sizes, Sampling(), monitor=Monitor()).metrics
+    assert (metrics.vcpu_size, metrics.memory_size_mb) == (2, 8192)
     record = apply_placement(LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100))
     assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
     assert record.metrics == Metrics(duration_ms=100_000, cpu_seconds=5.0)
@@ -270,14 +248,7 @@ def test_what_ecs_does_not_say_stays_as_it_was() -> None:
 
 
 def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
-    so_far = RunObservation(
-        started_ns=START_NS,
-        finished_ns=START_NS + seconds(5),
-        usage=ContainerUsage(seconds(1)),
-        demand=CpuDemand(),
-        cpu_ns=seconds(2),
-        peak=MemoryPeak(size_bytes=GIB, source="sampled"),
-    )
+    so_far = replace(_observed(), started_ns=START_NS, finished_ns=START_NS + seconds(5), duration_ns=None, ending=None)
     placement = Placement(task=TASK, container=OWN)
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4), placement=placement)
     record = build_run_record(identity, so_far, ResourceLimits(vcpu=2), Sampling(), monitor=Monitor(version="1"))
@@ -321,13 +292,9 @@ def test_an_idle_command_is_stuck_and_overdue_once() -> None:
     record = overdue.record
     assert (record.status, record.finished_at, record.containers) == ("running", None, ())
     assert [one.kind for one in record.notices] == ["stuck", "overdue"]
-
-
-def test_ticks_of_the_cpu_time_are_no_activity() -> None:
-    """The kernel shows 0.4 % of a vCPU as 10 ms in every third second."""
+    # Ticks of the CPU time are no activity: the kernel shows 0.4 % of a vCPU as 10 ms in every third second.
     (stuck,) = lines(cpu_seconds=lambda second: second // 3 / 100)
-    assert stuck.notice.evidence is not None
-    assert present(stuck.notice.evidence.vcpu_used) < 0.01
+    assert present(present(stuck.notice.evidence).vcpu_used) < 0.01
 
 
 def test_unknown_bytes_are_no_idleness_and_traffic_of_the_machine_may_be_that_of_the_command() -> None:

@@ -18,7 +18,6 @@ from profiler.collectors.collector import Collectors
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
-from profiler.local_run.prepared_run import StartedCommand
 from profiler.local_run.sampler import FINEST_NS, CommandSampler, GroupMemory, Reading, SampleBuffer, SamplingPace
 from profiler.local_run.session import _Session
 from profiler.readers.cgroup.command_group import CommandCgroup
@@ -54,20 +53,13 @@ def _reading(used: int, cache: int) -> MemoryReading:
     return MemoryReading(used_bytes=used * _MIB, cache_bytes=cache * _MIB, unmapped_bytes=cache * _MIB)
 
 
-def test_the_most_cache_seen_and_the_most_memory_are_kept() -> None:
+def test_the_most_cache_and_memory_are_kept_and_a_process_outside_of_the_group_invalidates_its_peak() -> None:
     memory = GroupMemory(_Cgroup([_reading(10, 1), _reading(30, 5), None, _reading(20, 2)]))
-    assert memory.read([process(1)]) == _reading(10, 1)
-    assert memory.read([process(1)]) == _reading(30, 5)
-    assert memory.read([process(1)]) is None
+    assert [memory.read([process(1)]) for _ in range(3)] == [_reading(10, 1), _reading(30, 5), None]
     assert memory.used_peak_bytes == 30 * _MIB
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, cache_bytes=5 * _MIB)
-
-
-def test_a_process_outside_of_the_group_invalidates_its_peak() -> None:
     memory = GroupMemory(_Cgroup([_reading(10, 0), _reading(10, 0), _reading(10, 0), None], outside=[2]))
-    assert memory.read([process(1)]) == _reading(10, 0)
-    assert memory.read([process(1), process(2)]) is None
-    assert memory.read([process(1)]) is None
+    assert [memory.read([process(pid) for pid in pids]) for pids in ([1], [1, 2], [1])] == [_reading(10, 0), None, None]
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
 
 
@@ -98,22 +90,20 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
         buffer.add_devices(gpus, seconds(tick))
     buffer.finish(_sample(1002.8), seconds(2.8))
     buffer.add_devices(gpus, seconds(2.8))
-    assert [step[5] for step in present(buffer.usage.series).steps()] == [10, 20, 30]
-
-
-def test_devices_count_for_all_short_steps_of_their_time() -> None:
-    buffer = SampleBuffer(seconds(1), seconds(1000), series_points=60, finest_ns=seconds(0.1))
+    percents = [step[5] for step in present(buffer.usage.series).steps()]
+    assert [percent for percent, _ in itertools.groupby(percents)] == [10, 20, 30]
+    # They count for all short steps of their time.
+    buffer, gpus = SampleBuffer(seconds(1), seconds(1000), series_points=60), Collectors(_Gpu([10, 20]))
     for tick in (0.5, 1, 2):
         buffer.add(_sample(1000 + tick), seconds(tick))
-    gpus = Collectors(_Gpu([10, 20]))
     for tick in (1, 2):
         buffer.add_devices(gpus, seconds(tick))
     series = present(buffer.usage.series)
-    assert (series.step_ns, [step[5] for step in series.steps()]) == (seconds(0.125), [10] * 8 + [20] * 8)
+    assert (series.step_ns, [step[5] for step in series.steps()]) == (seconds(1) // 32, [10] * 32 + [20] * 32)
 
 
 def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:
-    buffer = SampleBuffer(seconds(1), seconds(0), finest_ns=seconds(0.02))
+    buffer = SampleBuffer(seconds(1), seconds(0))
     for second, cpu_ns in ((0.6, 6), (0.7, 8), (0.72, None), (0.78, 9)):
         buffer.add_quick(_sample(second, cpu_ns, 1), seconds(second))
     buffer.add(_sample(0.79, 26, 2), seconds(0.79))  # clock ticks of 10
@@ -125,7 +115,7 @@ def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:
 
 
 def test_many_quick_samples_do_not_pile_up() -> None:
-    buffer = SampleBuffer(seconds(1), seconds(0), finest_ns=seconds(0.02))
+    buffer = SampleBuffer(seconds(1), seconds(0))
     for number in range(1, 200):
         buffer.add_quick(_sample(number / 50, None, number), seconds(number / 50))
     assert buffer.usage.samples >= 100
@@ -198,20 +188,12 @@ def test_ticks_that_would_cost_too_much_are_left_out_and_the_pace_says_what_was_
     assert _run(300, interval=10, cost_ns=cost_ns.__getitem__)[1].kept_interval_ns == seconds(10)
 
 
-def test_a_pause_of_the_whole_group_is_no_reading() -> None:
-    pace = SamplingPace(0, seconds(1), 0)
-    assert pace.next_ns(0, 0) == FINEST_NS
-    assert pace.begin(seconds(60)) == "tick"  # stopped by the terminal, and continued
-    assert pace.next_ns(seconds(60), 0) == seconds(60) + seconds(60) // 100
-    assert pace.missed == 59
-
-
 @settings(max_examples=25, phases=[Phase.explicit, Phase.generate])  # it would shrink for minutes
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 100)), min_size=110, max_size=140))
 def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int, int]]) -> None:
     """Each level is the tenths of a vCPU and the megabytes of one second."""
     even = ContainerUsage(seconds(1), 60)
-    fine = SampleBuffer(seconds(1), START_NS, 4.0, 60, finest_ns=FINEST_NS)
+    fine = SampleBuffer(seconds(1), START_NS, 4.0, 60)
     used_ns = [0]
     for tenths, _ in levels:
         used_ns.append(used_ns[-1] + tenths * NS_PER_SECOND // 10)
@@ -230,12 +212,8 @@ def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int
         even.add(sample(seconds(second)), received_ns=seconds(second), started_ns=START_NS)
     assert fine.usage.samples > 3 * even.samples
     assert fine.usage.run.cpu_seconds == even.run.cpu_seconds
-    for finely, evenly in (
-        (fine.usage.run.vcpu.distribution(), even.run.vcpu.distribution()),
-        (fine.usage.run.memory_bytes.distribution(), even.run.memory_bytes.distribution()),
-    ):
-        assert finely is not None
-        assert evenly is not None
+    for name in ("vcpu", "memory_bytes"):
+        finely, evenly = (present(getattr(usage.run, name).distribution()) for usage in (fine.usage, even))
         assert (finely.avg, finely.max) == pytest.approx((evenly.avg, evenly.max), rel=1e-6, abs=1e-6)
         assert (finely.p50, finely.p95) == pytest.approx((evenly.p50, evenly.p95), rel=0.001, abs=0.001)
     fine_series, even_series = present(fine.usage.series), present(even.series)
@@ -257,6 +235,12 @@ def test_after_a_reading_above_the_share_quick_ones_go_on_at_longer_steps() -> N
     assert pace.begin(due_ns) == "quick"
     pace.next_ns(due_ns, used_ns + quick_ns)
     assert pace.begin(seconds(0.7)) == "quick"  # a full one would add to what was used too much
+    # A pause of the whole group is no reading.
+    pace = SamplingPace(0, seconds(1), 0)
+    assert pace.next_ns(0, 0) == FINEST_NS
+    assert pace.begin(seconds(60)) == "tick"  # stopped by the terminal, and continued
+    assert pace.next_ns(seconds(60), 0) == seconds(60) + seconds(60) // 100
+    assert pace.missed == 59
 
 
 def test_a_signal_that_may_not_be_sent_to_the_command_is_not_the_profilers_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,8 +279,8 @@ def test_reaped_usage_adds_up_and_the_time_to_start_the_command_is_not_its_own()
         supervisor._add_usage(used)
     blocks = BlockBytes(read_bytes=1024, write_bytes=2048)
     assert supervisor.reaped == ReapedUsage(cpu_ns=seconds(3), blocks=blocks, max_rss_bytes=3072)
-    started = Mock(command=StartedCommand(pid=1, startup_cpu_ns=seconds(0.5)), started_wall_ns=0)
-    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup()), started, Mock(), 4, lambda: 0)
+    started = Mock(startup_cpu_ns=seconds(0.5), started_wall_ns=0)
+    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup()), started, Mock(), 4)
     assert sampler._add_cpu((), supervisor.reaped.cpu_ns) == seconds(2.5)
 
 

@@ -214,6 +214,8 @@ def test_the_record_has_what_was_reported() -> None:
     assert present(record.sampling).sources == ("neuron-monitor",)
     world.collector.stop(1)
     assert world.calls == ["start", "stop"]
+    unrelated_children = UnrelatedChildren([7], Collectors(world.collector))
+    assert [pid in unrelated_children for pid in (7, 4711, 8)] == [True, True, False]
 
 
 def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> None:
@@ -225,33 +227,25 @@ def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> No
     assert world.log.lines == []
 
 
-@pytest.mark.parametrize("reports", [0, 10])
-def test_missing_required_devices_are_reported_once_in_the_log_and_in_the_record(reports: int) -> None:
-    world = World(is_required=True)
+@pytest.mark.parametrize(
+    ("is_installed", "reports", "reason"),
+    [(True, 0, "no Neuron device"), (True, 10, "sees no device"), (False, 0, "is not installed")],
+)
+def test_missing_required_devices_are_reported_once_in_the_log_and_in_the_record(
+    reports: int, reason: str, *, is_installed: bool
+) -> None:
+    world = World(installed=is_installed, is_required=True)
     world.collector.start()
     world.report(*[NOTHING] * reports)
     world.collector.final_reading(0.3)
     world.collector.final_reading(0.3)
+    world.collector.stop(1)
     (warning,) = world.log.events("warning")
     assert "TASK_PROFILER_NEURON=on, but nothing can be measured" in warning
+    assert reason in warning
     assert world.collector.startup_error == warning
     assert world.record().monitor == Monitor(warnings=(warning,))
-
-
-def test_a_missing_required_program_is_reported_at_once() -> None:
-    world = World(installed=False, is_required=True)
-    world.collector.start()
-    world.collector.final_reading(0.3)
-    world.collector.stop(1)
-    assert "neuron-monitor is not installed" in world.log.events("warning")[0]
-    assert len(world.log.lines) == 1
-    assert world.collector.child_pid is None
-
-
-def test_its_process_is_unrelated_to_the_command() -> None:
-    world = World()
-    unrelated_children = UnrelatedChildren([7], Collectors(world.collector))
-    assert [pid in unrelated_children for pid in (7, 4711, 8)] == [True, True, False]
+    assert world.collector.child_pid == (4711 if is_installed else None)
 
 
 def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_cores() -> None:

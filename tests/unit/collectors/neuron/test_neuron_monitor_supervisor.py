@@ -89,21 +89,16 @@ def test_no_runtime_and_one_of_which_nothing_was_due_are_a_report_all_the_same(r
     assert decoded({**report(), "neuron_runtime_data": runtimes}).runtimes == ()
 
 
-def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_costs_no_other_field() -> None:
+def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_an_entry_that_is_no_core_is_skipped() -> None:
+    """Neither costs another field."""
     document = report(runtime({0: 50.0}, {0: 8}))
     document["neuron_hardware_info"]["error"] = "no device"
     document["neuron_runtime_data"][0]["error"] = "the process is gone"
+    cores = document["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"]
+    cores.update({"nc_v3.0": {"neuroncore_utilization": 5}, "1": None})
     parsed = decoded(document)
     assert (parsed.device_count, parsed.runtimes[0].utilization_percent) == (None, {0: 50.0})
     assert parsed.problems == ("the process is gone", "no device")
-
-
-def test_an_entry_that_is_no_core_of_the_node_is_skipped() -> None:
-    document = report(runtime({0: 1.0}, {0: 1}))
-    cores = document["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"]
-    cores.update({"nc_v3.0": {"neuroncore_utilization": 5}, "1": None})
-    (process,) = decoded(document).runtimes
-    assert process.utilization_percent == {0: 1.0}
 
 
 @pytest.mark.parametrize(("given_percent", "percent"), [(100.00001, 100.0), (-0.5, 0.0), (0, 0.0), (None, None)])

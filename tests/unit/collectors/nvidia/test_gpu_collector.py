@@ -61,15 +61,6 @@ def test_the_slow_counters_are_read_at_the_start_every_ten_seconds_a_gpu_and_on_
     assert source.counters_read[-1]
 
 
-def test_the_record_has_the_gpus_the_source_and_the_scope() -> None:
-    world = World(ScriptedSource(reading("GPU-a", "GPU-b")))
-    world.collector.tick()
-    record = world.record()
-    assert [gpu.uuid for gpu in record.gpus] == ["GPU-a", "GPU-b"]
-    assert (record.gpu_scope, record.recommendation) == ("instance", None)
-    assert present(record.sampling).sources == ("nvml",)
-
-
 def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     world = World(ScriptedSource(reading("GPU-a", "GPU-b")))
     world.ticks(1)
@@ -86,16 +77,18 @@ def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     assert present(world.record(ended).gpu_idle) == idle
 
 
-def test_gpus_that_are_known_to_be_the_batchs_are_given_without_a_scope_and_with_advice() -> None:
+def test_known_gpus_of_the_batch_have_no_scope_and_advice_and_uuids_without_a_gpu_are_reported() -> None:
+    world = World(ScriptedSource(reading("GPU-a", "GPU-b")))
+    world.collector.tick()
+    record = world.record()
+    assert [gpu.uuid for gpu in record.gpus] == ["GPU-a", "GPU-b"]
+    assert (record.gpu_scope, record.recommendation, present(record.sampling).sources) == ("instance", None, ("nvml",))
     world = World(ScriptedSource(reading("GPU-a", "GPU-b")), scope=GpuScope(("GPU-b",)))
     world.collector.tick()
     record = world.record()
     assert [gpu.uuid for gpu in record.gpus] == ["GPU-b"]
     assert record.gpu_scope is None
     assert "No GPU was ever used" in present(record.recommendation).reasons[0]
-
-
-def test_uuids_without_a_gpu_are_reported() -> None:
     world = World(ScriptedSource(reading("GPU-a")), scope=GpuScope(("GPU-zz",)))
     world.collector.tick()
     assert world.record().gpus == ()
@@ -119,8 +112,11 @@ def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: l
     assert (record.gpu_scope, world.warnings()) == (None if value else "instance", ())
 
 
-def test_a_machine_without_a_gpu_is_silent() -> None:
-    source = ScriptedSource(Unavailable("NVML Shared Library Not Found (NVML error 12)"))
+def test_a_machine_without_a_gpu_is_silent_and_a_gpu_that_cannot_be_read_is_noted_in_the_record_alone() -> None:
+    source = ScriptedSource(Unavailable("fake error 999"))
+    world = World(source)
+    world.collector.tick()
+    assert world.warnings() == ("There is a GPU that cannot be read: fake error 999.",)
     source.is_driver_missing = True
     world = World(source)
     world.collector.tick()
@@ -137,13 +133,6 @@ def test_a_missing_required_gpu_is_reported_once_in_the_log_and_in_the_record() 
     assert (world.warnings(), world.collector.startup_error) == ((warning,), warning)
     assert "no GPU is visible here" in warning
     assert "NVIDIA_VISIBLE_DEVICES=all" in warning
-
-
-def test_a_gpu_that_is_there_and_cannot_be_read_is_noted_in_the_record_alone() -> None:
-    world = World(ScriptedSource(Unavailable("fake error 999")))
-    world.collector.tick()
-    assert world.warnings() == ("There is a GPU that cannot be read: fake error 999.",)
-    assert world.log.lines == []
 
 
 def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_again() -> None:
@@ -281,34 +270,29 @@ def test_what_the_own_environment_says_depends_on_what_is_visible(
         assert (choice.is_known, choice.selectors) == (True, None if meant is None else frozenset(meant))
 
 
-def test_the_batchs_processes_are_read_until_the_selection_is_known() -> None:
+def test_the_batchs_processes_are_read_until_the_selection_is_known_and_live_readings_have_the_gpus_of_all() -> None:
     asked: list[str] = []
-    answers: dict[str, str] = {}
+    answers: dict[str, str] = {"c": "GPU-c"}
 
     def ask(docker_id: str) -> str | None:
         asked.append(docker_id)
         return answers.get(docker_id)
 
+    def known(*uuids: str) -> GpuSelection:
+        return GpuSelection(selectors=frozenset(uuids), is_known=True)
+
     scope = GpuScope((), ask)
     scope.discover(BATCH)
-    assert scope.selection_for(BATCH.followed_id, WHOLE) == GpuSelection()
-    answers["b" * 64] = "GPU-a"
+    assert scope.selection_for(BATCH.followed_id, WHOLE) == scope.selection_for_all(WHOLE) == GpuSelection()
+    answers["b" * 64] = "GPU-a,GPU-b"
     scope.discover(BATCH)
     scope.discover(BATCH)
-    assert scope.selection_for(BATCH.followed_id, WHOLE) == GpuSelection(selectors=frozenset({"GPU-a"}), is_known=True)
+    assert scope.selection_for(BATCH.followed_id, WHOLE) == known("GPU-a", "GPU-b")
     assert scope.selection_for("another", WHOLE) == GpuSelection()
     assert len(asked) == 2
-
-
-def test_live_readings_have_the_gpus_of_every_batch_with_a_known_selection() -> None:
-    scope = GpuScope((), {"b" * 64: "GPU-a,GPU-b", "c": "GPU-c"}.get)
-    assert scope.selection_for_all(WHOLE) == GpuSelection()
-    scope.discover(BATCH)
-    scope.discover(ContainerMetadata(name=BATCH.name, docker_id="c"))  # of another task
-    assert scope.selection_for_all(WHOLE) == GpuSelection(
-        selectors=frozenset({"GPU-a", "GPU-b", "GPU-c"}), is_known=True
-    )
-    assert GpuScope(("GPU-x",)).selection_for_all(WHOLE) == GpuSelection(selectors=frozenset({"GPU-x"}), is_known=True)
+    scope.discover(replace(BATCH, docker_id="c"))  # of another task
+    assert scope.selection_for_all(WHOLE) == known("GPU-a", "GPU-b", "GPU-c")
+    assert GpuScope(("GPU-x",)).selection_for_all(WHOLE) == known("GPU-x")
 
 
 def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_gpus() -> None:

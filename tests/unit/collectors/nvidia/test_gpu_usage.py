@@ -105,14 +105,11 @@ def test_idle_time_is_the_time_before_the_readings_without_a_kernel() -> None:
     # What was not read is not idle.
     assert idle_of(0, None, 0, None) == (1, 10)
     assert idle_of(0) == idle_of(None, None) == (None, None)
-
-
-def test_a_gap_without_readings_is_idle_for_two_intervals_at_most() -> None:
+    # A gap without readings is idle for two intervals at most.
     usage = GpuUsage(seconds(1))
     for second in (0, 1, 100):
         usage.add(DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(second), START_NS)
-    assert only(usage).idle_seconds == 1 + 2
-    assert [gpu.idle_seconds for gpu in usage.latest(None)] == [3]
+    assert [only(usage).idle_seconds, usage.latest(None)[0].idle_seconds] == [3, 3]
 
 
 def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:
@@ -137,6 +134,13 @@ def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
     assert usage.idle_ns("", 0, seconds(10)) == seconds(1 + 1)
     assert usage.idle_ns("", seconds(0.5), seconds(2.25)) == seconds(0.5 + 0.25)
     assert usage.idle_ns("", seconds(3), seconds(10)) == 0
+    # Each batch has the idle time of its own GPUs.
+    usage = GpuUsage(seconds(1))
+    for second in range(4):
+        add_both(usage, second, 0.0, 50.0)
+        for batch, selectors in (("", None), ("x", {"GPU-a"}), ("y", {"GPU-b"})):
+            usage.add_idle(selectors, batch)
+    assert [usage.idle_ns(batch, 0, seconds(9)) for batch in ("x", "y", "unknown")] == [seconds(3), 0, 0]
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60), st.integers(0, 1000), st.integers(0, 1000))
@@ -169,14 +173,17 @@ def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus_and_its_share_of_the_pr
     assert present(gpu_idle((second,), two_hours_ms, None)).gpu_hours == 0.000278
 
 
-def test_a_single_reading_has_numbers_and_no_energy() -> None:
-    sample = GpuSample(facts=FACTS, utilization_percent=40.0, power_watts=150.0, throttle_reasons=4)
-    usage = at_each_second(sample)
+def test_a_single_reading_has_numbers_and_no_energy_and_the_latest_is_what_the_last_reading_found() -> None:
+    usage = at_each_second(reading(utilization_percent=40.0, power_watts=150.0, throttle_reasons=4))
     gpu = only(usage)
     assert gpu.utilization_percent == Distribution(avg=40, p50=40, p95=40, p99=40, max=40)
     assert (gpu.throttle_reasons, gpu.energy_joules) == ({"swPowerCap": 100}, None)
     (latest,) = usage.latest(None)
     assert set(present(latest.throttled_seconds).values()) == {0}
+    first = reading(power_watts=100.0, throttle_reasons=0x24, counters={ENERGY: 5_000})
+    (latest,) = at_each_second(first, reading(utilization_percent=30.0, throttle_reasons=4)).latest(None)
+    assert (latest.sample.utilization_percent, latest.sample.power_watts, latest.energy_joules) == (30, None, 5)
+    assert latest.throttled_seconds == {**dict.fromkeys(THROTTLE_REASONS.values(), 0), "swPowerCap": 1}
 
 
 def test_energy_is_power_by_time_without_a_counter_and_a_reloaded_driver_counts_on_from_zero() -> None:
@@ -188,21 +195,18 @@ def test_energy_is_power_by_time_without_a_counter_and_a_reloaded_driver_counts_
     assert latest.energy_joules == 5000
 
 
-def test_xids_are_kept_once_each_and_those_without_a_gpu_are_noted() -> None:
-    usage = at_each_second(GpuSample(facts=FACTS))
+def test_xids_are_kept_once_each_and_those_without_a_gpu_and_a_lost_gpu_are_noted() -> None:
+    usage = at_each_second(reading(utilization_percent=70.0))
     for code in (31, 43, 31):
         usage.add(DriverReading(xids=(Xid("GPU-a", code),)), seconds(5), START_NS)
     usage.add(DriverReading(xids=(Xid(None, 79), Xid("GPU-unheard", 79))), seconds(6), START_NS)
     assert only(usage).xids == (31, 43)
-    assert usage.notes() == ("A GPU that could not be identified had the driver errors (Xid) 79.",)
-
-
-def test_a_lost_gpu_keeps_its_numbers_and_the_time_is_noted() -> None:
-    usage = at_each_second(GpuSample(facts=FACTS, utilization_percent=70.0))
-    usage.add(DriverReading(lost=(FACTS,)), seconds(9), START_NS)
-    usage.add(DriverReading(lost=(FACTS,)), seconds(99), START_NS + seconds(90))
+    unidentified = "A GPU that could not be identified had the driver errors (Xid) 79."
+    assert usage.notes() == (unidentified,)
+    for second in (9, 99):
+        usage.add(DriverReading(lost=(FACTS,)), seconds(second), START_NS + seconds(second - 9))
     assert only(usage).utilization_percent is not None
-    assert usage.notes() == ("GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.",)
+    assert usage.notes() == ("GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.", unidentified)
 
 
 def taken(usage: GpuUsage, selectors: Collection[str] | None = None, batch: str = "") -> DeviceReadings:
@@ -230,15 +234,6 @@ def test_each_batch_takes_the_readings_of_its_own_gpus_since_its_own_last_call()
     assert percent("GPU-b", "y") == AverageAndMaximum(avg=60, max=60)
 
 
-def test_each_batch_has_the_idle_time_of_its_own_gpus() -> None:
-    usage = GpuUsage(seconds(1))
-    for second in range(4):
-        add_both(usage, second, 0.0, 50.0)
-        for batch, selectors in (("", None), ("x", {"GPU-a"}), ("y", {"GPU-b"})):
-            usage.add_idle(selectors, batch)
-    assert [usage.idle_ns(batch, 0, seconds(9)) for batch in ("x", "y", "unknown")] == [seconds(3), 0, 0]
-
-
 def used(percent: float | None) -> Gpu:
     return Gpu(uuid="GPU", utilization_percent=None if percent is None else Distribution(max=percent))
 
@@ -248,14 +243,6 @@ def test_idle_gpus_are_named_in_the_advice() -> None:
     assert idle_advice((used(5), used(None))) is None
     assert (idle_advice((used(0), used(0))) or "").startswith("No GPU was ever used: run the task without one")
     assert idle_advice((used(0), used(90), used(0))) == ("2 of 3 GPUs were never used: request 1, or spread the work.")
-
-
-def test_the_latest_is_what_the_last_reading_found_and_counters_that_go_on() -> None:
-    watts = GpuSample(facts=FACTS, power_watts=100.0, throttle_reasons=0x24, counters={ENERGY: 5_000})
-    usage = at_each_second(watts, GpuSample(facts=FACTS, utilization_percent=30.0, throttle_reasons=4))
-    (latest,) = usage.latest(None)
-    assert (latest.sample.utilization_percent, latest.sample.power_watts, latest.energy_joules) == (30, None, 5)
-    assert latest.throttled_seconds == {**dict.fromkeys(THROTTLE_REASONS.values(), 0), "swPowerCap": 1}
 
 
 def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call_and_their_memory_is_added() -> None:

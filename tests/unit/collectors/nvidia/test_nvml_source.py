@@ -71,11 +71,14 @@ def test_a_reading_has_all_cheap_fields_in_the_records_units_and_the_slow_counte
     assert sample.counters == {"energy_millijoules": 7, "ecc_uncorrected": 2}
 
 
-def test_the_driver_is_started_once_and_handles_are_kept() -> None:
+def test_the_driver_is_started_once_handles_are_kept_and_closing_gives_it_back() -> None:
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    machine.source.close()
     for _ in range(100):
         machine.read()
     assert (machine.nvml.starts, machine.nvml.calls["nvmlDeviceGetHandleByIndex"]) == (1, 2)
+    machine.source.close()
+    assert (machine.nvml.is_open, machine.nvml.calls["nvmlEventSetFree"]) == (False, 1)
 
 
 @pytest.mark.parametrize("value", [3, 13])
@@ -100,13 +103,18 @@ def test_what_failed_once_is_absent_once_and_leaves_the_others_alone(function: s
     assert machine.sample(counters=True) == usual
 
 
-def test_a_forbidden_field_is_absent_and_noted_once() -> None:
+def test_a_forbidden_field_or_gpu_is_noted_once_and_the_others_are_read() -> None:
     machine = Machine(FakeGpu())
     machine.nvml.fail("nvmlDeviceGetPowerUsage", 4, always=True)
     machine.read()
     reading = machine.read()
     (note,) = reading.notes
     assert (reading.samples[0].power_watts, "does not allow" in note) == (None, True)
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    machine.nvml.fail("nvmlDeviceGetHandleByIndex", 4, uuid="GPU-0", always=True)
+    reading = machine.read()
+    assert [sample.facts.uuid for sample in reading.samples] == ["GPU-1"]
+    assert reading.notes == ("GPU 0 is visible and cannot be read: Insufficient Permissions (NVML error 4).",)
 
 
 @pytest.mark.parametrize("value", [15, 16])
@@ -146,6 +154,9 @@ def test_a_missing_driver_is_tried_again_every_half_minute(value: int) -> None:
         machine.refused()
         machine.clock.advance(1)
     assert (machine.nvml.calls["nvmlInit"], machine.source.is_driver_missing) == (3, True)
+    machine = Machine()  # a driver that shows no GPU counts as none
+    assert "no GPU is visible" in machine.refused()
+    assert (machine.source.is_driver_missing, machine.nvml.is_open) == (True, False)
 
 
 def test_a_gpu_that_answers_nothing_three_times_is_started_anew_at_most_twice_a_minute() -> None:
@@ -163,49 +174,22 @@ def test_a_gpu_that_answers_nothing_three_times_is_started_anew_at_most_twice_a_
     assert machine.nvml.starts == 2
 
 
-def test_a_machine_whose_driver_shows_no_gpu_counts_as_one_without_a_driver() -> None:
-    machine = Machine()
-    assert "no GPU is visible" in machine.refused()
-    assert machine.source.is_driver_missing
-    assert not machine.nvml.is_open
-
-
-def test_a_gpu_without_permission_is_noted_and_the_others_are_read() -> None:
-    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
-    machine.nvml.fail("nvmlDeviceGetHandleByIndex", 4, uuid="GPU-0", always=True)
-    reading = machine.read()
-    assert [sample.facts.uuid for sample in reading.samples] == ["GPU-1"]
-    assert reading.notes == ("GPU 0 is visible and cannot be read: Insufficient Permissions (NVML error 4).",)
-
-
 def test_xids_come_with_their_gpu_and_only_once() -> None:
+    """GPUs whose errors the driver does not report are noted and read."""
     broken = FakeGpu("GPU-1")
     machine = Machine(FakeGpu("GPU-0"), broken)
     assert machine.read().xids == ()
     broken.fall_with(31, 43)
     assert machine.read().xids == (Xid("GPU-1", 31), Xid("GPU-1", 43))
     assert machine.read().xids == ()
-
-
-def test_gpus_whose_errors_the_driver_does_not_report_are_noted_and_read() -> None:
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
     machine.nvml.fail("nvmlDeviceRegisterEvents", 4, uuid="GPU-1", always=True)
     assert machine.read().notes == ("The driver does not report the errors (Xid) of GPU-1: xids stay empty there.",)
-    machine = Machine(FakeGpu())
-    machine.nvml.fail("nvmlEventSetCreate", 3, always=True)
-    assert machine.read().xids == ()
-    machine = Machine(FakeGpu())
-    machine.nvml.fail("nvmlDeviceRegisterEvents", 3, always=True)
-    assert machine.read().xids == ()
+    for function in ("nvmlEventSetCreate", "nvmlDeviceRegisterEvents"):
+        machine = Machine(FakeGpu())
+        machine.nvml.fail(function, 3, always=True)
+        assert machine.read().xids == ()
     assert (machine.nvml.calls["nvmlEventSetWait_v2"], machine.nvml.calls["nvmlEventSetFree"]) == (0, 1)
-
-
-def test_closing_gives_the_driver_back() -> None:
-    machine = Machine(FakeGpu())
-    machine.source.close()
-    machine.read()
-    machine.source.close()
-    assert (machine.nvml.is_open, machine.nvml.calls["nvmlEventSetFree"]) == (False, 1)
 
 
 ERRORS = st.one_of(st.none(), st.sampled_from([1, 2, 3, 4, 6, 9, 10, 12, 13, 15, 16, 17, 18, 21, 25, 28, 999, 12345]))
@@ -276,7 +260,7 @@ def gpm_values(sample: GpuSample) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def test_a_reading_has_the_metrics_of_the_time_since_the_one_before() -> None:
+def test_a_reading_has_the_metrics_of_the_time_since_the_one_before_with_percents_of_0_to_100() -> None:
     machine = GpmMachine()
     assert gpm_values(machine.sample_after()) == {}
     machine.gpus[0].gpm(sm_active=91.5, sm_occupancy=44, tensor_active=80, dram_active=12.5)
@@ -287,6 +271,10 @@ def test_a_reading_has_the_metrics_of_the_time_since_the_one_before() -> None:
     names = ("pcie_tx_bytes", "pcie_rx_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes")
     assert sample.amounts == {name: 2 * (position + 1) * 100 * MIB for position, name in enumerate(names)}
     assert sample.gpm_ns == seconds(2)
+    machine.gpus[0].gpm(sm_active=100.4, dram_active=-0.1, pcie_rx=-1)
+    sample = machine.sample_after()
+    assert (sample.sm_active_percent, sample.dram_active_percent) == (100, 0)
+    assert sample.amounts["pcie_rx_bytes"] == 0
 
 
 def test_a_pair_less_than_100_ms_apart_is_not_used_and_the_earlier_sample_is_kept() -> None:
@@ -317,14 +305,6 @@ def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds_and_no_gap() -> Non
     assert [span for span in spans if span is not None] == [seconds(1.008), *[seconds(8.068)] * 7]
 
 
-def test_percents_stay_between_0_and_100() -> None:
-    machine = GpmMachine()
-    machine.sample_after()
-    machine.gpus[0].gpm(sm_active=100.4, dram_active=-0.1, pcie_rx=-1)
-    sample = machine.sample_after()
-    assert (sample.sm_active_percent, sample.dram_active_percent, sample.amounts["pcie_rx_bytes"]) == (100, 0, 0)
-
-
 @pytest.mark.parametrize("name", GPM_NUMBERS)
 @pytest.mark.parametrize(("result", "value"), [(3, 50.0), (999, 50.0), (0, float("nan")), (0, float("inf"))])
 def test_a_metric_with_an_error_of_its_own_or_without_a_number_is_absent_alone(
@@ -340,7 +320,7 @@ def test_a_metric_with_an_error_of_its_own_or_without_a_number_is_absent_alone(
 
 @pytest.mark.parametrize("function", GPM_FUNCTIONS)
 @pytest.mark.parametrize("value", [3, 13])
-def test_a_driver_without_the_functions_gives_no_values_and_no_warning(function: str, value: int) -> None:
+def test_a_driver_or_a_device_without_the_functions_has_no_values_and_no_warning(function: str, value: int) -> None:
     machine = GpmMachine()
     machine.nvml.fail(function, value, always=True)
     readings = [machine.after() for _ in range(3)]
@@ -348,9 +328,6 @@ def test_a_driver_without_the_functions_gives_no_values_and_no_warning(function:
     assert readings[-1].samples[0].utilization_percent == 0
     assert machine.nvml.calls[function] <= 2
     assert machine.nvml.live_samples == 0
-
-
-def test_a_device_that_is_older_gives_no_values_and_no_warning_beside_a_new_one() -> None:
     machine = GpmMachine("GPU-0", "GPU-1")
     machine.gpus[0].has_gpm = 0
     machine.after()

@@ -176,9 +176,11 @@ def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
     assert (finer.step_ms, finer.cpu_wait) == (1000, (0.25,) * 60)
 
 
-def test_the_time_after_the_end_does_not_count() -> None:
+def test_the_time_after_the_end_does_not_count_and_the_cost_of_the_threads_does_not_make_the_processes_pause() -> None:
     threads = FakeThreads()
+    threads.cost_ns = seconds(0.1)
     world = quarter(threads).run(30)
+    assert threads.readings == 30
     world.snapshot = lambda _: ProcessSnapshot()
     world.clock.advance(1)
     world.collector.tick(is_complete=True)
@@ -186,12 +188,5 @@ def test_the_time_after_the_end_does_not_count() -> None:
     made = present(world.run(60).record().time_breakdown)
     # Nothing is known of the last second: it is divided like the one before, but without time on a CPU.
     assert (made.network_percent, made.covered_percent) == (50.5, 100.0)
-
-
-def test_the_cost_of_the_threads_does_not_make_the_processes_pause_and_their_files_are_closed_at_the_end() -> None:
-    threads = FakeThreads()
-    threads.cost_ns = seconds(0.1)
-    world = quarter(threads).run(20)
-    assert threads.readings == 20
     world.collector._close()
     assert threads.is_closed

@@ -103,6 +103,8 @@ def pids(snapshot: ProcessSnapshot) -> list[int]:
 @pytest.mark.parametrize("cgroup", [V1, V2_PRIVATE, V2_SYSTEMD])
 def test_a_containers_processes_are_those_in_its_control_group(machine: FakeProc, cgroup: str) -> None:
     machine.process(1, name="pause", docker_id=OTHER, cgroup=cgroup)
+    nowhere = ContainerProcesses(BATCH, machine.clock.monotonic_ns, str(machine.folder / "nowhere"))
+    assert machine.source().read() == nowhere.read() == ProcessSnapshot()
     machine.process(7, cgroup=cgroup)
     machine.process(8, cgroup=cgroup, parent=7, started=1001)
     machine.process(30, name="task-profiler", docker_id=OTHER, cgroup=cgroup)
@@ -110,10 +112,15 @@ def test_a_containers_processes_are_those_in_its_control_group(machine: FakeProc
     assert (pids(snapshot), snapshot.main_pid, snapshot.ended) == ([7, 8], 7, ())
 
 
-def test_an_id_that_begins_like_another_is_not_taken_for_it(machine: FakeProc) -> None:
-    machine.process(7, docker_id="aa11-123", cgroup=FARGATE)
+def test_an_id_that_begins_like_another_is_not_taken_for_it_and_the_first_process_came_from_outside(
+    machine: FakeProc,
+) -> None:
+    machine.process(7, docker_id="aa11-123", cgroup=FARGATE, started=900)
     machine.process(8, docker_id="aa11-1234567890", cgroup=FARGATE)
-    assert pids(machine.source("aa11-123").read()) == [7]
+    machine.process(20, docker_id="aa11-123", cgroup=FARGATE, started=500)
+    machine.process(21, docker_id="aa11-123", cgroup=FARGATE, started=400, parent=20)
+    snapshot = machine.source("aa11-123").read()
+    assert (pids(snapshot), snapshot.main_pid) == ([7, 20, 21], 20)
     assert is_in_container(str(machine.folder / "8"), "aa11-1234567890")
 
 
@@ -209,6 +216,13 @@ def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakePro
     machine.gone(8)
     snapshot = source.read()
     assert (snapshot.ended, pids(snapshot)) == ((), [7])
+    # Who gives back its memory has ended.
+    machine.process(9, rss=300, parent=7)
+    machine.given(9)
+    source.read()
+    for state in "RZ":
+        machine.process(9, rss=0, parent=7, state=state, ending=True)
+        assert [process.rss_bytes for process in source.read().ended] == ([300 * MIB] if state == "R" else [])
 
 
 def test_ids_without_a_process_are_counted_as_missed(machine: FakeProc) -> None:
@@ -237,65 +251,31 @@ def test_who_is_found_only_while_it_ends_was_not_seen(machine: FakeProc, cgroup:
     assert (snapshot.ended, snapshot.missed_pids) == ((), 0)
 
 
-def test_who_gives_back_its_memory_has_ended(machine: FakeProc) -> None:
-    machine.process(7)
-    machine.process(8, rss=300, parent=7)
-    source = machine.read_source()
-    machine.process(8, rss=0, parent=7, state="R", ending=True)
-    assert [process.rss_bytes for process in source.read().ended] == [300 * MIB]
-    machine.process(8, rss=0, parent=7, state="Z", ending=True)
-    assert source.read().ended == ()
-
-
-def test_no_scan_while_no_id_was_assigned(machine: FakeProc) -> None:
+def test_no_scan_while_no_id_was_assigned_and_a_number_given_out_again_is_another_process(machine: FakeProc) -> None:
     machine.process(7)
     source = machine.read_source()
     machine.process(8, parent=7)
     assert pids(source.read()) == [7]
     machine.clock.advance(61)
     assert pids(source.read()) == [7, 8]
-
-
-def test_a_number_given_out_again_is_another_process(machine: FakeProc) -> None:
-    machine.process(7, rss=100, cpu_ticks=500)
-    source = machine.read_source()
     machine.gone(7)
     machine.process(7, rss=5, started=9000)
-    snapshot = source.read()
-    assert [process.started_ticks for process in snapshot.ended] == [1000]
+    assert [process.started_ticks for process in source.read().ended] == [1000]
     machine.clock.advance(61)
-    assert [process.started_ticks for process in source.read().processes] == [9000]
+    assert [process.started_ticks for process in source.read().processes if process.pid == 7] == [9000]
 
 
-def test_the_first_process_is_the_eldest_that_came_from_outside(machine: FakeProc) -> None:
-    machine.process(20, started=500, parent=0)
-    machine.process(7, started=900, parent=0)
-    machine.process(21, started=400, parent=20)
-    assert machine.source().read().main_pid == 20
-
-
-def test_a_script_that_executes_another_one_has_the_name_of_the_new_one(machine: FakeProc) -> None:
+def test_a_script_has_its_name_and_arguments_only_if_enabled(machine: FakeProc) -> None:
     machine.process(7, arguments=("load.py",))
     source = machine.source()
     names = [source.read().processes[0].name]
-    machine.process(7, arguments=("export.py",), faults=30)
+    machine.process(7, arguments=("export.py", "--day", "1"), faults=30)
+    arguments = [one.read().processes[0].arguments for one in (machine.source(), machine.source(with_arguments=True))]
+    assert arguments == [(), ("export.py", "--day", "1")]
     names += [source.read().processes[0].name]
     machine.process(7, state="Z", faults=40)
     names += [source.read().processes[0].name]
     assert names == ["python3 load.py", "python3 export.py", "python3 export.py"]
-
-
-def test_arguments_are_read_only_if_enabled(machine: FakeProc) -> None:
-    machine.process(7, arguments=("job.py", "--day", "1"))
-    assert [process.arguments for process in machine.source().read().processes] == [()]
-    source = machine.source(with_arguments=True)
-    assert [process.arguments for process in source.read().processes] == [("job.py", "--day", "1")]
-
-
-def test_without_a_shared_namespace_no_process_is_found(machine: FakeProc) -> None:
-    machine.process(1, docker_id=OTHER)
-    nowhere = ContainerProcesses(BATCH, machine.clock.monotonic_ns, str(machine.folder / "nowhere"))
-    assert machine.source().read() == nowhere.read() == ProcessSnapshot()
 
 
 def test_many_processes_are_followed_without_keeping_all_their_files_open(machine: FakeProc) -> None:

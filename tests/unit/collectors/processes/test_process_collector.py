@@ -69,12 +69,9 @@ def test_the_time_series_has_a_sample_every_second() -> None:
     assert (record.sampling.samples, record.sampling.stats_period_ms) == (60, 10_000)
     (shown,) = record.processes
     assert (shown.name, shown.count, shown.cpu_seconds, shown.max_memory_used_mb) == ("job", 1, 30.0, 100)
-
-
-def test_stats_that_change_every_second_keep_their_time_series() -> None:
-    own = base()
+    # Stats that change every second keep their time series.
     record = World().run(60).record(sampling=Sampling(samples=60, stats_period_ms=1000))
-    assert record.metrics.vcpu_used == own.metrics.vcpu_used
+    assert record.metrics.vcpu_used == base().metrics.vcpu_used
     assert record.sampling == Sampling(samples=60, stats_period_ms=1000, sources=("processes",))
     assert record.processes
 
@@ -98,11 +95,38 @@ def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
     assert (interval.started_at, interval.cpu_seconds) == ("a", 10.0)
 
 
-def test_a_spike_between_two_readings_is_the_peak_and_is_not_called_exact() -> None:
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, mark=900 if at > 30 else 100)))
-    metrics = world.run(60).record().metrics
-    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (900, "sampled")
-    assert present(metrics.memory_used_mb).max == 900
+@pytest.mark.parametrize(
+    ("sizes", "of_group", "peak", "largest"),
+    [
+        ({"mark": 900}, None, (900, "sampled"), 900),
+        # Page cache makes the group's mark an upper bound.
+        ({"mark": 620}, group(used=120, cache=50, peak=600), (600, "sampled"), 600),
+        # Files that another container has read first are mapped all the time, and between two readings.
+        ({"held": 209}, group(used=3, peak=4), (209, "sampled"), 209),
+        ({"held": 3, "mark": 500}, group(used=3, peak=4, is_empty=True), (500, "sampled"), 500),
+    ],
+    ids=["a spike", "page cache", "mapped files", "mapped files between two readings"],
+)
+def test_a_peak_that_is_not_the_groups_mark_after_its_end_is_not_called_exact(
+    sizes: dict[str, Any], of_group: GroupReading | None, peak: tuple[int, str], largest: int
+) -> None:
+    world = World(snapshot=lambda at: alone(process(cpu=at / 2, **sizes)))
+    world.group = None if of_group is None else lambda _: of_group
+    record = world.run(60).record(metrics=Metrics())
+    assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == peak
+    assert present(record.metrics.memory_used_mb).max == largest
+    assert record.metrics.memory_usage_peak_mb == (of_group and present(of_group.peak_bytes) / MIB)
+    assert record.processes[0].max_memory_used_mb == min(largest, max(sizes.values(), default=100))
+
+
+def test_a_group_that_still_has_a_process_is_not_at_its_end_and_a_running_batch_has_the_kernels_peak_so_far() -> None:
+    world = World(group=lambda _: group(peak=500, is_empty=False)).run(59)
+    sources = [world.record(status, None).metrics.memory_peak_source for status in ("running", "stopped")]
+    world.snapshot = lambda _: ProcessSnapshot()
+    assert [*sources, world.run(60).record().metrics.memory_peak_source] == ["kernel", "sampled", "sampled"]
+    known = replace(base().metrics, memory_peak_source="kernel", max_memory_used_mb=300)
+    metrics = World().run(10).record(metrics=known).metrics
+    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 300)  # by the mark after the end
 
 
 def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
@@ -126,18 +150,6 @@ def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 807)
     assert (metrics.memory_usage_peak_mb, metrics.cpu_seconds) == (807, 30)
     assert (present(metrics.memory_used_mb).max, present(metrics.memory_used_mb).avg) == (807, 100)
-
-
-def test_a_group_that_still_has_a_process_is_not_at_its_end() -> None:
-    world = World(group=lambda _: group(peak=500, is_empty=False)).run(59)
-    world.snapshot = lambda _: ProcessSnapshot()
-    assert world.run(60).record().metrics.memory_peak_source == "sampled"
-
-
-def test_the_mark_of_a_running_batch_is_the_kernels_peak_so_far() -> None:
-    world = World(group=lambda _: group(peak=500)).run(60)
-    assert world.record("running", None).metrics.memory_peak_source == "kernel"
-    assert world.record("stopped", None).metrics.memory_peak_source == "sampled"
 
 
 def test_after_a_restart_whose_end_was_not_observed_the_mark_counts_as_sampled() -> None:
@@ -272,24 +284,6 @@ def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
         assert metrics.max_memory_used_mb == true_peak
 
 
-def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, mark=620)))
-    world.group = lambda _: group(used=120, cache=50, peak=600)
-    metrics = world.run(60).record().metrics
-    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (600, "sampled")
-    assert metrics.memory_usage_peak_mb == 600
-
-
-def test_mapped_files_that_another_container_read_first_count() -> None:
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=209)))
-    counted = MemoryReading(used_bytes=3 * MIB, cache_bytes=0, mapped_bytes=0)
-    world.group = lambda _: replace(group(peak=4), memory=counted)
-    record = world.run(60).record(metrics=Metrics(), sampling=None)
-    metrics, used = record.metrics, present(record.metrics.memory_used_mb)
-    assert (metrics.max_memory_used_mb, metrics.memory_peak_source, used.avg, used.max) == (209, "sampled", 209, 209)
-    assert record.processes[0].max_memory_used_mb == 209
-
-
 def test_a_few_file_pages_of_other_containers_in_a_mark_do_not_count() -> None:
     """The mark of a process counts Python's own files, which another container has read first."""
     world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=180, mark=188))).run(31)
@@ -318,14 +312,6 @@ def test_the_average_the_curve_and_the_peak_have_one_basis(stats_period_ms: int,
     assert warnings(record) == ()
 
 
-def test_a_mark_of_the_group_that_lacks_memory_of_one_process_is_not_the_peak() -> None:
-    """The process mapped the file of another container between two readings."""
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=3, mark=500)))
-    world.group = lambda at: group(used=3, peak=4, is_empty=at == 60)
-    metrics = world.run(60).record(metrics=Metrics()).metrics
-    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (500, "sampled")
-
-
 @pytest.mark.parametrize(
     ("is_group_readable", "launch_type", "is_certain"),
     [(True, "EC2", True), (False, "FARGATE", True), (False, "EC2", False)],
@@ -346,9 +332,7 @@ def test_a_kill_in_a_batch_that_succeeds_needs_the_groups_counter_or_a_host_of_i
     kills = record.memory_kills
     shown = [(one.name, one.max_memory_used_mb) for one in kills.processes] if kills is not None else []
     assert shown == ([("worker", 400)] if is_certain else [])
-
-
-def test_a_batch_that_was_killed_when_the_hosts_counter_rose_is_a_kill() -> None:
+    # A batch that was killed itself when the host's counter rose is a kill.
     world = World(host_kills=lambda at: 41 if at > 30 else 40)
     world.snapshot = lambda at: alone(process(held=400)) if at < 31 else ProcessSnapshot(ended=(process(held=400),))
     record = world.run(31).record("failure", 137)
@@ -378,9 +362,7 @@ def test_thousands_of_processes_are_read_less_often_and_the_group_every_second()
     record = world.run(60).record()
     assert 10 <= world.process_reads <= 16
     assert present(record.sampling).samples == 60
-
-
-def test_an_expensive_first_reading_does_not_delay_the_next_and_no_cost_delays_a_complete_one() -> None:
+    # No cost delays a complete reading, and that of the first one none.
     world = World(cost_ns=150_000_000).run(1)
     world.collector.tick(is_complete=True)
     assert (world.process_reads, world.exit_waiter.watched) == (2, (7,))
@@ -409,18 +391,21 @@ def test_a_replaced_container_continues_the_totals() -> None:
     assert [(shown.count, shown.max_memory_used_mb) for shown in record.processes] == [(2, 100)]
 
 
-def test_where_no_process_is_visible_and_in_another_containers_record_there_are_no_numbers() -> None:
+def test_each_container_has_its_own_numbers_until_it_was_reported() -> None:
+    """Another one may have the same name in another task."""
     world = World(snapshot=lambda _: ProcessSnapshot())
     assert world.run(30).record() == base()
-    assert World().run(10).collector.part(base(), "other") == RecordPart(source="processes")
-
-
-def test_a_container_of_another_task_with_the_same_name_has_its_own_numbers() -> None:
     world = World()
+    assert world.run(10).collector.part(base(), "other") == RecordPart(source="processes")
     world.collector.on_batch_started(replace(BATCH, docker_id="z"))
     world.snapshot = lambda at: alone(process(cpu=at / 2, held=100 + 50 * (world.process_reads % 2)))
     metrics: list[Any] = [world.run(30).collector.part(base(), batch).values["metrics"] for batch in ("b", "z")]
     assert [one.max_memory_used_mb for one in metrics] == [150, 100]
+    for batch in ("b", "z"):
+        world.collector.forget(batch)
+    reads = world.process_reads
+    assert not world.run(40).record().processes
+    assert world.process_reads == reads
 
 
 def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
@@ -468,18 +453,3 @@ def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoin
     assert "The collection of process values stopped at 2025-" in warning
     checkpoint = world.record("running", None)
     assert (checkpoint.processes, warnings(checkpoint)) == ((), (warning,))
-
-
-def test_a_peak_by_the_kernels_mark_after_the_end_stays() -> None:
-    known = replace(base().metrics, memory_peak_source="kernel", max_memory_used_mb=300)
-    metrics = World().run(until=10).record(metrics=known).metrics
-    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 300)
-
-
-def test_a_batch_that_was_reported_is_read_no_longer() -> None:
-    world = World().run(until=3)
-    world.collector.forget("b")
-    reads = world.process_reads
-    world.run(until=6)
-    assert world.process_reads == reads
-    assert not world.record().processes

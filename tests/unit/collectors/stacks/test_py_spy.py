@@ -71,10 +71,7 @@ def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
     ("script", "failure"),
     [
         # The first line of what it prints.
-        (
-            'echo "Error: Unsupported version of Python: 3.15.0" >&2; echo "Stack backtrace: /root/x" >&2; exit 1',
-            "Unsupported version of Python: 3.15.0",
-        ),
+        ('echo "Error: Unsupported: 3.15.0" >&2; echo "Stack backtrace: /root/x" >&2; exit 1', "Unsupported: 3.15.0"),
         *(
             (script, "its output is not the JSON of py-spy")
             for script in ("echo nonsense", "echo '{}'", "head -c 100000 /dev/urandom", ":")
@@ -166,9 +163,7 @@ def test_a_stack_begins_with_the_outermost_function() -> None:
     assert stack.folded == "<module> (job.py);parse_row (job.py)"
     assert [each.text_with_line for each in stack.frames] == ["<module> (job.py:12)", "parse_row (job.py:88)"]
     assert (stack.is_main, stack.is_active) == (True, True)
-
-
-def test_the_main_thread_is_known_without_its_name_too() -> None:
+    # The main thread is known without its name, too.
     own, other = (thread(frame("f"), thread_name=None, os_thread_id=number) for number in (PID, 101))
     assert [stack.is_main for stack in decoded(own, other)] == [True, False]
 
@@ -249,8 +244,8 @@ def test_a_hostile_process_cannot_break_the_folded_text(*, frames: list[dict[str
 class Machine:
     """Processes by their ids: the program, and what it used."""
 
-    def __init__(self) -> None:
-        self.programs: dict[int, str] = {}
+    def __init__(self, programs: dict[int, str]) -> None:
+        self.programs = programs
         self.cpu_ns: dict[int, int] = {}
         self.decided: list[int] = []
         self.processes = PythonProcesses(self.runs, lambda pid: self.cpu_ns.get(pid, 0))
@@ -267,8 +262,7 @@ class Machine:
 
 
 def test_only_python_processes_are_chosen_and_each_program_is_looked_at_once() -> None:
-    machine = Machine()
-    machine.programs = {1: "/bin/sh", 2: "/usr/bin/python3.11", 3: "/usr/bin/java"}
+    machine = Machine({1: "/bin/sh", 2: "/usr/bin/python3.11", 3: "/usr/bin/java"})
     assert [machine.choose(), machine.choose()] == [[2], [2]]
     assert machine.decided == [1, 2, 3]
     machine.programs[1] = "/usr/bin/python3"  # executed in place of the shell
@@ -278,8 +272,7 @@ def test_only_python_processes_are_chosen_and_each_program_is_looked_at_once() -
 
 
 def test_the_busiest_since_the_last_sample_come_first() -> None:
-    machine = Machine()
-    machine.programs = dict.fromkeys(range(1, 21), "python3")
+    machine = Machine(dict.fromkeys(range(1, 21), "python3"))
     machine.cpu_ns = {pid: 1000 - pid for pid in machine.programs}
     assert machine.choose() == list(range(1, MAX_PROCESSES + 1))
     machine.cpu_ns[7] += 9
@@ -288,8 +281,7 @@ def test_the_busiest_since_the_last_sample_come_first() -> None:
 
 
 def test_a_process_that_keeps_failing_is_tried_less_and_less_often() -> None:
-    machine = Machine()
-    machine.programs = {1: "python3"}
+    machine = Machine({1: "python3"})
     reason = "Unsupported version of Python: 3.15.0"
     tried = {at: machine.processes.add_failure((1, 1), at, reason) for at in range(4000) if machine.choose(at)}
     seconds = list(tried)
@@ -297,7 +289,7 @@ def test_a_process_that_keeps_failing_is_tried_less_and_less_often() -> None:
     assert sum(tried.values()) == 1  # reported
 
 
-def test_a_program_runs_python_by_its_name_or_by_its_library(tmp_path: Path) -> None:
+def test_a_program_runs_python_by_its_name_or_by_its_library_and_a_process_has_its_start(tmp_path: Path) -> None:
     maps = "7f00-7f01 r-xp 00000000 08:01 1 /usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0\n"
     programs = (
         ("/usr/sbin/uwsgi", maps, True),
@@ -312,8 +304,5 @@ def test_a_program_runs_python_by_its_name_or_by_its_library(tmp_path: Path) -> 
         assert runs_python(pid, "/bin/sh", str(tmp_path)) == (program, expected)
         assert runs_python(pid, program, str(tmp_path)) is None
     assert runs_python(9, "", str(tmp_path)) is None
-
-
-def test_processes_have_their_start() -> None:
     stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
     assert living_processes([os.getpid(), 2**22 + 1]) == ((os.getpid(), present(stat).started_ticks),)

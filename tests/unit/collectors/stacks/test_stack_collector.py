@@ -57,8 +57,7 @@ class World:
             find_processes=lambda docker_id: self.processes.get(docker_id, ()),
             own_cpu_ns=lambda: 0,
             advice=_ADVICE,
-            is_local=bool(self.local_vcpu),
-            vcpu=self.local_vcpu,
+            vcpu=self.local_vcpu or None,
             runs_python=lambda pid, last: None if last else self.programs.get(pid, ("python3", True)),
         )
         self.collector = StackCollector(access, self.mode, self.clock, self.log)
@@ -87,6 +86,8 @@ def test_a_run_of_100_seconds() -> None:
     assert (stacks.source, stacks.samples) == ("py-spy 9", 60 + 4)
     assert (stacks.top[0].function, stacks.top[0].self_percent) == ("parse", 100)
     assert world.warnings() == ()
+    used = world.record(replace(_RECORD, monitor=Monitor(version="1", cpu_seconds=1.5))).monitor
+    assert present(used).cpu_seconds == 1.5 + 64 * 0.01  # the monitor pays for py-spy
     line = json.loads(present(world.collector.stacks_line(_RECORD, "d1")))
     members = [line[key] for key in ("type", "taskId", "container", "format")]
     assert members == ["task.stacks", "t1", "batch", "folded"]
@@ -110,12 +111,16 @@ def test_a_short_local_run_has_20_samples_a_second_and_the_start_of_a_longer_one
     assert sum(sum(step["stacks"].values()) for step in line["steps"]) == 2 * samples
 
 
-def test_a_run_that_ends_in_a_call_without_an_answer_has_one_warning() -> None:
+def test_a_run_that_ends_before_or_in_its_first_call_has_one_warning() -> None:
+    warning = "There are no call stacks: the command ended before py-spy had read one."
+    assert World(mode="moments").begin().warnings() == ()
     world = World().begin()
+    assert world.warnings() == (warning,)
+    assert world.record(replace(_RECORD, status="running")).monitor == Monitor()
     seen: list[tuple[str, ...]] = []
     world.reader.on_dump = lambda: seen.append(world.warnings())
     world.go_on(1)
-    assert seen[0] == ("There are no call stacks: the command ended before py-spy had read one.",)
+    assert seen[0] == (warning,)
     assert seen[1:] == [()] * (len(seen) - 1)
 
 
@@ -133,37 +138,17 @@ def test_a_version_that_takes_forever_costs_no_first_sample(monkeypatch: pytest.
     assert samples[0] == 1
 
 
-@pytest.mark.parametrize(("mode", "count"), [("on", 1), ("moments", 0)])
-def test_a_run_too_short_for_a_sample_has_one_warning(mode: StacksMode, count: int) -> None:
-    world = World(mode=mode).begin()
-    assert len(world.warnings()) == count
-    assert world.record(replace(_RECORD, status="running")).monitor == Monitor()
-
-
-def test_the_monitor_pays_for_py_spy() -> None:
-    world = World().begin().go_on(10)
-    used = world.record(replace(_RECORD, monitor=Monitor(version="1", cpu_seconds=1.5))).monitor
-    assert present(used).cpu_seconds == 1.6
-    assert world.record().monitor == Monitor()
-
-
-def test_a_restarted_container_goes_on_in_the_same_record() -> None:
+def test_a_restarted_container_goes_on_in_the_same_record_and_one_of_another_task_has_its_own() -> None:
     world = World().begin().go_on(5)
     world.processes = {"d2": ((20, 2),)}
     world.collector.on_batch_started(replace(_BATCH, docker_id="d2", first_docker_id="d1"))
     world.go_on(5)
-    stacks = world.record().stacks
-    assert present(stacks).samples == 10
     assert set(world.reader.asked) == {10, 20}
-
-
-def test_a_container_of_another_task_with_the_same_name_has_its_own_stacks() -> None:
-    world = World().begin().go_on(5)
-    world.processes["d2"] = ((20, 2),)
-    world.collector.on_batch_started(replace(_BATCH, docker_id="d2"))
+    world.processes["d3"] = ((30, 2),)
+    world.collector.on_batch_started(replace(_BATCH, docker_id="d3"))
     world.go_on(5)
-    stacks: list[Any] = [world.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d2")]
-    assert [one.samples for one in stacks] == [10, 5]
+    stacks: list[Any] = [world.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d3")]
+    assert [one.samples for one in stacks] == [15, 5]
 
 
 def test_without_py_spy_one_warning_says_what_to_do() -> None:
@@ -201,21 +186,17 @@ def test_a_lasting_failure_is_one_warning_with_its_reason() -> None:
     assert (len(world.reader.asked) < 20, len(world.log.lines)) == (True, 1)
 
 
-def test_a_process_that_has_ended_meanwhile_is_no_failure() -> None:
-    world = World().begin().go_on(3)
-    world.reader.on_dump = world.processes.clear
-    world.reader.dumped = Dump(failure="Failed to get process executable name")
-    world.go_on(20)
-    assert world.warnings() == ()
-
-
-def test_a_single_failure_is_repeated_at_once() -> None:
+def test_a_single_failure_is_repeated_at_once_and_a_process_that_has_ended_meanwhile_is_none() -> None:
     world = World().begin().go_on(3)
     before = len(world.reader.asked)
     world.reader.failures = ["Failed to get stack traces"]
     world.go_on(1)
     stacks = world.record().stacks
     assert (len(world.reader.asked), present(stacks).samples) == (before + 2, 4)
+    world.reader.on_dump = world.processes.clear
+    world.reader.dumped = Dump(failure="Failed to get process executable name")
+    world.go_on(20)
+    assert world.warnings() == ()
 
 
 def usage(world: World, duration: int, cpu_per_second: float, *, every: int = 1) -> None:
@@ -257,7 +238,7 @@ def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
 
 def test_the_reader_of_run_is_started_before_the_first_measurement_and_killed_at_the_end() -> None:
     world = World()
-    access = replace(world.collector._access, is_local=True)
+    access = replace(world.collector._access, vcpu=1)
     collector = StackCollector(access, "moments", world.clock, world.log)
     collector.start()
     assert collector.child_pid == 4242

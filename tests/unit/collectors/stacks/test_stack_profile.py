@@ -40,9 +40,7 @@ def test_self_and_total_are_shares_of_the_running_samples() -> None:
         counts.add(waiting("<module>", "recv"))
     found = [(each.function, each.line, each.self_percent, each.total_percent) for each in counts.top()]
     assert found == [("parse", 5, 75.0, 75.0), ("write", 7, 25.0, 25.0), ("<module>", 10, 0.0, 100.0)]
-
-
-def test_recursion_counts_once() -> None:
+    # A recursive function counts once.
     counts = FunctionCounts()
     counts.add(running(("f", 1), ("f", 2), ("f", 2), ("f", 3)))
     (top,) = counts.top()
@@ -132,9 +130,7 @@ class Run:
 
     def __init__(self, step: float = 1) -> None:
         self.moments = StackMoments()
-        self.step = step
-        self.at = 0.0
-        self.cpu = 0.0
+        self.step, self.at, self.cpu = step, 0.0, 0.0
         self.sampled: list[float] = []
 
     def go_on(
@@ -164,26 +160,25 @@ def time_at(second: float) -> str:
     return format_ms(START_NS + seconds(second))
 
 
-def test_nothing_on_a_cpu_for_30_seconds_is_a_moment_from_its_beginning() -> None:
+def test_nothing_on_a_cpu_or_all_vcpus_in_use_for_30_seconds_is_a_moment_from_its_beginning() -> None:
     (moment,) = Run().go_on(100).go_on(145, vcpu=0, stacks=(stack("<module>", "recv"),)).go_on(200).found()
     assert (moment.kind, moment.samples) == ("idle", 16)
     assert (moment.from_at, moment.to_at) == (time_at(100), time_at(145))
     assert moment.stack == ("<module> (job.py:1)", "recv (job.py:1)")
     assert moment.percent == 93.8  # the last of them sees that it goes on
-
-
-def test_all_vcpus_in_use_for_30_seconds() -> None:
     (moment,) = Run().go_on(10, vcpu=0.1).go_on(60, vcpu=1.92).go_on(90).found()
     assert (moment.kind, moment.from_at) == ("saturated", time_at(10))
 
 
-def test_memory_that_is_high_and_rises() -> None:
+def test_memory_that_is_high_and_rises_is_a_moment_and_a_usual_run_has_none() -> None:
     run = Run().go_on(200, memory=lambda at: min(at * 5, 950))
     (moment,) = run.found()
     assert (moment.kind, moment.from_at) == ("memory", time_at(160))
     assert run.sampled == [float(at) for at in range(160, 200)]
-    # If it does not rise, there is no moment. A leap is seen at once.
+    # If it does not rise, there is no moment; nor in a usual run, nor in a short pause of close samples.
+    assert Run().go_on(600).found() == Run(step=0.1).go_on(40).go_on(65, vcpu=0).found() == ()
     assert Run().go_on(200, memory=lambda _: 950).found() == ()
+    # A leap is seen at once.
     assert Run().go_on(50).go_on(53, memory=lambda _: 900).sampled == [50.0, 51.0, 52.0]
 
 
@@ -194,22 +189,12 @@ def test_a_long_moment_is_sampled_for_60_seconds_and_again_after_10_minutes() ->
     assert moment.samples == 180
 
 
-def test_a_usual_run_and_a_short_pause_in_close_samples_have_no_moments() -> None:
-    assert Run().go_on(600).found() == ()
-    assert Run(step=0.1).go_on(40).go_on(65, vcpu=0).found() == ()
-
-
-def test_idle_workers_do_not_hide_the_main_thread() -> None:
+def test_idle_workers_do_not_hide_the_main_thread_and_a_deep_stack_is_cut() -> None:
     workers = tuple(stack("_bootstrap", "_worker", is_main=False, own=False) for _ in range(16))
-    (moment,) = Run().go_on(60, vcpu=0, stacks=(*workers, stack("<module>", "load", "recv"))).found()
-    assert moment.stack[-1] == "recv (job.py:1)"
+    deep = stack("<module>", *(f"f{index}" for index in range(500)))
+    (moment,) = Run().go_on(60, vcpu=0, stacks=(*workers, deep)).found()
+    assert (len(moment.stack), moment.stack[8], moment.stack[-1]) == (39, "…", "f499 (job.py:1)")
     assert moment.percent == 100
-
-
-def test_a_deep_stack_is_cut() -> None:
-    (moment,) = Run().go_on(60, vcpu=0, stacks=(stack(*(f"f{index}" for index in range(500))),)).found()
-    assert len(moment.stack) == 39
-    assert (moment.stack[8], moment.stack[-1]) == ("…", "f499 (job.py:1)")
 
 
 def test_the_most_frequent_lines_are_shown() -> None:
