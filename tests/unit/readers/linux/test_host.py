@@ -10,10 +10,10 @@ from profiler.readers.linux.host import (
     MAX_DISKS,
     KernelView,
     SwapCounters,
-    architecture,
     disk_mounts,
     memory_of_others,
     parse_processor_model,
+    read_host,
     read_instance,
     read_kernel_view,
     read_swap_counters,
@@ -49,13 +49,14 @@ def test_swap_counts_pages_unless_the_kernel_has_no_counters(monkeypatch: pytest
     assert read_swap_counters() is None
 
 
-def test_this_machine_can_be_read_and_architectures_have_the_names_that_ecs_uses() -> None:
+def test_this_machine_can_be_read() -> None:
     reading = read_instance()
+    architectures = {"x86_64": "X86_64", "aarch64": "ARM64"}  # the names that ECS uses
+    assert read_host().cpu_architecture == architectures.get(os.uname().machine, os.uname().machine)
     assert not hasattr(reading, "reason")
     assert 0 < present(reading.memory_available_bytes) <= present(reading.memory_size_bytes)
     assert reading.disks[0].mount_point == "/"
     assert 0 <= reading.disks[0].available_bytes <= reading.disks[0].size_bytes
-    assert [architecture(name) for name in ("x86_64", "aarch64", "riscv64")] == ["X86_64", "ARM64", "riscv64"]
 
 
 def mount(device: str, point: str, kind: str = "ext4") -> str:
