@@ -75,11 +75,10 @@ def test_the_memory_of_other_processes_is_positive_and_lacks_this_one(monkeypatc
 def test_the_disks_are_the_root_and_each_volume_on_a_disk() -> None:
     shown = disk_mounts(MOUNTS, lambda path: path not in FILES)
     assert shown == ("/", "/data", "/data/sub", "/models", "/scratch/deep er")
-
-
-@pytest.mark.parametrize("kind", ["btrfs", "bcachefs", "zfs"])
-def test_a_disk_whose_file_system_has_no_device_is_one(kind: str) -> None:
-    assert disk_mounts(mount("0:40", "/volume", kind), bool) == ("/", "/volume")
+    for kind in ("btrfs", "bcachefs", "zfs"):  # their disks have no device
+        assert disk_mounts(mount("0:40", "/volume", kind), bool) == ("/", "/volume")
+    table = "".join(mount("8:1", f"/a{number:02}") for number in range(40))
+    assert disk_mounts(table, bool) == ("/", *(f"/a{number:02}" for number in range(MAX_DISKS - 1)))
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "nfs", "cifs", "fuse.mount-s3", "9p", "lustre", "ceph", ""])
@@ -91,39 +90,23 @@ def test_a_mount_that_can_hang_is_never_accessed(kind: str) -> None:
         return True
 
     table = mount("0:99", "/far", kind) + mount("8:2", "/hidden") + mount("0:98", "/hidden", kind)
-    table += mount("8:3", "/farther")
-    assert disk_mounts(table, is_folder) == ("/", "/farther")
+    assert disk_mounts(table + mount("8:3", "/farther"), is_folder) == ("/", "/farther")
     assert asked == ["/farther"]
-
-
-def test_of_many_mounts_sixteen_are_shown() -> None:
-    table = "".join(mount("8:1", f"/a{number:02}") for number in range(40))
-    shown = disk_mounts(table, bool)
-    assert shown == ("/", *(f"/a{n:02}" for n in range(MAX_DISKS - 1)))
 
 
 X86_CPU = """processor	: {number}
 model		: 85
 model name	: Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz
 """
-ARM_CPU = """processor	: 0
-CPU implementer	: 0x41
-CPU part	: {part}
-"""
+ARM_CPU = "processor	: 0\nCPU implementer	: 0x41\nCPU part	: {part}\n"
 
 
-def test_the_model_of_an_x86_processor_has_its_name() -> None:
+def test_the_model_of_a_processor_is_its_name_or_follows_from_its_part() -> None:
     first = X86_CPU.format(number=0)
     other = X86_CPU.format(number=1).replace("8259CL", "other")
     assert parse_processor_model(f"{first}\n{other}") == "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
-
-
-@pytest.mark.parametrize(
-    ("part", "model"),
-    [("0xd0c", "Neoverse-N1"), ("0xd40", "Neoverse-V1"), ("0xd4f", "Neoverse-V2"), ("0xfff", None), ("", None)],
-)
-def test_the_model_of_an_arm_processor_follows_from_its_part(part: str, model: str | None) -> None:
-    assert parse_processor_model(ARM_CPU.format(part=part)) == model
+    arm = {"0xd0c": "Neoverse-N1", "0xd40": "Neoverse-V1", "0xd4f": "Neoverse-V2", "0xfff": None, "": None}
+    assert {part: parse_processor_model(ARM_CPU.format(part=part)) for part in arm} == arm
 
 
 NOTHING = KernelView(schedstat=False, system_calls=False, pressure=False, ptrace_scope=None, cgroup_version=None)
@@ -145,11 +128,8 @@ def test_nothing_is_made_up(tmp_path: Path) -> None:
     assert read_kernel_view(7, str(tmp_path)) == NOTHING
 
 
-@pytest.mark.parametrize("cgroup", ["12:cpu,cpuacct:/a\n0::/a\n", "1:name=systemd:/\n"])
-def test_both_versions_at_once_count_as_version_1(tmp_path: Path, cgroup: str) -> None:
-    write_files(tmp_path, {"self/cgroup": cgroup})
-    assert read_kernel_view(proc_folder=str(tmp_path)).cgroup_version == 1
-
-
-def test_of_this_process_system_calls_can_be_read() -> None:
+def test_both_versions_at_once_count_as_version_1_and_this_process_can_be_read(tmp_path: Path) -> None:
+    for cgroup in ("12:cpu,cpuacct:/a\n0::/a\n", "1:name=systemd:/\n"):
+        write_files(tmp_path, {"self/cgroup": cgroup})
+        assert read_kernel_view(proc_folder=str(tmp_path)).cgroup_version == 1
     assert read_kernel_view().system_calls

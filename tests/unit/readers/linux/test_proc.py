@@ -32,10 +32,12 @@ NET_DEV = b"""Inter-|   Receive                                                |
 """
 
 
-def test_the_bytes_of_all_interfaces() -> None:
+def test_the_bytes_of_all_interfaces_and_private_memory() -> None:
     assert proc.parse_network(NET_DEV) == (9876543210, 234)
     assert proc.parse_network(NET_DEV, with_loopback=True) == (1000 + 9876543210, 1000 + 234)
     assert [proc.parse_network(text) for text in (b"", NET_DEV[:100], b"eth0: 1 2", b"eth0: a b")] == [None] * 4
+    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\nPrivate_Dirty:  3 kB\n") == 5 * 1024
+    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\n") is None
 
 
 @given(st.binary() | st.text().map(str.encode))
@@ -56,11 +58,6 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     assert host.disk_mounts(words, bool)[0] == "/"
     host.parse_processor_model(words)
     host.parse_processor_model(f"model name: {words}")
-
-
-def test_private_memory() -> None:
-    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\nPrivate_Dirty:  3 kB\n") == 5 * 1024
-    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\n") is None
 
 
 @pytest.mark.parametrize(
