@@ -128,7 +128,7 @@ def test_memory_used_is_the_memory_that_is_needed(memory: object, used: int | No
 
 
 def test_without_a_readable_time_there_are_no_stats() -> None:
-    nothing = [None, {}, {"read": "0001-01-01T00:00:00Z", "cpu_stats": {}}, {"cpu_stats": {}}]
+    nothing: list[Any] = [None, {}, {"read": "0001-01-01T00:00:00Z", "cpu_stats": {}}, {"cpu_stats": {}}]
     nothing += [{**CGROUP_V2, "read": wrong} for wrong in ("yesterday", "", True, 1772359202, [READ], None)]
     for none in nothing:
         assert list(decode({"gone": none, "here": CGROUP_V2})) == ["here"]
