@@ -28,7 +28,6 @@ class Server(FakeHttpServer):
         self.answers: dict[str, Answer] = {}
         self.connections: set[tuple[str, int]] = set()
         self.paths: list[str] = []
-        self.over = threading.Event()  # ends an answer that hangs
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         self.connections.add(request.client_address)
@@ -128,9 +127,8 @@ def test_the_timeout_doubles_after_two_timeouts_in_a_row_and_stays(monkeypatch: 
 
 
 def test_silence_is_a_timeout(server: Server) -> None:
-    server.answers = {"/task": lambda _: server.over.wait(60)}
+    server.answers = {"/task": lambda _: server.closed.wait(60)}
     result = endpoint(server.url).get("/task", max_seconds=0.05)
-    server.over.set()
     assert result == Unavailable("/task did not answer within 0.05 s", timed_out=True)
 
 
@@ -159,12 +157,11 @@ class Impatient:
 def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
     server: Server, after_seconds: float, max_seconds: float | None, given_up_after: float
 ) -> None:
-    server.answers = {"/task": lambda _: server.over.wait(60)}
+    server.answers = {"/task": lambda _: server.closed.wait(60)}
     clock = FakeClock()
     impatient: Any = Impatient(clock, after_seconds)
     source = HttpEndpoint(server.url, 5, clock, impatient)
     result = source.get("/task", max_seconds)
-    server.over.set()
     source.close()
     assert clock.now_ns == seconds(given_up_after)
     assert reason(result) == f"/task did not answer within {given_up_after:g} s"
@@ -181,7 +178,7 @@ def test_an_answer_that_drips_is_cut_off(server: Server, where: str) -> None:
             handler.end_headers()
         else:
             handler.flush_headers()
-        while not server.over.wait(0.02):
+        while not server.closed.wait(0.02):
             handler.wfile.write(b"x")
 
     server.answers = {"/task": drip}
@@ -190,7 +187,6 @@ def test_an_answer_that_drips_is_cut_off(server: Server, where: str) -> None:
     reader = threading.Thread(target=lambda: results.append(source.get("/task", max_seconds=0.1)), daemon=True)
     reader.start()
     reader.join(30)
-    server.over.set()
     assert [isinstance(result, Unavailable) and result.timed_out for result in results] == [True]
 
 
