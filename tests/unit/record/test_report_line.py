@@ -101,9 +101,8 @@ def test_a_whole_report_in_which_cost_and_advice_come_last() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_a_part_of_the_line() -> None:
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"exit_code": 137, "likely_out_of_memory": True}, "Likely Out Of Memory: true"),
         ({"family": "a\tb\nc"}, "Name: a b c\t"),
         ({"metrics": Metrics(cpu_seconds=0.000825)}, "CPU Time: 0.0008 s"),
@@ -112,10 +111,9 @@ def test_a_whole_report_in_which_cost_and_advice_come_last() -> None:
         ({"gpus": (Gpu(uuid="a"),)}, "\tGPUs: 1\tName: "),
         ({"cost": Cost(usd=12.5)}, "\tCost: 12.5000 USD"),
         ({"cost": Cost(usd=0)}, "\tCost: 0 USD"),
-    ],
-)
-def test_a_part_of_the_line(changes: dict[str, Any], said: str) -> None:
-    assert said in report_text(report(replace(SUCCESS, **changes)))
+    )
+    for changes, said in cases:
+        assert said in report_text(report(replace(SUCCESS, **changes)))
 
 
 def members(record: Record = RECORD, names: tuple[str, ...] = tuple(EMF_METRICS)) -> dict[str, Any]:
@@ -217,7 +215,7 @@ def test_a_name_is_used_once_and_every_part_of_the_time_is_in_the_document() -> 
     assert {f"usage.time.{part}.percent" for part in TIME_PARTS} <= {field.name for field in FIELDS}
 
 
-def test_gpus_are_combined() -> None:
+def test_gpus_and_neuron_cores_are_combined_and_the_memory_of_neuron_is_that_of_the_devices() -> None:
     used, memory = Distribution(avg=10, max=90), Distribution(avg=7, max=9)
     busy = Gpu(uuid="a", utilization_percent=used, sm_active_percent=used, memory_used_mb=memory, energy_joules=5)
     unused = Distribution(avg=0, max=0)
@@ -230,9 +228,6 @@ def test_gpus_are_combined() -> None:
         memory_used_mb=memory,
     )
     assert gpu_totals(()) is None
-
-
-def test_neuron_cores_are_combined_and_the_memory_is_that_of_the_devices() -> None:
     cores = (NeuronCore(index=0, utilization_percent=Distribution(avg=50, max=97)), NeuronCore(index=1))
     neuron = Neuron(cores=cores, device_memory_used_mb=Distribution(avg=3, max=77))
     assert neuron_totals(neuron) == NeuronTotals(

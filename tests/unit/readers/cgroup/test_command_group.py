@@ -149,28 +149,23 @@ def test_what_the_kernel_refuses_changes_nothing_and_a_group_that_was_not_joined
 _STAT = "{pid} (a b) {state} 1 1 1 0 -1 {flags} 9 9 9 9 9 9 9 9 20 0 1 0 7 9 3 9 9 9 9 9\n"
 
 
-@pytest.mark.parametrize(
-    ("group", "stat", "is_inside"),
-    [
-        ("OWN", None, True),
-        ("OWN/below", None, True),
+def test_a_process_that_is_ending_is_still_in_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, _ = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
+    texts: dict[str, str | None] = {}
+    monkeypatch.setattr(proc, "read_text", texts.get)
+    monkeypatch.setattr(proc, "read", lambda path: None if texts[path] is None else str(texts[path]).encode())
+    for group, stat, is_inside in (
+        (f"/job/{_NAME}", None, True),
+        (f"/job/{_NAME}/below", None, True),
         ("/elsewhere", _STAT.format(pid=5, state="R", flags=0x4), False),
         ("/", _STAT.format(pid=5, state="R", flags=0x40), False),
         # Version 1 shows the root group for a process that is ending, before and while it is a zombie.
         ("/", _STAT.format(pid=5, state="R", flags=0x44), True),
         ("/", _STAT.format(pid=5, state="Z", flags=0x4), True),
         ("/", None, True),
-    ],
-)
-def test_a_process_that_is_ending_is_still_in_its_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, stat: str | None, *, is_inside: bool
-) -> None:
-    own, _ = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
-    group = group.replace("OWN", f"/job/{_NAME}")
-    texts = {"/proc/5/cgroup": f"4:memory:{group}\n2:cpuacct:/\n", "/proc/5/stat": stat}
-    monkeypatch.setattr(proc, "read_text", texts.get)
-    monkeypatch.setattr(proc, "read", lambda path: None if texts[path] is None else str(texts[path]).encode())
-    assert own.contains(5) is is_inside
+    ):
+        texts |= {"/proc/5/cgroup": f"4:memory:{group}\n2:cpuacct:/\n", "/proc/5/stat": stat}
+        assert own.contains(5) is is_inside, (group, stat)
 
 
 def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path) -> None:

@@ -141,16 +141,12 @@ def test_a_group_that_does_not_exist_is_gone(tmp_path: Path) -> None:
         assert group.is_gone
 
 
-@pytest.mark.parametrize(
-    ("parent", "paths"),
-    [
-        ("/ecs/1", (f"ecs/1/{ID}",)),
-        ("ecstasks-1.slice", (f"ecstasks.slice/ecstasks-1.slice/docker-{ID}.scope",)),
-        ("ecstasks-1-2.slice", (f"ecstasks.slice/ecstasks-1.slice/ecstasks-1-2.slice/docker-{ID}.scope",)),
-        ("", (f"docker/{ID}", f"system.slice/docker-{ID}.scope")),
-    ],
-)
-def test_where_a_container_is(parent: str, paths: tuple[str, ...]) -> None:
-    assert container_paths(ID, parent) == paths
-    if parent:
-        assert paths[0].startswith(group_path(parent))
+def test_where_a_container_is() -> None:
+    paths = {
+        "/ecs/1": (f"ecs/1/{ID}",),
+        "ecstasks-1.slice": (f"ecstasks.slice/ecstasks-1.slice/docker-{ID}.scope",),
+        "ecstasks-1-2.slice": (f"ecstasks.slice/ecstasks-1.slice/ecstasks-1-2.slice/docker-{ID}.scope",),
+        "": (f"docker/{ID}", f"system.slice/docker-{ID}.scope"),
+    }
+    assert {parent: container_paths(ID, parent) for parent in paths} == paths
+    assert all(paths[parent][0].startswith(group_path(parent)) for parent in paths if parent)

@@ -104,9 +104,8 @@ SAMPLE_V2 = ContainerSample(
 )
 
 
-@pytest.mark.parametrize(
-    ("memory", "used"),
-    [
+def test_memory_used_is_the_memory_that_is_needed() -> None:
+    cases: tuple[tuple[dict[str, Any], int | None], ...] = (
         ({"usage": 100, "stats": {"total_cache": 30}}, 70),
         ({"usage": 100, "stats": {"cache": 40}}, 60),
         ({"usage": 100, "stats": {"inactive_file": 250}}, 0),
@@ -121,10 +120,9 @@ SAMPLE_V2 = ContainerSample(
         ({"usage": 100}, 100),
         ({"stats": {"inactive_file": 5}}, None),
         ({}, None),
-    ],
-)
-def test_memory_used_is_the_memory_that_is_needed(memory: object, used: int | None) -> None:
-    assert changed(CGROUP_V1, memory_stats=memory).memory_used_bytes == used
+    )
+    for memory, used in cases:
+        assert changed(CGROUP_V1, memory_stats=memory).memory_used_bytes == used, memory
 
 
 def test_without_a_readable_time_there_are_no_stats() -> None:
@@ -143,9 +141,8 @@ VIRTIO = reads((253, 0, 300), (253, 16, 400))
 OF_252 = reads((252, 0, 280), (252, 1, 290))
 
 
-@pytest.mark.parametrize(
-    ("entries", "majors", "read"),
-    [
+def test_a_stack_of_block_devices_counts_once() -> None:
+    cases: tuple[tuple[list[dict[str, Any]], set[int] | None, int], ...] = (
         ([*reads((202, 26368, 500)), *STACK], None, 500),
         (STACK, {253}, 500),
         # As a capture with the devicemapper storage driver: the kernel attributes most of the reads to the node.
@@ -159,14 +156,11 @@ OF_252 = reads((252, 0, 280), (252, 1, 290))
         (OF_252, {252}, 290),
         ([{"major": 252, "op": "Read", "value": 20}, *OF_252], {252}, 300),  # node 0 by default
         ([*reads((253, 1, 300), (253, 2, 400)), *reads((253, 1, 200))], {253}, 500),
-    ],
-)
-def test_a_stack_of_block_devices_counts_once(
-    entries: list[dict[str, Any]], majors: set[int] | None, read: int
-) -> None:
-    known = None if majors is None else frozenset(majors)
-    sample = changed(CGROUP_V1, known, blkio_stats={"io_service_bytes_recursive": entries})
-    assert sample.block_read_bytes == read
+    )
+    for entries, majors, read in cases:
+        known = None if majors is None else frozenset(majors)
+        sample = changed(CGROUP_V1, known, blkio_stats={"io_service_bytes_recursive": entries})
+        assert sample.block_read_bytes == read, (entries, majors)
 
 
 def test_the_numbers_of_device_mapper_nodes_in_proc_devices() -> None:

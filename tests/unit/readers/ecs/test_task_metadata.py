@@ -195,9 +195,8 @@ def listing(*containers: ContainerMetadata) -> TaskMetadata:
     return TaskMetadata(containers=containers)
 
 
-@pytest.mark.parametrize(
-    ("containers", "requested", "own", "names", "said"),
-    [
+def test_the_batch_is_the_wanted_container_or_the_only_other_one() -> None:
+    cases: tuple[tuple[Any, str | None, ContainerMetadata | None, tuple[str, ...], list[str] | None], ...] = (
         ((PAUSE, OWN, JOB), None, OWN, ("batch",), None),
         ((replace(PAUSE, type=None), OWN, JOB), None, OWN, ("batch",), None),
         ((JOB, OTHER, OWN), None, OWN, ("batch", "proxy"), ["batch, proxy", "TASK_PROFILER_CONTAINER"]),
@@ -209,18 +208,11 @@ def listing(*containers: ContainerMetadata) -> TaskMetadata:
         ((replace(JOB, name="watcher"), OWN), None, OWN, ("watcher",), None),
         ((JOB, replace(OWN, docker_id=None)), None, OWN, ("batch",), None),
         ((JOB, replace(OWN, name="task-monitor")), None, None, ("batch",), None),
-    ],
-)
-def test_the_batch_is_the_wanted_container_or_the_only_other_one(
-    containers: tuple[ContainerMetadata, ...],
-    requested: str | None,
-    own: ContainerMetadata | None,
-    names: tuple[str, ...],
-    said: list[str] | None,
-) -> None:
-    choice = select_batch(listing(*containers), requested=requested, own=own)
-    assert (choice.names, choice.problem is None) == (names, said is None)
-    assert all(text in (choice.problem or "") for text in said or ())
+    )
+    for containers, requested, own, names, said in cases:
+        choice = select_batch(listing(*containers), requested=requested, own=own)
+        assert (choice.names, choice.problem is None) == (names, said is None)
+        assert all(text in (choice.problem or "") for text in said or ())
 
 
 def test_a_firelens_router_is_no_candidate_where_firelens_is_used() -> None:

@@ -60,9 +60,8 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     host.parse_processor_model(f"model name: {words}")
 
 
-@pytest.mark.parametrize(
-    ("words", "process", "family"),
-    [
+def test_what_an_interpreter_runs() -> None:
+    cases: tuple[tuple[Sequence[str], str, str | None], ...] = (
         (("python3", "export.py", "--date", "2026-11-20"), "python3 export.py", "export"),
         (("python3.11", "-u", "/srv/etl/export.py"), "python3.11 export.py", "export"),
         (("python3", "-Wignore", "-X", "utf8", "job.v2.py"), "python3 job.v2.py", "job.v2"),
@@ -103,11 +102,9 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
         (("java", "--unknown", "x.jar"), "java", None),
         (("php", "-d", "memory_limit=1G", "load.php"), "php load.php", "load"),
         (("/usr/bin/sort", "data.py"), "sort", None),
-    ],
-)
-def test_what_an_interpreter_runs(words: Sequence[str], process: str, family: str | None) -> None:
-    assert name_with_script(words[0].rpartition("/")[2], words[1:]) == process
-    assert what_runs(words) == family
+    )
+    for words, process, family in cases:
+        assert (name_with_script(words[0].rpartition("/")[2], words[1:]), what_runs(words)) == (process, family)
 
 
 @pytest.mark.parametrize(
