@@ -209,14 +209,13 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("fields", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_impossible_values_count_as_missing(fields: dict[str, Any]) -> None:
+def test_impossible_values_count_as_missing() -> None:
     """And what is possible next to them is kept."""
-    record = decode(line_of(exitCode=-1, **fields)).record
     metrics = Metrics(vcpu_used=Distribution(max=2))
-    neuron = Neuron() if "neuron" in fields else None
-    expected = Record(task_id="t", container=Container(name="batch"), exit_code=-1, metrics=metrics, neuron=neuron)
-    assert record == expected
+    for name, fields in IMPOSSIBLE.items():
+        neuron = Neuron() if "neuron" in fields else None
+        expected = Record(task_id="t", container=Container(name="batch"), exit_code=-1, metrics=metrics, neuron=neuron)
+        assert decode(line_of(exitCode=-1, **fields)).record == expected, name
     # In a series it is a step without a measurement.
     series = {"startedAt": "2026-11-20T03:12:45Z", "stepMs": 1000, "vcpuUsed": [1, None, -1, 1e9]}
     found = present(decode(line_of(series=series)).record.series)
@@ -225,8 +224,7 @@ def test_impossible_values_count_as_missing(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1E+999"])
 def test_nan_and_infinities_count_as_missing(number: str) -> None:
-    head = '{"time":"2026-11-20T03:12:45.123Z","type":"task.report","record":{"taskId":"t","container":{"name":"NaN"},'
-    line = f'{head}"metrics":{{"durationMs":{number},"cpuSeconds":1}}}}}}'
+    line = line_of(container={"name": "NaN"}, metrics={"durationMs": "X", "cpuSeconds": 1}).replace('"X"', number)
     for written in (line, line.encode()):
         record = decode(written).record
         assert (record.container.name, record.metrics) == ("NaN", Metrics(cpu_seconds=1))

@@ -107,14 +107,6 @@ def test_the_limits_and_the_kills(
     assert (groups.limits(), groups.oom_kills()) == (limits, kills)
 
 
-def test_a_group_outside_of_the_mount_is_its_top() -> None:
-    (mount,) = parse_mountinfo("29 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
-    top = "/sys/fs/cgroup"
-    assert group_folders("/", mount, "/docker/abcd") == (top,)
-    assert group_folders("/", mount, "/../other") == (top,)
-    assert group_folders("/", mount, "/docker/abc/x") == (f"{top}/x", top)
-
-
 sizes = st.integers(0, 2**50)
 
 
@@ -261,7 +253,11 @@ def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> 
     assert not open_files(tmp_path)
 
 
-def test_the_containers_own_group_is_the_one_with_its_id() -> None:
+def test_the_containers_own_group_is_the_one_with_its_id_and_one_outside_of_the_mount_is_its_top() -> None:
     assert container_group(f"/ecs/0123/{ID}/worker/1", ID) == f"/ecs/0123/{ID}"
     assert container_group(f"/ecstasks.slice/docker-{ID}.scope", ID) == f"/ecstasks.slice/docker-{ID}.scope"
     assert container_group("/ecs/0123/another", ID) is None
+    (mount,) = parse_mountinfo("29 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    top = "/sys/fs/cgroup"
+    folders = {"/docker/abcd": (top,), "/../other": (top,), "/docker/abc/x": (f"{top}/x", top)}
+    assert {group: group_folders("/", mount, group) for group in folders} == folders

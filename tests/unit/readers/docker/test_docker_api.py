@@ -105,10 +105,7 @@ def test_two_recorded_runs_of_which_one_was_killed_and_one_ran_out_of_memory() -
     second = [event for event in EVENTS if event.docker_id != EVENTS[0].docker_id]
     assert [event.action for event in second] == ["start", "oom", "die", "destroy"]
     assert all(event.task_arn.startswith("arn:aws:ecs:") for event in EVENTS)
-
-
-def test_new_events_do_not_need_the_fields_that_docker_removed() -> None:
-    """API 1.48 has neither ``status`` nor ``id`` nor ``from``."""
+    # API 1.48 has neither ``status`` nor ``id`` nor ``from``.
     line = b'{"Type":"container","Action":"die","Actor":{"ID":"a","Attributes":{"exitCode":"3"}},"timeNano":7}'
     assert parse_event(line) == ContainerEvent(action="die", docker_id="a", time_ns=7, exit_code=3)
 
