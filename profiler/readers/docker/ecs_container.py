@@ -1,7 +1,6 @@
 """What Docker's documents say about a container that the ECS agent has started.
 
-The inspect document holds the environment with its secrets, the command, and the options of any log driver. Only what
-is named here leaves this module.
+They hold the environment with its secrets, and options of any log driver. Only what is named here leaves this module.
 """
 
 import re

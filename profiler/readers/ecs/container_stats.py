@@ -148,10 +148,9 @@ def _first_count(*values: Json) -> int | None:
 
 
 def sum_block_bytes(entries: Sequence[BlockEntry], device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
-    """Bytes by operation (``read``, ``write``). The bytes of a stack of devices count once.
+    """Bytes by operation (``read``, ``write``); once of a stack: the larger one of two lower bounds.
 
-    Device-mapper nodes are stacked on disks and repeat their traffic, but the kernel attributes some traffic only to
-    the node. Both the sum of the disks and the largest node are lower bounds, so the larger one counts.
+    Device-mapper nodes repeat the traffic of the disks below, but the kernel attributes some only to the node.
     """
     disks: dict[str, int] = {}
     nodes: dict[tuple[str, int], int] = {}
