@@ -13,7 +13,6 @@ from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.ecs.endpoint_client import HttpEndpoint
-from profiler.readers.keep_alive_http import Response
 from tests.fakes import FakeClock, seconds
 from tests.http_server import FakeHttpServer
 
@@ -108,22 +107,6 @@ def test_a_connection_that_was_closed_while_idle_is_opened_anew(server: Server) 
 def test_an_address_that_is_none_is_a_reason() -> None:
     for address in ("", "http://", "169.254.170.2:9/v4", "http://x:99999/v4", "http://[::1/v4", "ftp://x/v4"):
         assert reason(endpoint(address).get("/task")) == "/task cannot be read: ValueError"
-
-
-def test_the_timeout_doubles_after_two_timeouts_in_a_row_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint, given = HttpEndpoint("http://host", 1.0, FakeClock()), list[float]()
-
-    def fetch(_connection: object, path: str, timeout_seconds: float) -> Response:
-        given.append(timeout_seconds)
-        if path == "slow":
-            raise TimeoutError
-        return Response(200, b"")
-
-    monkeypatch.setattr(endpoint, "_fetch", fetch)
-    for path in ("slow", "fast", "slow", "slow", "fast", *["slow"] * 6):
-        endpoint.get(path)
-    assert given == pytest.approx([0.9] * 4 + [1.8] * 3 + [3.6] * 2 + [5] * 2)
-    assert HttpEndpoint("http://host", 60, FakeClock())._timeout_seconds == 5
 
 
 def test_silence_is_a_timeout(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""The dialects of /task: endpoint v4 on Fargate and EC2, endpoint v3; and the container that is the batch."""
+"""The dialects of /task: endpoint v4 on Fargate and EC2, endpoint v3; the container that is the batch; the timeout."""
 
 import json
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.readers import Unavailable
+from profiler.readers.ecs.endpoint_client import HttpEndpoint
 from profiler.readers.ecs.task_metadata import (
     ContainerMetadata,
     TaskMetadata,
@@ -18,6 +19,8 @@ from profiler.readers.ecs.task_metadata import (
     decode_task,
     select_batch,
 )
+from profiler.readers.keep_alive_http import Response
+from tests.fakes import FakeClock
 from tests.values import mutated
 
 MIB = 1024 * 1024
@@ -234,3 +237,19 @@ def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: ob
     assert isinstance(decoded, dict | Unavailable)
     if isinstance(decoded, dict):
         assert all(name and isinstance(value, str) for name, value in decoded.items())
+
+
+def test_the_timeout_doubles_after_two_timeouts_in_a_row_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, given = HttpEndpoint("http://host", 1.0, FakeClock()), list[float]()
+
+    def fetch(_connection: object, path: str, timeout_seconds: float) -> Response:
+        given.append(timeout_seconds)
+        if path == "slow":
+            raise TimeoutError
+        return Response(200, b"")
+
+    monkeypatch.setattr(endpoint, "_fetch", fetch)
+    for path in ("slow", "fast", "slow", "slow", "fast", *["slow"] * 6):
+        endpoint.get(path)
+    assert given == pytest.approx([0.9] * 4 + [1.8] * 3 + [3.6] * 2 + [5] * 2)
+    assert HttpEndpoint("http://host", 60, FakeClock())._timeout_seconds == 5

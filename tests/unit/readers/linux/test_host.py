@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,10 +50,11 @@ def test_swap_counts_pages_unless_the_kernel_has_no_counters(monkeypatch: pytest
     assert read_swap_counters() is None
 
 
-def test_this_machine_can_be_read() -> None:
+def test_this_machine_can_be_read_and_its_architecture_has_the_name_of_ecs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for machine, name in {"x86_64": "X86_64", "aarch64": "ARM64", "riscv64": "riscv64"}.items():
+        monkeypatch.setattr(os, "uname", lambda machine=machine: SimpleNamespace(machine=machine))
+        assert read_host().cpu_architecture == name
     reading = read_instance()
-    architectures = {"x86_64": "X86_64", "aarch64": "ARM64"}  # the names that ECS uses
-    assert read_host().cpu_architecture == architectures.get(os.uname().machine, os.uname().machine)
     assert not hasattr(reading, "reason")
     assert 0 < present(reading.memory_available_bytes) <= present(reading.memory_size_bytes)
     assert reading.disks[0].mount_point == "/"
