@@ -134,7 +134,7 @@ def _try_write(descriptor: int, text: bytes) -> bool:
 class CgroupDelegation:
     """Moves this process to a leaf below its own group, which meanwhile enables a controller for the groups below it.
 
-    Until then version 2 lets no process enter the group itself (EBUSY): a helper reverts this if the process is killed.
+    Meanwhile version 2 lets no process enter the group itself (EBUSY): a helper reverts it if this process is killed.
     """
 
     def __init__(self, group: str, leaf: str, controller: str, filesystem: CgroupFilesystem) -> None:
