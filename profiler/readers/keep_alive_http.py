@@ -72,11 +72,10 @@ class HttpConnection:
             self._socket = None
 
     def get(self, path: str, timeout_seconds: float) -> Response:
-        """Send a request and read the response; the same object if only the date differs from the last one's.
+        """The response; the same object if only the date differs from the last one's.
 
-        Raises HttpError for a response that is not HTTP or not complete, ConnectionError if the connection was closed
-        before the response, TimeoutError after ``timeout_seconds`` for connecting or sending and when ``wait_readable``
-        raises it, and OSError.
+        Raises HttpError for a wrong or incomplete response, ConnectionError if the connection was closed before it,
+        TimeoutError after ``timeout_seconds`` for connecting or sending and from ``wait_readable``, and OSError.
         """
         reader = self._send(path, timeout_seconds)
         known = self._known.get(path)

@@ -41,10 +41,9 @@ _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
 
 
 def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> bytes:
-    """Encode a report as one JSON line without newline, shorter than 64 KiB.
+    """Encode a report as one JSON line without newline, shorter than 64 KiB, with ``members`` of its root object.
 
-    Parts of the record are removed to make room for additional ``members`` of the line's root object; if that is not
-    enough, the members are left out.
+    Parts of the record are removed to make room for the members; if that is not enough, these are left out.
     """
     if not members:
         return _encode_within(report, MAX_LINE_BYTES)

@@ -64,10 +64,7 @@ def _finite(text: str) -> float | None:
 
 
 def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
-    """The value (itself, if nothing is impossible); None if a field that it needs is impossible.
-
-    ``limit`` holds for fields without their own unit.
-    """
+    """The value, itself if all is possible; None if a field that it needs is not. ``limit``: of fields without unit."""
     changed: dict[str, object] = {}
     values = astuple(value)  # faster than one field after the other
     for position, name, own_limit, is_required in _plan(type(value)):

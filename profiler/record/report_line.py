@@ -17,14 +17,8 @@ from profiler.record.worth_a_word import is_cpu_partial
 
 # The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the catalogue's order.
 _FIRST_LABELS = (
-    "Duration",
-    "Billed Duration",
-    "vCPU Size",
-    "Max vCPU Used",
-    "Memory Size",
-    "Max Memory Used",
-    "Memory Peak Source",
-    "Init Duration",
+    *("Duration", "Billed Duration", "vCPU Size", "Max vCPU Used"),
+    *("Memory Size", "Max Memory Used", "Memory Peak Source", "Init Duration"),
 )
 _LAST_LABELS = ("Cost", "Recommended vCPU", "Recommended Memory", "Saving")
 _CPU_TIME = "CPU Time"

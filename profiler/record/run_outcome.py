@@ -35,8 +35,7 @@ _CAUSES: Mapping[str, str] = {
 def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = False) -> EndStatus:
     """The status of a run that has ended. ``has_failed``: a failure is known without an exit code.
 
-    A stop that was requested before the end takes precedence over the exit code: a batch that handles SIGTERM exits
-    with 0 although its work is not done.
+    A requested stop takes precedence: a batch that handles SIGTERM exits with 0 although its work is not done.
     """
     if was_stopped:
         return "stopped"

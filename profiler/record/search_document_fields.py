@@ -14,10 +14,10 @@ INTERVAL_PREFIX = "interval."
 
 
 class DocumentField(Struct, frozen=True, kw_only=True):
-    """A field of a search document; the points in ``name`` separate the names of objects and of the field.
+    """A field of a search document. ``get`` is None if the forwarder or the task's event provides the value.
 
-    ``get`` is None if the forwarder or the task's event provides the value. ``record_path`` is where the record's JSON
-    contains it, if it is not calculated. ``is_list``: the record has the only element of the list.
+    ``record_path`` is its place in the record's JSON, if it is not calculated. ``is_list``: the record has the only
+    element of the list.
     """
 
     name: str

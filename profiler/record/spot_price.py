@@ -1,8 +1,7 @@
-"""What a run cost on Fargate Spot: a fraction of its on-demand price.
+"""What a run cost on Fargate Spot: a fraction of its on-demand price. The metadata endpoint does not show Spot.
 
-Only ECS knows whether a task runs on Spot: the monitor's metadata endpoint does not. AWS changes Spot prices and has no
-list of them: its pricing page (2026-09) says "up to 70 % off", and copies of it show 30 % of the on-demand price in
-us-west-2 (2023), 33 % in eu-west-1 (2020) and 34 % in sa-east-1. So the fraction is the least that Spot costs.
+AWS changes Spot prices and has no list of them: its pricing page (2026-09) says "up to 70 % off", and copies of it show
+30 % in us-west-2 (2023), 33 % in eu-west-1 (2020) and 34 % in sa-east-1. So the fraction is the least that Spot costs.
 """
 
 from typing import Final

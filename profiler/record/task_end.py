@@ -22,47 +22,25 @@ _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
 _FAILED_TO_START = "taskfailedtostart"
 _STOPPED_BY_USER = "userinitiated"
-# Substrings of reasons, and stop codes, in lower case. The spelling and spacing depend on the version of the agent.
-_OUT_OF_MEMORY = ("outofmemory", "out of memory", "killed due to memory usage")
+# Substrings of reasons, and stop codes, in lower case, found with other spaces, too: agents differ in them.
+_OUT_OF_MEMORY = ("out of memory", "killed due to memory usage")
 _EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
-    "spot": (
-        "spot task was interrupted",
-        "spot interruption",
-        "spotinterruption",
-        "termination notice",
-        "terminationnotice",
-    ),
+    "spot": ("spot task was interrupted", "spot interruption", "termination notice"),
     "user": ("stopped by user", _STOPPED_BY_USER),
     "scheduler": (
-        "serviceschedulerinitiated",
-        "scaling activity initiated",
-        "failed elb health checks",
-        "failed container health checks",
+        *("serviceschedulerinitiated", "scaling activity initiated"),
+        *("failed elb health checks", "failed container health checks"),
     ),
     # A failing or retired host:
     # https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html
-    "infrastructure": (
-        "infrastructurehealth",
-        "infrastructure health",
-        "underlying infrastructure",
-        "host ec2 (instance",
-    ),
+    "infrastructure": ("infrastructure health", "underlying infrastructure", "host ec2 (instance"),
 }
 _IMAGE = ("cannotpull", "pull image", "image pull", "manifest unknown")
 _RESOURCES = (
-    "resourceinitializationerror",
-    "provisioning to complete",
-    "capacity is unavailable",
-    "unable to place",
-    "resource:",
-    "cannotstartcontainererror",
-    "cannotcreatevolumeerror",
-    "cannotcreatecontainererror",
-    "dockertimeouterror",
-    "containerruntimeerror",
-    "containerruntimetimeouterror",
-    "fetching secret data",
-    "unexpected ec2 error",
+    *("resourceinitializationerror", "provisioning to complete", "capacity is unavailable", "unable to place"),
+    *("resource:", "cannotstartcontainererror", "cannotcreatevolumeerror", "cannotcreatecontainererror"),
+    *("dockertimeouterror", "containerruntimeerror", "containerruntimetimeouterror"),
+    *("fetching secret data", "unexpected ec2 error"),
 )
 _MAX_DIGITS = 9
 # The fields of a task that have the names of the event's.
@@ -142,10 +120,9 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def duration_ms(self) -> float | None:
-        """Milliseconds from the start to the end of execution; None if one of them is unknown.
+        """From the start to the end of execution; ``stoppedAt`` is about 20 s later. None if one of them is unknown.
 
         A task that crashed at once ended before ``startedAt``, when the control plane saw it running: None, too.
-        ``stoppedAt`` is not the end of execution: ECS cleans up for about 20 s more.
         """
         end = self.execution_stopped_at
         if self.started_at is None or end is None or end < self.started_at:
@@ -154,10 +131,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """How a task ended, and why.
-
-    ``reason`` is the batch's own reason, else the task's, else that of another container after its name.
-    """
+    """How a task ended. ``reason``: the batch's own, else the task's, else another container's, after its name."""
 
     status: EndStatus
     category: StopCategory
@@ -169,11 +143,10 @@ class Outcome(Struct, frozen=True, kw_only=True):
 def judge_candidates(
     task: StoppedTask, candidates: Sequence[str], *, default: str | None = None, monitor: str | None = None
 ) -> tuple[Outcome, str | None]:
-    """Determine the outcome of a task, and which of the candidates is its batch; None: unknown.
+    """The outcome of a task, and which of the candidates is its batch; ``default`` if the end does not tell.
 
     Several are judged together: one that failed is the batch, and the run is a success only if all exited with 0. Those
-    that ECS stopped because another one ended do not count. ``default`` is the batch if the end does not distinguish
-    them.
+    that ECS stopped because another one ended do not count.
     """
     listed = [task.container(name) for name in candidates]
     if len(listed) <= 1:
@@ -208,10 +181,7 @@ def ran_out_of_memory(container: EventContainer) -> bool:
 
 
 def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None) -> Outcome:
-    """Determine the outcome of a task; batch: None if unknown. Only the batch's own exit code counts.
-
-    The reason of the ``monitor`` does not explain the end.
-    """
+    """The outcome, by the batch's exit code alone (None: unknown). The ``monitor``'s reason does not explain it."""
     own_reason = f"{(batch.reason if batch else None) or ''} {task.reason_of_ecs}".lower()
     reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])
     out_of_memory = _contains_any(own_reason, _OUT_OF_MEMORY)
@@ -256,7 +226,7 @@ def _is_only(reason: str | None, sentence: str) -> bool:
 
 
 def _contains_any(text: str, patterns: tuple[str, ...]) -> bool:
-    return any(pattern in text for pattern in patterns)
+    return any(pattern.replace(" ", "") in text.replace(" ", "") for pattern in patterns)
 
 
 def _text(values: Mapping[str, object], name: str) -> str | None:

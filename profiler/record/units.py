@@ -1,7 +1,6 @@
-"""Units: conversion into the record's units, and the text of durations, sizes and money for people.
+"""The record's units, and the texts of durations, sizes and money, which the report page's ``formats.js`` has, too.
 
-The report page has the same ``format_`` functions in JavaScript (``report_page/assets/modules/formats.js``); a browser
-test compares both. All round half up. A share and a number of vCPUs never read 0 if they are not 0.
+All round half up. A share and a number of vCPUs never read 0 if they are not 0. A browser test compares both languages.
 """
 
 import math

@@ -55,10 +55,7 @@ def is_cpu_partial(record: Record) -> bool:
 
 
 def is_cpu_wait_partial(record: Record) -> bool:
-    """Whether waits for a CPU that matter may be missing: threads ended before a twentieth of the CPU time was read.
-
-    If the others' waits are few, so are probably theirs.
-    """
+    """Whether waits for a CPU that matter may be missing, of threads that ended unread: not if others waited little."""
     covered = None if record.sampling is None else record.sampling.cpu_wait_covered_percent
     waited = record.metrics.cpu_wait_seconds
     if covered is None or waited is None or covered >= MIN_COVERED_PERCENT:
@@ -83,9 +80,8 @@ def is_long_cpu_wait(record: Record) -> bool:
 def counted_cpu_wait(record: Record) -> float | None:
     """``cpu_wait_percent``; 0 if the wait was less than a tenth of the run, or than 0.1 s.
 
-    The waits of threads that wait at the same time add up. So where the time breakdown is known, the limit of a tenth
-    also holds for the part of the run that more CPUs could have saved: its own waits, and of its time on a CPU the
-    share that its threads waited.
+    Waits at the same time add up. So by a known time breakdown, the limit of a tenth also holds for the part of the run
+    that more CPUs could have saved: its own waits, and of its time on a CPU the share that its threads waited.
     """
     metrics, times = record.metrics, record.time_breakdown
     least_seconds = (metrics.duration_ms or 0) / _MS_PER_SECOND * MIN_CPU_WAIT_PERCENT / _PERCENT

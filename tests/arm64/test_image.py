@@ -9,19 +9,13 @@ from msgspec.structs import replace
 import profiler
 from tests.e2e.container import MONITOR, batch_container, monitor_container
 from tests.e2e.engine import Engine
+from tests.e2e.images import ARM64, in_container
 from tests.e2e.reports import Start, finished
 from tools.moto_server import FakeAws
 
 pytestmark = pytest.mark.e2e
 
 _ELF_MACHINE_ARM64 = 0xB7
-_PYTHON = "/opt/task-profiler/bin/python3"
-
-
-def in_container(engine: Engine, image: str, *command: str, entrypoint: str = "task-profiler") -> str:
-    rights = ("--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges")
-    platform = "--platform=linux/arm64"
-    return engine.command("run", "--rm", platform, *rights, f"--entrypoint={entrypoint}", image, *command)
 
 
 def test_the_image_and_every_compiled_module_of_it_is_for_arm64(engine: Engine, monitor_image: str) -> None:
@@ -31,7 +25,7 @@ def test_the_image_and_every_compiled_module_of_it_is_for_arm64(engine: Engine, 
         "files = pathlib.Path('/opt/task-profiler').rglob('*.so'); "
         "print(json.dumps([platform.machine(), {f.name: f.read_bytes()[:20].hex() for f in files}]))"
     )
-    machine, modules = json.loads(in_container(engine, monitor_image, "-c", code, entrypoint=_PYTHON))
+    machine, modules = json.loads(in_container(engine, monitor_image, "-c", code, platform=ARM64))
     assert machine == "aarch64"
     assert any(name.startswith("_core") for name in modules), modules
     machines = {name: struct.unpack("<H", bytes.fromhex(head)[18:20])[0] for name, head in modules.items()}
@@ -39,7 +33,10 @@ def test_the_image_and_every_compiled_module_of_it_is_for_arm64(engine: Engine, 
 
 
 def test_the_command_starts_without_rights(engine: Engine, monitor_image: str) -> None:
-    assert in_container(engine, monitor_image, "--version").strip() == f"task-profiler {profiler.__version__}"
+    assert (
+        in_container(engine, monitor_image, "--version", entrypoint="task-profiler", platform=ARM64).strip()
+        == f"task-profiler {profiler.__version__}"
+    )
 
 
 def test_the_monitor_reports(start: Start, monitor_image: str, aws: FakeAws) -> None:

@@ -31,6 +31,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tests.e2e import images
 from tests.e2e.engine import run_command
 
 HOST_PACKAGES = ("qemu-system-x86", "debootstrap", "e2fsprogs")
@@ -133,8 +134,7 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 
 def default_cache() -> Path:
-    parent = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(parent) / "task-profiler" / "cgroup2"
+    return images.default_cache().with_name("cgroup2")
 
 
 def prepare(repository: Path, cache: Path) -> Machine:

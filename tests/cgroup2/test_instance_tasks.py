@@ -25,13 +25,15 @@ def _record(seen: Mapping[str, Any], container: str = "batch") -> Record:
 
 
 @_EACH
-def test_each_task_has_one_report_with_its_end(results: Results, name: str) -> None:
+def test_each_task_has_one_report_with_its_end_and_a_kill_for_memory_is_certain(results: Results, name: str) -> None:
     record, state, exit_code = _record(results[name]), results[name]["batch"]["state"], BATCHES[name].exit_code
     status = "stopped" if name == "stopped" else "failure" if exit_code else "success"
     assert (record.status, record.exit_code, state["ExitCode"]) == (status, exit_code, exit_code)
     duration_ms = (present(parse_ns(state["FinishedAt"])) - present(parse_ns(state["StartedAt"]))) / 1e6
     # A daemon on an emulated processor may note the start of `true` after its end.
     assert record.metrics.duration_ms == (pytest.approx(duration_ms, abs=1) if duration_ms >= 0 else None)
+    evidence = "kernel-counter" if name in _KILLED else None
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (name in _KILLED, evidence)
 
 
 @_EACH
@@ -51,13 +53,6 @@ def test_the_cpu_time_is_the_kernels(results: Results, name: str) -> None:
         assert name in _SHARED or cpu_seconds == pytest.approx(task["cpuNs"] / 1e9, abs=0.001)
         least_share = 0.99 if name in _SHARED else 1
         assert own is None or least_share * own["cpuNs"] / 1e9 <= cpu_seconds
-
-
-@_EACH
-def test_a_kill_for_memory_is_certain(results: Results, name: str) -> None:
-    record = _record(results[name])
-    assert record.likely_out_of_memory == (name in _KILLED)
-    assert record.out_of_memory_evidence == ("kernel-counter" if name in _KILLED else None)
 
 
 @_EACH

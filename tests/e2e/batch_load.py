@@ -1,7 +1,8 @@
 """A batch with known needs, run inside the base image: uses CPU and memory as told, idles, and exits as told.
 
-It needs the standard library only. The steps come in this order: hold memory (anonymous, shared, mapped), use files,
-wait for a peer, spin, wait, spike, children, SIGUSR1, idle, end.
+It needs the standard library only. The steps come in this order: hold memory (anonymous, shared, mapped), write a file
+and read it twice, write one that is kept, wait for a peer, spin, wait, spike, take turns in children, SIGUSR1, have a
+child killed for memory, be killed itself, idle, wait for SIGTERM, end.
 """
 
 import argparse
@@ -61,25 +62,14 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--network-seconds", type=float, default=0.0, help="time to wait for a peer that never answers")
-    parser.add_argument("--cpu-seconds", type=float, default=0.0, help="CPU time to use")
-    parser.add_argument("--memory-mib", type=int, default=0, help="memory to hold until the end")
-    parser.add_argument("--shared-mib", type=int, default=0, help="shared memory to hold until the end")
-    parser.add_argument("--mapped-mib", type=int, default=0, help="size of a file to map until the end")
-    parser.add_argument("--file-mib", type=int, default=0, help="size of a file to write and to read twice")
-    parser.add_argument("--kept-mib", type=int, default=0, help="size of a file to write and to leave behind")
-    parser.add_argument("--spike-mib", type=int, default=0, help="memory to take for a moment after the spinning")
-    parser.add_argument("--spike-seconds", type=float, default=0.4, help="how long the spike lasts")
-    parser.add_argument("--wait-seconds", type=float, default=0.0, help="time to sleep before the spike")
-    parser.add_argument("--turns", type=int, default=0, help="children, one after the other")
-    parser.add_argument("--turn-mib", type=int, default=0, help="memory that each child takes")
-    parser.add_argument("--turn-seconds", type=float, default=0.0, help="how long each child holds it")
-    parser.add_argument("--oom-child", action="store_true", help="have a child grow until it is killed, and go on")
-    parser.add_argument("--idle-seconds", type=float, default=0.0, help="time to sleep before the end")
-    parser.add_argument("--exit-code", type=int, default=0, help="how to exit")
-    parser.add_argument("--oom", action="store_true", help="grow until killed")
-    parser.add_argument("--until-term", action="store_true", help="run until SIGTERM, then exit with 143")
-    parser.add_argument("--until-usr1", action="store_true", help="wait for SIGUSR1")
+    for name in ("network-seconds", "cpu-seconds", "wait-seconds", "turn-seconds", "idle-seconds"):
+        parser.add_argument(f"--{name}", type=float, default=0.0)
+    for name in ("memory-mib", "shared-mib", "mapped-mib", "file-mib", "kept-mib", "spike-mib", "turn-mib", "turns"):
+        parser.add_argument(f"--{name}", type=int, default=0)
+    for name in ("oom-child", "oom", "until-term", "until-usr1"):
+        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--spike-seconds", type=float, default=0.4)
+    parser.add_argument("--exit-code", type=int, default=0)
     return parser.parse_args()
 
 

@@ -69,36 +69,28 @@ class DockerApi(Struct, frozen=True):
         seconds: float | None = _CALL_SECONDS,
     ) -> Any:
         """Return the parsed answer, or None when it is empty; `seconds=None` waits as long as it takes."""
-        connection = _UnixConnection(self.socket_path, seconds)
-        with contextlib.closing(connection):
-            answer = self._request(connection, method, path, query, body).read()
+        with self._request(method, path, query, body, seconds) as response:
+            answer = response.read()
         return json.loads(answer) if answer else None
 
     def stream(self, path: str, *, query: dict[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the documents of a call that answers one after another, until the daemon ends it."""
-        connection = _UnixConnection(self.socket_path, _CALL_SECONDS)
-        with contextlib.closing(connection):
-            response = self._request(connection, "GET", path, query, None)
+        with self._request("GET", path, query, None, _CALL_SECONDS) as response:
             while line := response.readline():
                 yield json.loads(line)
 
-    @staticmethod
+    @contextlib.contextmanager
     def _request(
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        query: dict[str, str] | None,
-        body: dict[str, Any] | None,
-    ) -> http.client.HTTPResponse:
-        target = f"{path}?{urlencode(query)}" if query else path
-        payload = None if body is None else json.dumps(body)
-        connection.request(method, target, payload, {"Content-Type": "application/json"} if body else {})
-        response = connection.getresponse()
-        if response.status >= http.client.BAD_REQUEST:
-            text = response.read().decode(errors="replace").strip()
-            connection.close()
-            raise DockerError(response.status, text)
-        return response
+        self, method: str, path: str, query: dict[str, str] | None, body: dict[str, Any] | None, seconds: float | None
+    ) -> Iterator[http.client.HTTPResponse]:
+        with contextlib.closing(_UnixConnection(self.socket_path, seconds)) as connection:
+            target = f"{path}?{urlencode(query)}" if query else path
+            payload = None if body is None else json.dumps(body)
+            connection.request(method, target, payload, {"Content-Type": "application/json"} if body else {})
+            response = connection.getresponse()
+            if response.status >= http.client.BAD_REQUEST:
+                raise DockerError(response.status, response.read().decode(errors="replace").strip())
+            yield response
 
 
 class EngineMissingError(Exception):

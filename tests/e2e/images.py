@@ -36,6 +36,7 @@ class Platform(Struct, frozen=True, kw_only=True):
 BASE_IMAGE = "task-profiler-e2e-base:2"
 NATIVE = Platform(base_image=BASE_IMAGE, machine=machine.machine())
 ARM64 = Platform(base_image="task-profiler-e2e-base-arm64:2", machine="aarch64", docker="linux/arm64", debian="arm64")
+PYTHON = "/opt/task-profiler/bin/python3"  # in the product's image
 MONITOR_IMAGE = "task-profiler-e2e-monitor:latest"
 
 # Docker's names of the kernel's.
@@ -61,6 +62,19 @@ _BUILD_DOCKERFILE = f"""\
 COPY certificates.crt {_CERTIFICATES}
 COPY pip.conf /etc/pip.conf
 """
+
+
+def in_container(
+    engine: Engine, image: str, *command: str, entrypoint: str = PYTHON, user: str = "", platform: Platform = NATIVE
+) -> str:
+    """Run a program in the image with no more rights than the monitor has, and return its output."""
+    rights = ("--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges")
+    given = (*rights, *_platform_option(platform), f"--user={user}", f"--entrypoint={entrypoint}")
+    return engine.command("run", "--rm", *given, image, *command)
+
+
+def _platform_option(platform: Platform) -> tuple[str, ...]:
+    return (f"--platform={platform.docker}",) if platform.docker else ()
 
 
 def default_cache() -> Path:
@@ -164,8 +178,7 @@ def build_image(
     environment = {"BUILDX_BUILDER": "default"} if has_buildx() else {"DOCKER_BUILDKIT": "0"}
     given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
     given += [f"--build-arg={name}" for name in PROXIES if name in os.environ]
-    if platform.docker:
-        given.append(f"--platform={platform.docker}")
+    given += _platform_option(platform)
     engine.command(
         *("build", "--quiet", "--network=host", "--force-rm", f"--tag={image}"),
         *(f"--file={dockerfile}", *given, str(context)),

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from profiler.readers.cgroup.hierarchy import parse_membership
+from profiler.readers.linux import proc
+
 
 class KernelReading(Struct, frozen=True, kw_only=True):
     """What the kernel charged to a cgroup so far."""
@@ -35,18 +38,18 @@ class KernelAccounting(Struct, frozen=True, kw_only=True):
 
     def read(self) -> KernelReading:
         """Read all counters now; raises FileNotFoundError when the cgroup is gone."""
-        if self.version == 1:
-            return KernelReading(
-                cpu_seconds=_number(self.cpu / "cpuacct.usage") / 1e9,
-                memory_usage_bytes=_number(self.memory / "memory.usage_in_bytes"),
-                memory_unmapped_file_bytes=_unmapped_file_bytes(self.memory, "total_", "total_mapped_file"),
-                memory_peak_bytes=_number(self.memory / "memory.max_usage_in_bytes"),
-            )
-        peak = self.memory / "memory.peak"
+        is_v1 = self.version == 1
+        usage_bytes = _number(self.memory / ("memory.usage_in_bytes" if is_v1 else "memory.current"))
+        stat, prefix = _table(self.memory / "memory.stat"), "total_" if is_v1 else ""
+        mapped_bytes = stat["total_mapped_file" if is_v1 else "file_mapped"]
+        peak = self.memory / ("memory.max_usage_in_bytes" if is_v1 else "memory.peak")
+        cpu_us = _number(self.cpu / "cpuacct.usage") / 1e3 if is_v1 else _table(self.cpu / "cpu.stat")["usage_usec"]
         return KernelReading(
-            cpu_seconds=_table(self.cpu / "cpu.stat")["usage_usec"] / 1e6,
-            memory_usage_bytes=_number(self.memory / "memory.current"),
-            memory_unmapped_file_bytes=_unmapped_file_bytes(self.memory, "", "file_mapped"),
+            cpu_seconds=cpu_us / 1e6,
+            memory_usage_bytes=usage_bytes,
+            memory_unmapped_file_bytes=max(
+                0, stat[f"{prefix}active_file"] + stat[f"{prefix}inactive_file"] - mapped_bytes
+            ),
             memory_peak_bytes=_number(peak) if peak.exists() else None,
         )
 
@@ -78,32 +81,19 @@ def remove_cgroup(path: str) -> None:
             folder.parent.rmdir()
 
 
-def _cgroup_paths(pid: int) -> dict[str, str]:
+def _cgroup_paths(pid: int) -> Mapping[str, str]:
     """Return the process's cgroup path by controller; version 2 is the controller without a name."""
-    paths = {}
-    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        paths.update(dict.fromkeys(controllers.split(","), path))
-    return paths
+    return parse_membership(Path(f"/proc/{pid}/cgroup").read_text())
 
 
 def _mounts() -> dict[str, Path]:
     """Return where each controller's hierarchy is mounted; version 2 is the controller without a name."""
     mounts = {}
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        mount, _, system = line.partition(" - ")
-        kind, _, options = system.split(" ", 2)
-        point = Path(mount.split(" ")[4])
-        if kind == "cgroup":
-            mounts.update(dict.fromkeys(options.split(","), point))
-        elif kind == "cgroup2":
-            mounts[""] = point
+    for mount in proc.parse_mountinfo(Path("/proc/self/mountinfo").read_text()):
+        if mount.filesystem_type in {"cgroup", "cgroup2"}:
+            names = mount.super_options.split(",") if mount.filesystem_type == "cgroup" else [""]
+            mounts.update(dict.fromkeys(names, Path(mount.mount_point)))
     return mounts
-
-
-def _unmapped_file_bytes(group: Path, prefix: str, mapped: str) -> int:
-    stat = _table(group / "memory.stat")
-    return max(0, stat[f"{prefix}active_file"] + stat[f"{prefix}inactive_file"] - stat[mapped])
 
 
 def _number(path: Path) -> int:

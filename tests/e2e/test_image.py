@@ -11,7 +11,7 @@ from msgspec.structs import replace
 import profiler
 from tests.e2e.container import MONITOR, batch_container, monitor_container
 from tests.e2e.engine import CommandFailedError, Engine
-from tests.e2e.images import BASE_IMAGE, build_image, make_monitor_image, remove_image
+from tests.e2e.images import BASE_IMAGE, PYTHON, build_image, in_container, make_monitor_image, remove_image
 from tests.e2e.neuron_repository import SUITE, NeuronRepository, neuron_repository
 from tests.e2e.reports import Start, finished
 from tests.fake_nvml import compile_driver
@@ -19,7 +19,6 @@ from tools.moto_server import FakeAws
 
 pytestmark = pytest.mark.e2e
 
-PYTHON = "/opt/task-profiler/bin/python3"
 ROOT = Path(profiler.__file__).parent.parent
 _MB = 1_000_000
 _PLAIN_IMAGE = "task-profiler-e2e-plain:latest"
@@ -57,12 +56,6 @@ def inspected(engine: Engine, image: str) -> dict[str, Any]:
     return document
 
 
-def in_container(engine: Engine, image: str, *command: str, entrypoint: str = PYTHON, user: str = "") -> str:
-    """Run a program in the image with no more rights than the monitor has, and return its output."""
-    rights = ("--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges")
-    return engine.command("run", "--rm", *rights, f"--user={user}", f"--entrypoint={entrypoint}", image, *command)
-
-
 def test_the_image_adds_less_than_80_mb_to_its_base(engine: Engine, monitor_image: str) -> None:
     added = inspected(engine, monitor_image)["Size"] - inspected(engine, BASE_IMAGE)["Size"]
     assert 0 < added < 80 * _MB
@@ -71,8 +64,7 @@ def test_the_image_adds_less_than_80_mb_to_its_base(engine: Engine, monitor_imag
 def test_the_image_says_what_it_is_and_how_it_is_run(engine: Engine, monitor_image: str) -> None:
     config = inspected(engine, monitor_image)["Config"]
     assert config["User"] == "65532:65532"
-    python = "/opt/task-profiler/bin/python3"
-    assert (config["Entrypoint"], config["Cmd"]) == ([python, "-I", "-m", "profiler"], ["monitor"])
+    assert (config["Entrypoint"], config["Cmd"]) == ([PYTHON, "-I", "-m", "profiler"], ["monitor"])
     assert "Healthcheck" not in config
     assert config["Labels"]["org.opencontainers.image.version"] == profiler.__version__
     assert config["Labels"]["org.opencontainers.image.base.name"] == BASE_IMAGE

@@ -8,7 +8,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from typing import NoReturn
 
 from profiler.core.files import dup_above_standard_streams, open_or_none
-from profiler.readers.cgroup.hierarchy import UNIFIED, GroupCounters
+from profiler.readers.cgroup.hierarchy import UNIFIED, CgroupLocation, GroupCounters
 from profiler.readers.linux import proc
 
 PROCS_FILE = "cgroup.procs"
@@ -30,12 +30,12 @@ class CgroupFilesystem:
 
 
 class AccountingCgroup(GroupCounters):
-    """A group and its open files; raises OSError if processes cannot enter it. ``path`` is that of /proc/PID/cgroup."""
+    """A group below another one and its open files; raises OSError if processes cannot enter it."""
 
-    def __init__(self, folder: str, hierarchy: str, path: str, *, counts_cpu: bool, counts_memory: bool) -> None:
-        self.folder = folder
-        self.hierarchy = hierarchy
-        self.path = path
+    def __init__(self, above: CgroupLocation, name: str, *, counts_cpu: bool, counts_memory: bool) -> None:
+        self.folder = folder = f"{above.folder}/{name}"
+        self.hierarchy = hierarchy = above.hierarchy
+        self.path = f"{above.group.rstrip('/')}/{name}"  # as in /proc/PID/cgroup
         self._lock_descriptor = try_lock(folder)  # first, because another profiler removes a group without a lock
         try:
             # In version 1 a process with one thread that writes to ``tasks`` is moved at once (since Linux 5.5). If it
@@ -93,7 +93,7 @@ def member_pids(folder: str) -> tuple[bytes, ...]:
 
 
 def try_remove(folder: str, filesystem: CgroupFilesystem) -> bool:
-    """Remove a group; False if the kernel refuses it, as for a group that is not empty."""
+    """False if the kernel refuses it, as for a group that is not empty."""
     with suppress(OSError):
         filesystem.remove(folder)
         return True
@@ -134,8 +134,7 @@ def _try_write(descriptor: int, text: bytes) -> bool:
 class CgroupDelegation:
     """Moves this process to a leaf below its own group, which meanwhile enables a controller for the groups below it.
 
-    In version 2 a group that enables controllers below it must not contain processes itself: the kernel refuses
-    entrance to all others too (EBUSY). Therefore a helper process reverts the change if this process is killed.
+    Meanwhile version 2 lets no process enter the group itself (EBUSY): a helper reverts it if this process is killed.
     """
 
     def __init__(self, group: str, leaf: str, controller: str, filesystem: CgroupFilesystem) -> None:

@@ -1,21 +1,18 @@
 """Measures a command in its own control group, if the group can be created without side effects.
 
-The group is created below the group of this process, so that all limits above it still hold. Some programs (the JVM,
-.NET, Node) look for limits in their own group only. Therefore a memory limit is repeated in the new group; if this is
-not possible, or if there is a CPU limit, no group is created. A hierarchy that also distributes CPU or I/O is not used:
-a new group would change the share that the command gets.
+It is below the group of this process, so that all limits above still hold. Some programs (the JVM, .NET, Node) look for
+limits in their own group only: a memory limit is repeated there; where that fails, or a CPU limit is, no group is made.
+A hierarchy that also distributes CPU or I/O is not used: a new group would change the share that the command gets.
 
 In version 2 every group counts CPU time, and memory if the group above enables that controller, or can be made to
-because it belongs to this process alone. If the profiler is killed, the command continues in its group, which the next
-profiler removes.
+because it is this process's alone. If the profiler is killed, the next one removes the group when it is empty.
 """
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-
-from msgspec import Struct
+from functools import partial
 
 from profiler.readers.cgroup.accounting_group import (
     AccountingCgroup,
@@ -66,11 +63,10 @@ class CommandCgroup:
         self._entered = b"".join(b"1" if group.enter() else b"0" for group in self._groups)
 
     def start_counting(self) -> bytes:
-        """Let the counters start here, just before the forked process executes the command.
+        """Let the counters start here, before the forked process executes the command; for :meth:`on_started`.
 
-        The result is a message for :meth:`on_started` in the parent: the CPU time counted so far, which is the
-        interpreter's, to about 0.1 ms, and the groups entered. The high-water mark of the memory is reset if the kernel
-        supports it (version 1, and version 2 since Linux 6.12), and includes less than 256 KiB of the interpreter's.
+        The message has the interpreter's CPU time, to about 0.1 ms, and the groups entered. The memory's mark is reset
+        if the kernel can (version 1, and 2 since Linux 6.12); it has less than 256 KiB of the interpreter's.
         """
         # Reading the process's CPU time makes the kernel update the counter, and the group's, too.
         time.process_time_ns()
@@ -108,16 +104,13 @@ class CommandCgroup:
         return None if counted_ns is None else max(counted_ns - self._baseline_cpu_ns, 0)
 
     def memory(self) -> MemoryReading | None:
-        group = self._memory_group()
-        return None if group is None else group.memory(group.usage())
+        return next((group.memory(group.usage()) for group in self._groups if group.counts_memory), None)
 
     def memory_peak_bytes(self) -> int | None:
-        group = self._memory_group()
-        return None if group is None else group.mark_bytes()
+        return next((group.mark_bytes() for group in self._groups if group.counts_memory), None)
 
     def oom_kills(self) -> int | None:
-        group = self._memory_group()
-        return None if group is None else group.oom_kills()
+        return next((group.oom_kills() for group in self._groups if group.counts_memory), None)
 
     def contains(self, pid: int) -> bool:
         """Whether the group counts the memory of a process. True for a process that has ended: its group is unknown."""
@@ -145,13 +138,6 @@ class CommandCgroup:
         return next((group for group in self._groups if group.counts_memory), None)
 
 
-class _Candidate(Struct, frozen=True):
-    hierarchy: str
-    location: CgroupLocation
-    counts_cpu: bool
-    counts_memory: bool
-
-
 def make_command_cgroup(
     cgroups: Cgroups, own_pid: int, run_id: str, filesystem: CgroupFilesystem | None = None
 ) -> CommandCgroup:
@@ -160,16 +146,17 @@ def make_command_cgroup(
     name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
     groups: list[AccountingCgroup] = []
     delegation, limits = None, cgroups.limits()
-    for candidate in _candidates(cgroups, limits):
+    for above, counts_cpu, counts_memory in _candidates(cgroups, limits):
         if any(group.counts_cpu for group in groups):
             break
         # If the folder does not list this process, it is not the folder of its group.
-        if b"%d" % own_pid not in member_pids(candidate.location.folder):
+        if b"%d" % own_pid not in member_pids(above.folder):
             continue
-        _remove_stale_groups(candidate.location.folder, filesystem)
-        if candidate.hierarchy == UNIFIED and candidate.counts_memory:
-            delegation = delegate_controller(candidate.location.folder, own_pid, f"{name}-self", MEMORY, filesystem)
-        made = _make_group(candidate, name, limits.memory_bytes, filesystem)
+        _remove_stale_groups(above.folder, filesystem)
+        if above.hierarchy == UNIFIED and counts_memory:
+            delegation = delegate_controller(above.folder, own_pid, f"{name}-self", MEMORY, filesystem)
+        make = partial(AccountingCgroup, above, name, counts_cpu=counts_cpu, counts_memory=counts_memory)
+        made = _make_group(f"{above.folder}/{name}", make, limits.memory_bytes if counts_memory else None, filesystem)
         if made is not None:
             groups.append(made)
         elif delegation is not None:
@@ -178,17 +165,17 @@ def make_command_cgroup(
     return CommandCgroup(groups, filesystem, delegation)
 
 
-def _candidates(cgroups: Cgroups, limits: ResourceLimits) -> Iterable[_Candidate]:
-    """Where groups may be created: for memory first, then for CPU, best first. The caller stops when one counts CPU."""
+def _candidates(cgroups: Cgroups, limits: ResourceLimits) -> Iterable[tuple[CgroupLocation, bool, bool]]:
+    """Where groups may be created, and whether they count CPU and memory. The caller stops when one counts CPU."""
     v1_memory, v1_cpu, v2 = (
         _location_if_neutral(cgroups.location(hierarchy)) for hierarchy in (MEMORY, CPUACCT, UNIFIED)
     )
     if v1_memory is not None:
-        yield _Candidate(MEMORY, v1_memory, counts_cpu=v1_memory == v1_cpu, counts_memory=True)
+        yield v1_memory, v1_cpu is not None and v1_memory.folder == v1_cpu.folder, True
     if v1_cpu is not None:
-        yield _Candidate(CPUACCT, v1_cpu, counts_cpu=True, counts_memory=False)
+        yield v1_cpu, True, False
     if v2 is not None and (limits.vcpu is None or cgroups.has_v1_controller("cpu")):
-        yield _Candidate(UNIFIED, v2, counts_cpu=True, counts_memory=not cgroups.has_v1_controller(MEMORY))
+        yield v2, True, not cgroups.has_v1_controller(MEMORY)
 
 
 def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | None:
@@ -200,26 +187,15 @@ def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | No
 
 
 def _make_group(
-    candidate: _Candidate, name: str, limit_bytes: float | None, filesystem: CgroupFilesystem
+    folder: str, make: Callable[[], AccountingCgroup], limit_bytes: float | None, filesystem: CgroupFilesystem
 ) -> AccountingCgroup | None:
-    folder = f"{candidate.location.folder}/{name}"
     try:
         filesystem.make(folder)
-    except OSError:
-        return None
-    try:
-        path = f"{candidate.location.group.rstrip('/')}/{name}"
-        group = AccountingCgroup(
-            folder,
-            candidate.hierarchy,
-            path,
-            counts_cpu=candidate.counts_cpu,
-            counts_memory=candidate.counts_memory,
-        )
+        group = make()
     except OSError:
         try_remove(folder, filesystem)
         return None
-    if candidate.counts_memory and limit_bytes is not None and not group.set_memory_limit(limit_bytes):
+    if limit_bytes is not None and not group.set_memory_limit(limit_bytes):
         group.remove(filesystem, time.sleep)
         return None
     return group

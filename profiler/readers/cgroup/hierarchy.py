@@ -20,6 +20,7 @@ OOM_KILLS = b"oom_kill "
 class CgroupLocation(Struct, frozen=True, kw_only=True):
     """The group of a process in one hierarchy: its path, its folder, and all controllers of the hierarchy."""
 
+    hierarchy: str
     group: str
     folder: str
     controllers: frozenset[str]
@@ -56,7 +57,8 @@ class Cgroups:
         for mount, controllers in self._mounts:
             if hierarchy in controllers and _is_below(group, mount.root):
                 folder = group_folders(self._root, mount, group)[0]
-                return CgroupLocation(group=group, folder=folder, controllers=controllers & self._groups.keys())
+                own = controllers & self._groups.keys()
+                return CgroupLocation(hierarchy=hierarchy, group=group, folder=folder, controllers=own)
         return None
 
     def has_v1_controller(self, controller: str) -> bool:
@@ -119,10 +121,10 @@ def parse_bytes(text: str) -> int | None:
 
 
 class CounterFiles(Struct, frozen=True, kw_only=True):
-    """The files that hold the CPU time and the memory, and names in ``memory.stat`` (``active`` to ``shared``).
+    """The files of the counters. ``reset`` is written to ``peak``; ``events`` shows whether the group has processes.
 
-    ``cache`` includes ``shared`` (shared memory and tmpfs), which is not reclaimable. ``reset`` is written to ``peak``.
-    ``events`` is the file that shows whether the group has processes.
+    ``details`` are names in ``memory.stat``: the active and the inactive page cache, what of it is mapped, all of it,
+    and what of that is shared memory and tmpfs, which is not reclaimable.
     """
 
     cpu: str
@@ -131,11 +133,7 @@ class CounterFiles(Struct, frozen=True, kw_only=True):
     limit: str
     peak: str
     kills: str
-    active: bytes
-    inactive: bytes
-    mapped: bytes
-    cache: bytes
-    shared: bytes
+    details: tuple[bytes, ...]
     reset: bytes
     events: str | None = None
 
@@ -168,11 +166,7 @@ VERSION_1 = CounterFiles(
     limit="memory.limit_in_bytes",
     peak="memory.max_usage_in_bytes",
     kills="memory.oom_control",
-    active=b"total_active_file ",
-    inactive=b"total_inactive_file ",
-    mapped=b"total_mapped_file ",
-    cache=b"total_cache ",
-    shared=b"total_shmem ",
+    details=(b"total_active_file ", b"total_inactive_file ", b"total_mapped_file ", b"total_cache ", b"total_shmem "),
     reset=b"0",
 )
 VERSION_2 = CounterFiles(
@@ -182,11 +176,7 @@ VERSION_2 = CounterFiles(
     limit="memory.max",
     peak="memory.peak",
     kills="memory.events",
-    active=b"active_file ",
-    inactive=b"inactive_file ",
-    mapped=b"file_mapped ",
-    cache=b"file ",
-    shared=b"shmem ",
+    details=(b"active_file ", b"inactive_file ", b"file_mapped ", b"file ", b"shmem "),
     reset=b"reset",
     events="cgroup.events",
 )
@@ -195,12 +185,11 @@ VERSION_2 = CounterFiles(
 def unmapped_cache_bytes(
     usage_bytes: int, *, active: int | None, inactive: int | None, mapped: int | None, cache: int | None
 ) -> int | None:
-    """The page cache that no process maps; None if no value about page cache is known.
+    """The page cache that no process maps, which the kernel drops before it kills; None if nothing of it is known.
 
-    The kernel drops this cache before it kills a process for memory. ``active`` and ``inactive`` are the lists of file
-    pages that were used more than once, and once; all ``cache`` counts if both are unknown. ``mapped`` includes mapped
-    shared memory, which is in neither list: the result is then too small. It is at most the usage, because the kernel
-    does not read the values at the same moment.
+    ``active`` and ``inactive`` are the lists of file pages used more than once, and once; all ``cache`` counts if both
+    are unknown. ``mapped`` has mapped shared memory, too, which is in neither list: the result is then too small. The
+    kernel reads the values at different moments: it is at most the usage.
     """
     unmapped = cache if inactive is None else inactive
     if active is not None:
@@ -213,8 +202,7 @@ def parse_memory(usage: bytes, memory_stat: bytes, files: CounterFiles) -> Memor
     usage_bytes = parse_number(usage)
     if usage_bytes is None:
         return None
-    names = (files.active, files.inactive, files.mapped, files.cache, files.shared)
-    active, inactive, mapped, cache, shared = [proc.number_after(memory_stat, name) for name in names]
+    active, inactive, mapped, cache, shared = [proc.number_after(memory_stat, name) for name in files.details]
     unmapped_bytes = unmapped_cache_bytes(usage_bytes, active=active, inactive=inactive, mapped=mapped, cache=cache)
     if unmapped_bytes is None:
         return None

@@ -1,7 +1,4 @@
-"""Docker's API over its Unix socket. Only GET requests: this program changes nothing on the machine.
-
-The documents of containers, and one stream of the events of ECS tasks' containers, read in its own thread.
-"""
+"""The containers of ECS tasks and their events by Docker's API. Only GET requests: nothing is changed."""
 
 import json
 import re
@@ -133,10 +130,7 @@ class DockerEvents:
             self._wake.close()
 
     def take(self) -> list[ContainerEvent | None]:
-        """What is new, in its order; None: the stream has begun, or begun again, or events were dropped.
-
-        Whoever reads the list of containers then misses nothing. Never waits.
-        """
+        """What is new, without a wait; None: the stream has begun or dropped events, so that the list is to be read."""
         return [self._news.popleft() for _ in range(len(self._news))]
 
     def _run(self) -> None:
@@ -147,10 +141,8 @@ class DockerEvents:
                     delay_seconds = _FIRST_DELAY_SECONDS
                     self._on_line(line)
                 reason = "the stream has ended"
-            except HttpError as error:
-                reason = str(error)
-            except OSError as error:
-                reason = type(error).__name__
+            except (HttpError, OSError) as error:
+                reason = str(error) if isinstance(error, HttpError) else type(error).__name__
             if not self._thread.is_stopping:
                 self._health.on_failure(Unavailable(reason))
                 self._wake.wait(delay_seconds)

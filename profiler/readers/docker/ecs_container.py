@@ -1,11 +1,10 @@
 """What Docker's documents say about a container that the ECS agent has started.
 
-The inspect document holds the environment with its secrets, the command, and the options of any log driver. Only what
-is named here leaves this module.
+They hold the environment with its secrets, and options of any log driver. Only what is named here leaves this module.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
@@ -71,15 +70,12 @@ def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
     document = decoded(msgspec.json.decode, body)
     if not isinstance(document, list):
         return Unavailable("Docker's list of containers is not a JSON array")
-    return tuple(_listed(document))
-
-
-def _listed(document: Json) -> Iterator[ListedContainer]:
-    for entry in mappings(document):
-        docker_id, labels = text(entry.get("Id")), _labels(entry.get("Labels"))
-        if docker_id is not None and labels is not None:
-            is_running = entry.get("State") in _RUNNING
-            yield ListedContainer(docker_id=docker_id, is_running=is_running, task_arn=labels.task_arn)
+    found = ((text(entry.get("Id")), _labels(entry.get("Labels")), entry.get("State")) for entry in mappings(document))
+    return tuple(
+        ListedContainer(docker_id=docker_id, is_running=state in _RUNNING, task_arn=labels.task_arn)
+        for docker_id, labels, state in found
+        if docker_id is not None and labels is not None
+    )
 
 
 def decode_container(body: bytes) -> EcsContainer | Unavailable:

@@ -48,10 +48,9 @@ class OpenGroup(ContainerCgroup):
         self._memory_limit_bytes = parse_bytes(proc.read_text(f"{by_controller[MEMORY]}/{self._names.limit}"))
 
     def sample(self, read_ns: int) -> ContainerSample | Unavailable:
-        """The counters now; unavailable and ``is_gone`` when the group is removed.
+        """The counters now; ``is_gone`` when the group is removed.
 
-        If no process has used CPU time for a while, and no memory came or went, only the blocks can differ: version 2
-        counts what the kernel writes for the container later.
+        Without CPU time and changes of the memory, only blocks can differ: version 2 counts what is written later.
         """
         last, cpu_ns, usage = self._last, self.cpu_ns(), self.usage()
         if last is None or cpu_ns is None or cpu_ns != last.cpu_ns or usage != self._last_usage:
@@ -88,10 +87,7 @@ class OpenGroup(ContainerCgroup):
         return parse_number(proc.reread_file(self._files, _LIMIT_HITS))
 
     def totals(self) -> GroupReading | Unavailable:
-        """CPU time, mark, page cache and kills now, also of a task's group after the ends of its containers.
-
-        Version 1 does not add the kills of the groups below a task's group: those are the containers' alone.
-        """
+        """Also of a task's group after its containers' ends. Version 1 does not add the kills of groups below it."""
         return self.read() or _GONE
 
     def _block_bytes(self) -> Mapping[str, int]:
@@ -104,7 +100,7 @@ class OpenGroup(ContainerCgroup):
 
 
 class InstanceCgroups:
-    """Opens groups. ``root`` is the machine's ``/sys/fs/cgroup``."""
+    """``root`` is the machine's ``/sys/fs/cgroup``."""
 
     def __init__(self, root: str = "/sys/fs/cgroup", device_mapper_majors: frozenset[int] | None = None) -> None:
         self._root = root

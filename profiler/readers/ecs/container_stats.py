@@ -70,22 +70,13 @@ class _BlockStats(Struct):
     io_service_bytes_recursive: list[BlockEntry] | None = None
 
 
-class _Network(Struct):
-    rx_bytes: Json = None
-    tx_bytes: Json = None
-
-
-class _Pids(Struct):
-    current: Json = None
-
-
 class _Entry(Struct):
     read: Json = None
     cpu_stats: _CpuStats | None = None
     memory_stats: _MemoryStats | None = None
     blkio_stats: _BlockStats | None = None
-    networks: dict[str, _Network | None] | None = None
-    pids_stats: _Pids | None = None
+    networks: dict[str, dict[str, Json] | None] | None = None
+    pids_stats: dict[str, Json] | None = None
 
 
 @cache
@@ -144,11 +135,11 @@ def _sample(text: msgspec.Raw, device_mapper_majors: frozenset[int] | None) -> C
         memory_usage_peak_bytes=count(memory.max_usage),
         memory_limit_bytes=count(memory.limit),
         memory_limit_hits=count(memory.failcnt),
-        network_rx_bytes=sum_known(*(count(network.rx_bytes) for network in networks)),
-        network_tx_bytes=sum_known(*(count(network.tx_bytes) for network in networks)),
+        network_rx_bytes=sum_known(*(count(network.get("rx_bytes")) for network in networks)),
+        network_tx_bytes=sum_known(*(count(network.get("tx_bytes")) for network in networks)),
         block_read_bytes=block_bytes.get("read"),
         block_write_bytes=block_bytes.get("write"),
-        pids=count(entry.pids_stats.current) if entry.pids_stats else None,
+        pids=count(entry.pids_stats.get("current")) if entry.pids_stats else None,
     )
 
 
@@ -157,10 +148,9 @@ def _first_count(*values: Json) -> int | None:
 
 
 def sum_block_bytes(entries: Sequence[BlockEntry], device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
-    """Bytes by operation (``read``, ``write``). The bytes of a stack of devices count once.
+    """Bytes by operation (``read``, ``write``); once of a stack: the larger one of two lower bounds.
 
-    Device-mapper nodes are stacked on disks and repeat their traffic, but the kernel attributes some traffic only to
-    the node. Both the sum of the disks and the largest node are lower bounds, so the larger one counts.
+    Device-mapper nodes repeat the traffic of the disks below, but the kernel attributes some only to the node.
     """
     disks: dict[str, int] = {}
     nodes: dict[tuple[str, int], int] = {}

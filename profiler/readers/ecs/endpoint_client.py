@@ -31,13 +31,11 @@ _T = TypeVar("_T")
 
 
 class HttpEndpoint:
-    """The endpoint at the address in ``ECS_CONTAINER_METADATA_URI_V4``.
+    """The endpoint at an address. With another connection than one there (``connect``), no request or response is kept.
 
     The timeout of a request is 0.9 of the sampling interval, doubled after two timeouts in a row, at most 5 s. It never
     becomes shorter again: an endpoint that takes 2 s for a response takes them each time. After a stop request each
     response gets at most half a second, unless the request has its own time limit.
-
-    ``connect`` opens another connection than one to the address. Then no request or response is kept.
     """
 
     def __init__(

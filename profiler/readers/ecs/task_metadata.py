@@ -21,18 +21,18 @@ CPU_UNITS_UNSET = 2
 _IMPOSSIBLE_MIB = 2**40
 _TAGS = "TaskTags"
 _FIRELENS_DRIVER = "awsfirelens"
+_NO_TASK = "/task answered with something else than a task's JSON object: "
+_NO_CONTAINER = "the endpoint's root answered with something else than a container's JSON object: "
 
 _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class ContainerMetadata(Struct, frozen=True, kw_only=True):
-    """A container of the task. Times are nanoseconds since 1970.
+    """A container of the task. ``vcpu_share`` is its own ``cpu``: a weight, never a limit.
 
-    ``vcpu_share`` is the container's own ``cpu``: a weight, never a limit. :func:`joined_attempt` sets
-    ``first_docker_id``, ``attempt_started_ns`` (the last start, where ``started_ns`` is the first one) and
-    ``seen_restarts``. Only Docker shows ``stop_signalled_ns``, when it was stopped by a signal,
-    ``was_out_of_memory``, that the kernel killed one of its processes, and ``is_ending``, that it has ended and ECS may
-    start it again.
+    :func:`joined_attempt` sets ``first_docker_id``, ``attempt_started_ns`` (the last start, where ``started_ns`` is the
+    first one) and ``seen_restarts``. Only Docker shows when a signal stopped it, ``was_out_of_memory``, that the kernel
+    killed one of its processes, and ``is_ending``, that it has ended and ECS may start it again.
     """
 
     name: str
@@ -120,10 +120,9 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
 
 def decode_task(body: bytes) -> TaskMetadata | Unavailable:
     """Decode a response of ``/task``."""
-    document = _object(body)
-    if isinstance(document, str) or not isinstance(document.get("Containers"), list):
-        reason = document if isinstance(document, str) else "it has no list of containers"
-        return Unavailable(f"/task answered with something else than a task's JSON object: {reason}")
+    document = _object(body, _NO_TASK)
+    if isinstance(document, Unavailable) or not isinstance(document.get("Containers"), list):
+        return document if isinstance(document, Unavailable) else Unavailable(f"{_NO_TASK}it has no list of containers")
     limits = mapping(document.get("Limits"))
     storage = mapping(document.get("EphemeralStorageMetrics"))
     parsed = tuple(_container(item) for item in mappings(document["Containers"]))
@@ -148,24 +147,21 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
 
 
 def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
-    """Decode a response of the endpoint's root: the container that sent the request."""
-    document = _object(body)
-    container = None if isinstance(document, str) else _container(document)
-    if container is not None:
-        return container
-    reason = document if isinstance(document, str) else "it has no name"
-    return Unavailable(f"the endpoint's root answered with something else than a container's JSON object: {reason}")
+    """The container that sent the request, in a response of the endpoint's root."""
+    document = _object(body, _NO_CONTAINER)
+    if isinstance(document, Unavailable):
+        return document
+    return _container(document) or Unavailable(f"{_NO_CONTAINER}it has no name")
 
 
 def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
-    """Decode a response of ``/taskWithTags``: the task's own tags, not the container instance's.
+    """The task's own tags in ``/taskWithTags``. Without any, and after a refusal, ``TaskTags`` is absent.
 
-    The agent leaves out ``TaskTags`` if the task has no tags, and if the ECS API refused the request: new agents list
-    the reasons in ``Errors``.
+    New agents list the reasons of a refusal in ``Errors``.
     """
-    document = _object(body)
-    tags = None if isinstance(document, str) else document.get(_TAGS)
-    if isinstance(document, str) or not isinstance(tags, dict | None):
+    document = _object(body, "")
+    tags = None if isinstance(document, Unavailable) else document.get(_TAGS)
+    if isinstance(document, Unavailable) or not isinstance(tags, dict | None):
         return Unavailable("/taskWithTags answered with something else than a task's JSON object")
     if tags is None:
         for error in mappings(document.get("Errors")):
@@ -181,12 +177,12 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
     return {name: value for name, value in (tags or {}).items() if name and isinstance(value, str)}
 
 
-def _object(body: bytes) -> Mapping[str, Json] | str:
-    """The object, or the reason why the body is not an object."""
+def _object(body: bytes, head: str) -> Mapping[str, Json] | Unavailable:
+    """The object; else the reason after its ``head``."""
     try:
         return _object_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        return str(error)
+        return Unavailable(f"{head}{error}")
 
 
 def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
@@ -226,10 +222,9 @@ def _mebibytes(value: Json) -> int | None:
 
 
 def joined_attempt(before: ContainerMetadata | None, container: ContainerMetadata) -> ContainerMetadata:
-    """The container with the first start that was seen; all else is from its last attempt.
+    """The container with the first start that was seen, and all else of its last attempt; ``before``: as joined last.
 
-    ECS can restart a container in place. That shows in ``RestartCount`` (endpoint v4), in a new Docker id or in a later
-    start, depending on the agent. ``before`` is the container as it was joined last.
+    A restart in place shows in ``RestartCount`` (endpoint v4), a new Docker id or a later start: so agents differ.
     """
     started_ns = container.attempt_started_ns or container.started_ns
     before = before or replace(container, attempt_started_ns=started_ns)
@@ -294,10 +289,9 @@ def monitor_of(task: TaskMetadata) -> ContainerMetadata | None:
 
 
 def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:
-    """Whether a batch that was never listed must have ended.
+    """Whether a batch that was never listed has ended: all have started when a task is RUNNING.
 
-    A task is RUNNING when all of its containers have started, so the batch has started before, and is gone. While
-    another container of the task runs, it may be the batch under another name.
+    While another container of the task runs, it may be the batch under another name.
     """
     if task.known_status not in (RUNNING, STOPPED):
         return False

@@ -105,8 +105,8 @@ class TrackedProcess:
 class ProcessExitWaiter(Waiter):
     """Waits in one thread until one of several processes ends; any thread may call :meth:`wake`.
 
-    The end of a process makes its pidfd readable (Linux 5.3, every user). A change of a group's ``cgroup.events`` also
-    ends a wait: its last process may have ended. Without both, each wait lasts until its timeout.
+    It is seen by pidfds (Linux 5.3). A change of a group's ``cgroup.events`` ends a wait, too: its last process may
+    have ended.
     """
 
     def __init__(self) -> None:

@@ -23,8 +23,7 @@ _ARM_MODELS = {
     ("0x41", "0xd49"): "Neoverse-N2",
     ("0x41", "0xd4f"): "Neoverse-V2",  # Graviton4
 }
-# ECS has its own names for the machine types of uname.
-_ARCHITECTURES = {"x86_64": "X86_64", "amd64": "X86_64", "aarch64": "ARM64", "arm64": "ARM64"}
+_ARCHITECTURES = {"x86_64": "X86_64", "aarch64": "ARM64"}  # ECS's names for those of uname
 # Folders of the instance's disk that are not volumes: ECS Exec's folders, and the agent's container metadata file.
 _ECS_AGENT_FOLDERS = ("/managed-agents/", "/opt/ecs/metadata/")
 
@@ -74,10 +73,11 @@ class InstanceReading(Struct, frozen=True, kw_only=True):
 
 def read_host() -> Host:
     """The facts of the machine that are visible to this process."""
+    cpus, machine = os.cpu_count(), os.uname().machine
     return Host(
-        vcpu=float(cpus) if (cpus := os.cpu_count()) else None,
+        vcpu=float(cpus) if cpus else None,
         memory_bytes=proc.bytes_after(proc.read(_MEMINFO) or b"", _MEMORY_TOTAL),
-        cpu_architecture=architecture(os.uname().machine),
+        cpu_architecture=_ARCHITECTURES.get(machine, machine),
     )
 
 
@@ -94,11 +94,6 @@ def parse_processor_model(cpuinfo: str) -> str | None:
     fields = {name.strip(): value.strip() for name, _, value in lines}
     of_arm = _ARM_MODELS.get((fields.get("CPU implementer", ""), fields.get("CPU part", "")))
     return (of_arm or fields.get("model name", ""))[:200] or None
-
-
-def architecture(machine: str) -> str:
-    """ECS's name for a machine type of ``uname``; unknown types are returned unchanged."""
-    return _ARCHITECTURES.get(machine.lower(), machine)
 
 
 def read_own_usage() -> OwnUsage:
@@ -144,10 +139,7 @@ def read_swap_counters() -> SwapCounters | None:
 
 
 def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
-    """The mount points of disks, at most 16, the shortest; without single files, which Docker mounts from the disk.
-
-    ``is_folder`` is called only for paths of disks: others may hang.
-    """
+    """The 16 shortest mount points that are folders of disks. ``is_folder`` is called for no others: some hang."""
     # If several mounts are on the same folder, the last one is visible.
     mounts = {mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}
     volumes = [

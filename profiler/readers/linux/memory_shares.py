@@ -15,11 +15,10 @@ _Identity = tuple[int, int]
 
 
 class _Base(Struct, frozen=True, gc=False, kw_only=True):
-    """A process when its share was read, or when it was first seen.
+    """A process when its share was read or it was first seen: ``own_bytes`` of ``anonymous_bytes``, and of the files.
 
-    ``own_bytes`` is its part of ``anonymous_bytes``, ``file_bytes`` of file and shared memory, of which it mapped
-    ``mapped_bytes``. ``shared_bytes`` is what other processes hold, too, of both parts.
-    ``inherited_bytes`` are the pages that it has not copied since its fork.
+    It mapped ``mapped_bytes`` of files and shared memory, and ``file_bytes`` are its part. Others also hold the
+    ``shared_bytes`` of both parts. Of ``inherited_bytes`` it has copied nothing since its fork.
     """
 
     own_bytes: int

@@ -69,8 +69,7 @@ class _Process(Struct, gc=False):
 class ProcessTree:
     """The descendants of one process, without unrelated children and their descendants.
 
-    A process that has not been on a CPU since its last reading is not read again, except after ten seconds: the kernel
-    may have taken some of its memory, or given it the children of a process that ended.
+    One that was not on a CPU is read again only after ten seconds: its memory or its adopted children may be others.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int], monotonic_ns: Callable[[], int]) -> None:

@@ -251,10 +251,7 @@ class ThreadReader:
                 self._forget(known.pop(pid))
 
     def _read_changed(self, budget: _Budget, now: _Moment, *, is_required: bool) -> None:
-        """Read the counters of the processes whose threads may have run, and look for new threads.
-
-        A process whose threads take several readings comes last, or it would keep the others from being read.
-        """
+        """Read the threads that may have run and new ones; processes that take several readings come last."""
         changed = sorted(self._changed.values(), key=lambda process: bool(process.left) and not process.is_refused)
         self._turns += max(_IN_TURN, -(-sum([process.reading.threads for process in changed]) // _MAX_TURNS))
         for process in changed:

@@ -357,10 +357,7 @@ class WaitResolver:
         return Wait(next((kind for kind in ("sleep", "child") if kind in kinds), "other"))
 
     def _is_own_pair(self, pid: int, link: str) -> bool:
-        """Whether the process has both ends of a pipe, or of a socket pair, with which its threads wake each other.
-
-        Both ends of a pipe have one inode. The ends of a socket pair have neighbouring inodes.
-        """
+        """Whether the process has both ends of a pipe (one inode) or a socket pair (neighbours): its own wake-up."""
         known = self._own_pairs.get((pid, link))
         if known is None:
             if len(self._own_pairs) >= _MAX_OWN_PAIRS:

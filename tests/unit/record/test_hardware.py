@@ -40,11 +40,8 @@ SMALLER = "use a smaller GPU or a larger batch size."
 
 
 def run_on(model: str | None) -> Record:
-    return Record(
-        task_id="a",
-        container=Container(name="app"),
-        processor=None if model is None else Processor(model=model, count=4),
-    )
+    processor = None if model is None else Processor(model=model, count=4)
+    return Record(task_id="a", container=Container(name="app"), processor=processor)
 
 
 def test_the_short_name_has_only_what_tells_models_apart() -> None:
@@ -62,15 +59,13 @@ def test_the_short_name_has_only_what_tells_models_apart() -> None:
 
 def test_a_difference_names_a_common_brand_once() -> None:
     one, two = "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"
-    assert processor_difference(run_on(one), run_on(two), "the last success") == (
-        "ran on Xeon 8259CL, the last success on 8375C"
-    )
-    assert processor_difference(run_on(one), run_on("AMD EPYC 7R13 Processor")) == (
-        "ran on Xeon 8259CL, the other run on EPYC 7R13"
-    )
-    assert processor_difference(run_on("Neoverse-N1"), run_on("Neoverse-V1")) == (
-        "ran on Neoverse-N1, the other run on Neoverse-V1"
-    )
+    for own, other, said in (
+        (one, two, "ran on Xeon 8259CL, the last success on 8375C"),
+        (one, "AMD EPYC 7R13 Processor", "ran on Xeon 8259CL, the last success on EPYC 7R13"),
+        ("Neoverse-N1", "Neoverse-V1", "ran on Neoverse-N1, the last success on Neoverse-V1"),
+    ):
+        assert processor_difference(run_on(own), run_on(other), "the last success") == said
+    assert processor_difference(run_on(one), run_on(two)) == "ran on Xeon 8259CL, the other run on 8375C"
 
 
 # A Java batch on Fargate with 0.5 vCPU and 2 GB, whose heap is a part of the 7.8 GB that it sees: killed.
@@ -84,9 +79,8 @@ JAVA = Record(
 )
 
 
-@pytest.mark.parametrize(
-    ("seen_mb", "task_mb", "container_mb", "words"),
-    [
+def test_a_killed_program_that_saw_more_memory_gets_the_remedy() -> None:
+    for seen_mb, task_mb, container_mb, words in (
         (7987.2, 2048, 2048, "7.8 GB and may use 2"),
         (3900, 512, 512, "3.8 GB and may use 512 MB"),
         (7987.2, 2048, 1024, None),  # programs see the container's own limit
@@ -94,19 +88,11 @@ JAVA = Record(
         (7987.2, None, 2048, None),  # on EC2, the task has no memory of its own
         (2457.6, 2048, 2048, None),  # 1.2 times the limit
         (None, 2048, 2048, None),
-    ],
-)
-def test_a_killed_program_that_saw_more_memory_gets_the_remedy(
-    seen_mb: float | None, task_mb: float | None, container_mb: float | None, words: str | None
-) -> None:
-    record = replace(
-        JAVA,
-        visible=Visible(memory_mb=seen_mb),
-        task_size=TaskSize(memory_mb=task_mb),
-        metrics=Metrics(memory_size_mb=container_mb),
-    )
-    remedy = "set the container's `memory`, or -Xmx/max_old_space_size/workers."
-    assert visible_memory_advice(record) == (words and f"the program sees {words}: {remedy}")
+    ):
+        sizes = {"task_size": TaskSize(memory_mb=task_mb), "metrics": Metrics(memory_size_mb=container_mb)}
+        advice = visible_memory_advice(replace(JAVA, visible=Visible(memory_mb=seen_mb), **sizes))
+        remedy = "set the container's `memory`, or -Xmx/max_old_space_size/workers."
+        assert advice == (words and f"the program sees {words}: {remedy}")
 
 
 # A worker for each of the 8 CPUs that it sees; the task has 2.
@@ -118,40 +104,26 @@ WORKERS = replace(
 )
 
 
-@pytest.mark.parametrize(
-    ("cpus", "vcpu", "words"),
-    [
-        (8, 2, "8 CPUs and may use 2"),
-        (2, 0.25, "2 CPUs and may use 0.25"),
-        (2, 2, None),
-        (None, 2, None),
-        (8, None, None),
-    ],
-)
-def test_a_saturated_run_with_too_many_workers_gets_the_remedy(
-    cpus: int | None, vcpu: float | None, words: str | None
-) -> None:
-    record = replace(WORKERS, visible=Visible(cpus=cpus), task_size=TaskSize(vcpu=vcpu))
-    assert visible_cpus_advice(record) == (words and f"it sees {words}: set the number of workers.")
-    assert visible_cpus_advice(replace(record, task_size=None)) is None
+def test_a_saturated_run_with_too_many_workers_gets_the_remedy() -> None:
+    words: dict[Any, str] = {(8, 2): "8 CPUs and may use 2", (2, 0.25): "2 CPUs and may use 0.25"}
+    for cpus, vcpu in (*words, (2, 2), (None, 2), (8, None)):
+        said = words.get((cpus, vcpu))
+        record = replace(WORKERS, visible=Visible(cpus=cpus), task_size=TaskSize(vcpu=vcpu))
+        assert visible_cpus_advice(record) == (said and f"it sees {said}: set the number of workers.")
+    assert visible_cpus_advice(replace(WORKERS, task_size=None)) is None
     for changes in ({"visible": None}, {"task_size": None, "launch_type": "LOCAL"}):  # an older report, a local run
         assert visible_memory_advice(replace(JAVA, **changes), is_out_of_memory=True) is None
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_no_advice_on_workers_without_saturation_by_threads_that_could_run() -> None:
+    changes: list[dict[str, Any]] = [
         {"cpu_wait_seconds": 210},  # on average, twice as many threads as vCPUs could run
         {"cpu_wait_seconds": 10, "max_pids": 400},  # threads that sleep
         {"cpu_wait_seconds": None, "max_pids": 400},
-        {"cpu_seconds": None},
-        {"duration_ms": 0},
-        {"vcpu_saturated_percent": 4.9},
-        {"vcpu_saturated_percent": None},
-    ],
-)
-def test_no_advice_on_workers_without_saturation_by_threads_that_could_run(changes: dict[str, Any]) -> None:
-    assert visible_cpus_advice(replace(WORKERS, metrics=replace(WORKERS.metrics, **changes))) is None
+        *({"cpu_seconds": None}, {"duration_ms": 0}, {"vcpu_saturated_percent": 4.9}, {"vcpu_saturated_percent": None}),
+    ]
+    for each in changes:
+        assert visible_cpus_advice(replace(WORKERS, metrics=replace(WORKERS.metrics, **each))) is None, each
 
 
 def test_cpu_time_that_was_not_measured_to_the_end_counts_with_its_average() -> None:
@@ -161,15 +133,16 @@ def test_cpu_time_that_was_not_measured_to_the_end_counts_with_its_average() -> 
         assert (visible_cpus_advice(record) is not None) is has_advice
 
 
-@pytest.mark.parametrize(
-    ("peak_mb", "is_out_of_memory", "has_advice"),
-    [(1843.2, False, True), (1843, False, False), (None, False, False), (600, True, True)],
-)
-def test_a_run_without_evidence_of_a_kill_needs_a_high_peak_or_the_word_of_ecs(
-    peak_mb: float | None, *, is_out_of_memory: bool, has_advice: bool
-) -> None:
-    record = replace(JAVA, likely_out_of_memory=False, metrics=replace(JAVA.metrics, max_memory_used_mb=peak_mb))
-    assert (visible_memory_advice(record, is_out_of_memory=is_out_of_memory) is not None) is has_advice
+def test_a_run_without_evidence_of_a_kill_needs_a_high_peak_or_the_word_of_ecs() -> None:
+    record = replace(JAVA, likely_out_of_memory=False)
+    for peak_mb, by_ecs, has_advice in (
+        (1843.2, False, True),
+        (1843, False, False),
+        (None, False, False),
+        (600, True, True),
+    ):
+        made = replace(record, metrics=replace(JAVA.metrics, max_memory_used_mb=peak_mb))
+        assert (visible_memory_advice(made, is_out_of_memory=by_ecs) is not None) is has_advice
 
 
 def gpu(use: float = 50, memory_percent: float = 80, sm_active: float | None = None, **values: Any) -> Gpu:

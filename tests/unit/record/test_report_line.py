@@ -74,7 +74,7 @@ def report(record: Record = RECORD) -> Report:
     return Report(time="2026-11-20T03:12:45.123Z", type="task.report", record=record)
 
 
-def test_a_whole_report() -> None:
+def test_a_whole_report_in_which_cost_and_advice_come_last() -> None:
     assert report_text(report(SUCCESS)).split("\t") == [
         "REPORT TaskId: 158d1c80",
         "Duration: 612345.00 ms",
@@ -93,11 +93,16 @@ def test_a_whole_report() -> None:
         "Status: success",
         "Exit Code: 0",
     ]
+    advice = Recommendation(vcpu=0.25, memory_mb=1024, saving_percent=50.5, reasons=("One run\tused little.", "Few."))
+    text = report_text(report(replace(SUCCESS, cost=Cost(usd=0.00822833), recommendation=advice)))
+    assert text.endswith(
+        "\tCost: 0.008228 USD\tRecommended vCPU: 0.25\tRecommended Memory: 1024 MB\tSaving: 50.5 %"
+        "\tAdvice: One run used little. Few."
+    )
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_a_part_of_the_line() -> None:
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"exit_code": 137, "likely_out_of_memory": True}, "Likely Out Of Memory: true"),
         ({"family": "a\tb\nc"}, "Name: a b c\t"),
         ({"metrics": Metrics(cpu_seconds=0.000825)}, "CPU Time: 0.0008 s"),
@@ -106,19 +111,9 @@ def test_a_whole_report() -> None:
         ({"gpus": (Gpu(uuid="a"),)}, "\tGPUs: 1\tName: "),
         ({"cost": Cost(usd=12.5)}, "\tCost: 12.5000 USD"),
         ({"cost": Cost(usd=0)}, "\tCost: 0 USD"),
-    ],
-)
-def test_a_part_of_the_line(changes: dict[str, Any], said: str) -> None:
-    assert said in report_text(report(replace(SUCCESS, **changes)))
-
-
-def test_cost_and_advice_come_last() -> None:
-    advice = Recommendation(vcpu=0.25, memory_mb=1024, saving_percent=50.5, reasons=("One run\tused little.", "Few."))
-    text = report_text(report(replace(SUCCESS, cost=Cost(usd=0.00822833), recommendation=advice)))
-    assert text.endswith(
-        "\tCost: 0.008228 USD\tRecommended vCPU: 0.25\tRecommended Memory: 1024 MB\tSaving: 50.5 %"
-        "\tAdvice: One run used little. Few."
     )
+    for changes, said in cases:
+        assert said in report_text(report(replace(SUCCESS, **changes)))
 
 
 def members(record: Record = RECORD, names: tuple[str, ...] = tuple(EMF_METRICS)) -> dict[str, Any]:
@@ -151,11 +146,9 @@ def test_the_default_metrics_of_a_run() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("status", "failed"), [("success", 0), ("failure", 1), ("stopped", 0), ("running", None), ("unknown", None)]
-)
-def test_a_failure_is_counted_once_a_run_and_only_where_the_end_is_known(status: Any, failed: int | None) -> None:
-    assert values(replace(RECORD, status=status)).get("failed") == failed
+def test_a_failure_is_counted_once_a_run_and_only_where_the_end_is_known() -> None:
+    failed = {"success": 0, "failure": 1, "stopped": 0, "running": None, "unknown": None}
+    assert {status: values(replace(RECORD, status=status)).get("failed") for status in failed} == failed
 
 
 def test_a_checkpoint_tells_the_averages_since_the_last_one_and_the_rest_so_far() -> None:
@@ -211,21 +204,18 @@ def test_a_getter_reads_the_value_at_the_rows_path(row: Metric | DocumentField) 
     assert value == ([at(row.record_path)] if isinstance(value, list) else at(row.record_path))
 
 
-@pytest.mark.parametrize("attribute", ["document_field", "text_label", "emf_name"])
-def test_a_name_is_used_once(attribute: str) -> None:
-    names = Counter(getattr(metric, attribute) for metric in METRICS)
-    del names[None]
-    assert set(names.values()) == {1}
-
-
-def test_every_part_of_the_time_is_in_the_document() -> None:
+def test_a_name_is_used_once_and_every_part_of_the_time_is_in_the_document() -> None:
     """So that the parts of a document add up to 100 % too."""
+    for attribute in ("document_field", "text_label", "emf_name"):
+        names = Counter(getattr(metric, attribute) for metric in METRICS)
+        del names[None]
+        assert set(names.values()) == {1}
     parts = {name for name in TimeBreakdown.__struct_fields__ if name.endswith("_percent")} - {"covered_percent"}
     assert {f"{part}_percent" for part in TIME_PARTS} == parts
     assert {f"usage.time.{part}.percent" for part in TIME_PARTS} <= {field.name for field in FIELDS}
 
 
-def test_gpus_are_combined() -> None:
+def test_gpus_and_neuron_cores_are_combined_and_the_memory_of_neuron_is_that_of_the_devices() -> None:
     used, memory = Distribution(avg=10, max=90), Distribution(avg=7, max=9)
     busy = Gpu(uuid="a", utilization_percent=used, sm_active_percent=used, memory_used_mb=memory, energy_joules=5)
     unused = Distribution(avg=0, max=0)
@@ -238,9 +228,6 @@ def test_gpus_are_combined() -> None:
         memory_used_mb=memory,
     )
     assert gpu_totals(()) is None
-
-
-def test_neuron_cores_are_combined_and_the_memory_is_that_of_the_devices() -> None:
     cores = (NeuronCore(index=0, utilization_percent=Distribution(avg=50, max=97)), NeuronCore(index=1))
     neuron = Neuron(cores=cores, device_memory_used_mb=Distribution(avg=3, max=77))
     assert neuron_totals(neuron) == NeuronTotals(

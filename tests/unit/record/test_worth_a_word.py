@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from profiler.cli.terminal.next_step import next_step
@@ -27,9 +26,8 @@ def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_
     assert family_key(report(family=None, account_id="", region="").record) == FamilyKey("batch")
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "percent", "seconds", "is_long"),
-    [
+def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none() -> None:
+    for milliseconds, percent, seconds, is_long in (
         (10_000, 10, 1, True),
         (10_000, 9.9, 1, False),
         (10_000, 50, 0.99, False),
@@ -37,18 +35,11 @@ def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_
         (10_000, None, 1, False),
         (10_000, 10, None, False),
         (100, 90, 0.09, False),
-    ],
-)
-def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none(
-    *, milliseconds: int, percent: float | None, seconds: float | None, is_long: bool
-) -> None:
-    metrics = Metrics(duration_ms=milliseconds, cpu_wait_percent=percent, cpu_wait_seconds=seconds)
-    record = Record(task_id="a", container=Container(name="b"), status="success", metrics=metrics)
-    assert is_long_cpu_wait(record) is is_long
-    at_the_end = next_step(record, (), "")
-    assert (at_the_end is not None) is is_long
-    assert bool(list(time_lines(record, 80))) is is_long
-    assert ("cpuWait" in activity_fields(record)) is is_long
+    ):
+        metrics = Metrics(duration_ms=milliseconds, cpu_wait_percent=percent, cpu_wait_seconds=seconds)
+        record = Record(task_id="a", container=Container(name="b"), status="success", metrics=metrics)
+        outputs = next_step(record, (), "") is not None, bool(list(time_lines(record, 80)))
+        assert {is_long_cpu_wait(record), *outputs, "cpuWait" in activity_fields(record)} == {is_long}
 
 
 def test_a_wait_for_a_cpu_that_was_not_read_to_the_end_is_a_lower_bound_in_all_outputs() -> None:
@@ -69,23 +60,18 @@ def test_a_wait_for_a_cpu_that_was_not_read_to_the_end_is_a_lower_bound_in_all_o
             assert [span.text for span in legend if "%" in span.text] == ["on CPU 60 %", f"{name} {mark}40 %"]
 
 
-@pytest.mark.parametrize(
-    ("on_cpu", "waiting", "is_long"),
-    [
-        pytest.param(100, 0, True, id="eight threads share two CPUs"),
-        pytest.param(50, 50, True, id="another program uses the CPU"),
-        pytest.param(8, 2, False, id="2,400 threads wake together once a second"),
-        pytest.param(None, None, True, id="not known"),
-    ],
-)
-def test_waits_at_the_same_time_count_by_what_more_cpus_could_save(
-    *, on_cpu: float | None, waiting: float | None, is_long: bool
-) -> None:
+def test_waits_at_the_same_time_count_by_what_more_cpus_could_save() -> None:
     metrics = Metrics(duration_ms=8000, cpu_wait_percent=81, cpu_wait_seconds=3.4)
-    times = TimeBreakdown(on_cpu_percent=on_cpu, waiting_for_cpu_percent=waiting)
-    record = Record(task_id="a", container=Container(name="b"), status="success", metrics=metrics, time_breakdown=times)
-    assert is_long_cpu_wait(record) is is_long
-    assert counted_cpu_wait(record) == (81 if is_long else 0)
+    record = Record(task_id="a", container=Container(name="b"), status="success", metrics=metrics)
+    for on_cpu, waiting, is_long in (
+        (100, 0, True),  # eight threads share two CPUs
+        (50, 50, True),  # another program uses the CPU
+        (8, 2, False),  # 2,400 threads wake together once a second
+        (None, None, True),
+    ):
+        times = TimeBreakdown(on_cpu_percent=on_cpu, waiting_for_cpu_percent=waiting)
+        made = replace(record, time_breakdown=times)
+        assert (is_long_cpu_wait(made), counted_cpu_wait(made)) == (is_long, 81 if is_long else 0)
 
 
 def test_idle_is_a_share_of_the_size_within_limits() -> None:

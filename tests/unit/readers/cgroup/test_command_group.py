@@ -88,20 +88,21 @@ def test_a_hierarchy_that_distributes_cpu_is_not_used(tmp_path: Path) -> None:
     assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "u" / _NAME]
 
 
-def test_a_group_that_cannot_be_entered_leaves_no_open_file(tmp_path: Path) -> None:
-    """The kernel creates the folder before it refuses the group's files, such as under some security modules."""
-    child = {name: text for name, text in V2_FILES.items() if name != "cgroup.procs"}
-    own, filesystem = _made(child, tmp_path, _V2, "u/user/job.scope")
-    assert (own.is_used, filesystem.removed) == (False, filesystem.made)
+@pytest.mark.parametrize(
+    ("limit", "value", "child"),
+    [
+        pytest.param("memory.max", "536870912", V2_FILES, id="a limit of memory that cannot be repeated"),
+        pytest.param("cpu.max", "50000 100000", V2_FILES, id="a limit of CPU"),
+        # The kernel creates the folder before it refuses the group's files, such as under some security modules.
+        pytest.param("other", "", {"cpu.stat": V2_FILES["cpu.stat"]}, id="a group that cannot be entered"),
+    ],
+)
+def test_no_group_remains_where_it_would_hide_a_limit_or_cannot_be_entered(
+    tmp_path: Path, limit: str, value: str, child: dict[str, str]
+) -> None:
+    own, filesystem = _made(child, tmp_path, _V2, "u/user/job.scope", files={f"u/user/{limit}": f"{value}\n"})
+    assert (own.is_used, own.is_entered_at_once, filesystem.removed) == (False, False, filesystem.made)
     assert not open_files(tmp_path)
-
-
-@pytest.mark.parametrize("limit", [("memory.max", "536870912"), ("cpu.max", "50000 100000")])
-def test_no_group_is_created_where_it_would_hide_a_limit(tmp_path: Path, limit: tuple[str, str]) -> None:
-    name, value = limit
-    own, filesystem = _made(V2_FILES, tmp_path, _V2, "u/user/job.scope", files={f"u/user/{name}": f"{value}\n"})
-    assert (own.is_used, own.is_entered_at_once) == (False, False)
-    assert filesystem.removed == filesystem.made
 
 
 def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path: Path) -> None:
@@ -116,15 +117,12 @@ def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path
     assert own.memory() is not None
 
 
-@pytest.mark.parametrize("handed_down", ["cpu memory", "io"])
-def test_version_2_is_not_used_where_it_distributes_cpu_or_io(tmp_path: Path, handed_down: str) -> None:
+def test_a_group_that_distributes_cpu_or_io_or_does_not_list_this_process_is_not_changed(tmp_path: Path) -> None:
     scope = "u/user/job.scope"
-    own, filesystem = _made(V2_FILES, tmp_path, _V2, scope, files={f"{scope}/cgroup.subtree_control": handed_down})
-    assert (own.is_used, filesystem.made) == (False, [])
-
-
-def test_a_folder_that_does_not_list_this_process_is_not_changed(tmp_path: Path) -> None:
-    scope = "u/user/job.scope"
+    for handed_down in ("cpu memory", "io"):
+        files = {f"{scope}/cgroup.subtree_control": handed_down}
+        own, filesystem = _made(V2_FILES, tmp_path / handed_down, _V2, scope, files=files)
+        assert (own.is_used, filesystem.made) == (False, [])
     own, filesystem = _made(V2_FILES, tmp_path / "1", _V2, files={f"{scope}/cgroup.procs": "1\n2\n"})
     assert (own.is_used, filesystem.made) == (False, [])
     for group in ("/../other", "/user/gone.scope"):
@@ -135,16 +133,13 @@ def test_a_folder_that_does_not_list_this_process_is_not_changed(tmp_path: Path)
     assert filesystem.made == []
 
 
-def test_a_refusal_by_the_kernel_changes_nothing(tmp_path: Path) -> None:
-    own, _ = _made(V1_FILES, tmp_path, _HYBRID, "m/job", "c", "u", refuses=True)
+def test_what_the_kernel_refuses_changes_nothing_and_a_group_that_was_not_joined_is_removed(tmp_path: Path) -> None:
+    own, _ = _made(V1_FILES, tmp_path / "refused", _HYBRID, "m/job", "c", "u", refuses=True)
     own.enter()
     own.on_started(own.start_counting())
     assert (own.is_used, own.has_cpu_accounting) == (False, False)
     assert (own.cpu_ns(), own.memory(), own.oom_kills(), own.memory_peak_bytes()) == (None,) * 4
     own.remove(_sleeps.append)
-
-
-def test_a_group_that_could_not_be_joined_is_removed(tmp_path: Path) -> None:
     own, filesystem = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
     own.on_started(b"5 01")
     assert filesystem.removed == [tmp_path / "m/job" / _NAME]
@@ -154,28 +149,23 @@ def test_a_group_that_could_not_be_joined_is_removed(tmp_path: Path) -> None:
 _STAT = "{pid} (a b) {state} 1 1 1 0 -1 {flags} 9 9 9 9 9 9 9 9 20 0 1 0 7 9 3 9 9 9 9 9\n"
 
 
-@pytest.mark.parametrize(
-    ("group", "stat", "is_inside"),
-    [
-        ("OWN", None, True),
-        ("OWN/below", None, True),
+def test_a_process_that_is_ending_is_still_in_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, _ = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
+    texts: dict[str, str | None] = {}
+    monkeypatch.setattr(proc, "read_text", texts.get)
+    monkeypatch.setattr(proc, "read", lambda path: None if texts[path] is None else str(texts[path]).encode())
+    for group, stat, is_inside in (
+        (f"/job/{_NAME}", None, True),
+        (f"/job/{_NAME}/below", None, True),
         ("/elsewhere", _STAT.format(pid=5, state="R", flags=0x4), False),
         ("/", _STAT.format(pid=5, state="R", flags=0x40), False),
         # Version 1 shows the root group for a process that is ending, before and while it is a zombie.
         ("/", _STAT.format(pid=5, state="R", flags=0x44), True),
         ("/", _STAT.format(pid=5, state="Z", flags=0x4), True),
         ("/", None, True),
-    ],
-)
-def test_a_process_that_is_ending_is_still_in_its_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, stat: str | None, *, is_inside: bool
-) -> None:
-    own, _ = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
-    group = group.replace("OWN", f"/job/{_NAME}")
-    texts = {"/proc/5/cgroup": f"4:memory:{group}\n2:cpuacct:/\n", "/proc/5/stat": stat}
-    monkeypatch.setattr(proc, "read_text", texts.get)
-    monkeypatch.setattr(proc, "read", lambda path: None if texts[path] is None else str(texts[path]).encode())
-    assert own.contains(5) is is_inside
+    ):
+        texts |= {"/proc/5/cgroup": f"4:memory:{group}\n2:cpuacct:/\n", "/proc/5/stat": stat}
+        assert own.contains(5) is is_inside, (group, stat)
 
 
 def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
@@ -210,6 +200,9 @@ def test_in_a_container_of_our_own_the_memory_controller_is_enabled_meanwhile(tm
     present(delegation).revert()
     assert (group / "cgroup.subtree_control").read_text().startswith("-memory")
     assert not (group / "aside").exists()
+    group = _delegated(tmp_path / "refused", procs="1\n")
+    assert delegate_controller(str(group), 1, "aside", "memory", FakeCgroupFilesystem({})) is None
+    assert not (group / "aside").exists()
 
 
 @pytest.mark.parametrize(
@@ -228,10 +221,3 @@ def test_a_group_that_is_not_exclusive_is_not_changed(tmp_path: Path, files: dic
     before = (group / "cgroup.subtree_control").read_text()
     assert delegate_controller(str(group), _OWN_PID, "aside", "memory", filesystem) is None
     assert ((group / "cgroup.subtree_control").read_text(), filesystem.made) == (before, [])
-
-
-def test_a_refused_controller_reverts_the_delegation(tmp_path: Path) -> None:
-    group = _delegated(tmp_path / "g", procs="1\n")
-    filesystem = FakeCgroupFilesystem({})
-    assert delegate_controller(str(group), 1, "aside", "memory", filesystem) is None
-    assert not (group / "aside").exists()

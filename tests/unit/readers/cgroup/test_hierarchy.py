@@ -1,5 +1,7 @@
 """The control groups of a process and their limits."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,6 @@ from hypothesis import strategies as st
 
 from profiler.readers.cgroup.container_group import (
     ContainerCgroup,
-    GroupReading,
     container_group,
     find_container_cgroup,
 )
@@ -106,14 +107,6 @@ def test_the_limits_and_the_kills(
     assert (groups.limits(), groups.oom_kills()) == (limits, kills)
 
 
-def test_a_group_outside_of_the_mount_is_its_top() -> None:
-    (mount,) = parse_mountinfo("29 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
-    top = "/sys/fs/cgroup"
-    assert group_folders("/", mount, "/docker/abcd") == (top,)
-    assert group_folders("/", mount, "/../other") == (top,)
-    assert group_folders("/", mount, "/docker/abc/x") == (f"{top}/x", top)
-
-
 sizes = st.integers(0, 2**50)
 
 
@@ -164,13 +157,6 @@ def found(folder: Path, pid: int = 7) -> ContainerCgroup:
     return present(find_container_cgroup(pid, ID, str(folder)))
 
 
-def read_once(folder: Path) -> GroupReading:
-    group = found(folder)
-    reading = group.read()
-    group.close()
-    return present(reading)
-
-
 @pytest.mark.parametrize(
     ("cgroup", "mounts", "files"),
     [
@@ -189,7 +175,8 @@ def read_once(folder: Path) -> GroupReading:
 )
 def test_the_counters_of_either_version(tmp_path: Path, cgroup: str, mounts: str, files: dict[str, str]) -> None:
     process(tmp_path, cgroup, mounts, files)
-    reading = read_once(tmp_path)
+    with closing(found(tmp_path)) as group:
+        reading = present(group.read())
     assert reading.memory == MemoryReading(
         used_bytes=860_000_000 - UNMAPPED,
         cache_bytes=12_582_912 - 2_097_152,  # without tmpfs
@@ -200,9 +187,21 @@ def test_the_counters_of_either_version(tmp_path: Path, cgroup: str, mounts: str
     assert (reading.peak_bytes, reading.oom_kills, reading.cpu_ns) == (870_000_000, 2, cpu_ns)
 
 
-def test_the_group_is_readable_without_processes_until_it_is_removed(tmp_path: Path) -> None:
-    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_GROUP_FILES)
-    group = found(tmp_path)
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    return process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_GROUP_FILES)
+
+
+@pytest.fixture
+def group(tmp_path: Path, top: Path) -> Iterator[ContainerCgroup]:
+    assert top.is_dir()
+    with closing(found(tmp_path)) as group:
+        yield group
+
+
+def test_the_group_is_readable_without_processes_until_it_is_removed(
+    group: ContainerCgroup, top: Path, tmp_path: Path
+) -> None:
     (tmp_path / "7/cgroup").unlink()
     (top.rename(tmp_path / "elsewhere") / "memory.peak").write_text(f"{900 * MIB}\n")
     reading = group.read()
@@ -211,7 +210,6 @@ def test_the_group_is_readable_without_processes_until_it_is_removed(tmp_path: P
     _empty(tmp_path / "elsewhere", *V2_GROUP_FILES)
     assert group.read() is None
     assert group.events_descriptor is None  # the kernel reports the file of a removed group as changed forever
-    group.close()
 
 
 def _empty(folder: Path, *names: str) -> None:
@@ -219,36 +217,29 @@ def _empty(folder: Path, *names: str) -> None:
     write_files(folder, dict.fromkeys(names, ""))
 
 
-def test_a_reading_during_the_removal_lacks_some_counters(tmp_path: Path) -> None:
-    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_GROUP_FILES)
-    group = found(tmp_path)
+def test_a_reading_during_the_removal_lacks_some_counters(group: ContainerCgroup, top: Path) -> None:
     whole = present(group.read())
     _empty(top, "memory.peak")
     without_mark = present(group.read())
     (top / "memory.peak").write_text(V2_GROUP_FILES["memory.peak"])
     _empty(top, "memory.stat")
     without_cache = present(group.read())
-    group.close()
     assert (whole.has_mark, without_mark.has_mark, without_cache.has_mark) == (True, False, False)
     assert without_mark.memory == whole.memory
     assert without_cache.peak_bytes == whole.peak_bytes
 
 
-def test_version_2_shows_when_no_process_is_left(tmp_path: Path) -> None:
-    top = process(tmp_path, V2_CGROUP, V2_MOUNTS, V2_GROUP_FILES)
-    group = found(tmp_path)
+def test_version_2_shows_when_no_process_is_left(group: ContainerCgroup, top: Path, tmp_path: Path) -> None:
     alive = group.read()
     assert (present(alive).is_empty, group.events_descriptor is not None) == (False, True)
     (top / "cgroup.events").write_text("populated 0\nfrozen 0\n")
     ended = present(group.read())
     assert (ended.is_empty, ended.has_mark) == (True, True)
     assert group.events_descriptor is None
-    group.close()
     process(tmp_path, V1_CGROUP, V1_MOUNTS, V1_GROUP_FILES, pid=8)  # version 1 does not show it
-    group = found(tmp_path, pid=8)
-    reading = present(group.read())
-    assert (reading.is_empty, reading.has_mark, group.events_descriptor) == (None, True, None)
-    group.close()
+    with closing(found(tmp_path, pid=8)) as other:
+        reading = present(other.read())
+    assert (reading.is_empty, reading.has_mark, other.events_descriptor) == (None, True, None)
 
 
 def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:
@@ -262,7 +253,11 @@ def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> 
     assert not open_files(tmp_path)
 
 
-def test_the_containers_own_group_is_the_one_with_its_id() -> None:
+def test_the_containers_own_group_is_the_one_with_its_id_and_one_outside_of_the_mount_is_its_top() -> None:
     assert container_group(f"/ecs/0123/{ID}/worker/1", ID) == f"/ecs/0123/{ID}"
     assert container_group(f"/ecstasks.slice/docker-{ID}.scope", ID) == f"/ecstasks.slice/docker-{ID}.scope"
     assert container_group("/ecs/0123/another", ID) is None
+    (mount,) = parse_mountinfo("29 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    top = "/sys/fs/cgroup"
+    folders = {"/docker/abcd": (top,), "/../other": (top,), "/docker/abc/x": (f"{top}/x", top)}
+    assert {group: group_folders("/", mount, group) for group in folders} == folders

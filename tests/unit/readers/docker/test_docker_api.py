@@ -49,9 +49,6 @@ def test_the_containers_of_tasks_are_listed_and_described(api: DockerApi) -> Non
     found = api.inspect(ENDED["Id"])
     assert isinstance(found, EcsContainer)
     assert found.exit_code == 137
-
-
-def test_a_container_that_was_removed_is_gone(api: DockerApi) -> None:
     assert api.inspect("0" * 64) == Unavailable(f"/containers/{'0' * 64}/json answered HTTP 404", is_gone=True)
 
 
@@ -65,7 +62,7 @@ def test_no_document_is_kept(api: DockerApi) -> None:
     assert not connection._requests
 
 
-def test_without_a_daemon_the_reason_says_so(daemon: FakeDockerDaemon, tmp_path: Path) -> None:
+def test_without_a_daemon_the_reason_says_so(tmp_path: Path) -> None:
     assert DockerApi(str(tmp_path / "other"), SystemClock()).inspect("a") == Unavailable(
         "/containers/a/json cannot be read: FileNotFoundError"
     )
@@ -94,7 +91,7 @@ def stream(daemon: FakeDockerDaemon) -> Iterator[Stream]:
     stream.events.stop(60)
 
 
-def test_a_recorded_run_that_was_killed() -> None:
+def test_two_recorded_runs_of_which_one_was_killed_and_one_ran_out_of_memory() -> None:
     """The stop sends SIGTERM, then SIGKILL."""
     first = [event for event in EVENTS if event.docker_id == EVENTS[0].docker_id]
     assert [(event.action, event.signal, event.exit_code) for event in first] == [
@@ -105,16 +102,10 @@ def test_a_recorded_run_that_was_killed() -> None:
         ("die", None, 137),
         ("destroy", None, None),
     ]
-
-
-def test_a_recorded_run_that_ran_out_of_memory() -> None:
     second = [event for event in EVENTS if event.docker_id != EVENTS[0].docker_id]
     assert [event.action for event in second] == ["start", "oom", "die", "destroy"]
     assert all(event.task_arn.startswith("arn:aws:ecs:") for event in EVENTS)
-
-
-def test_new_events_do_not_need_the_fields_that_docker_removed() -> None:
-    """API 1.48 has neither ``status`` nor ``id`` nor ``from``."""
+    # API 1.48 has neither ``status`` nor ``id`` nor ``from``.
     line = b'{"Type":"container","Action":"die","Actor":{"ID":"a","Attributes":{"exitCode":"3"}},"timeNano":7}'
     assert parse_event(line) == ContainerEvent(action="die", docker_id="a", time_ns=7, exit_code=3)
 

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -55,31 +54,22 @@ def with_config(**config: Any) -> Any:
     return {**RECORDED["running"], "Config": RECORDED["running"]["Config"] | config}
 
 
-def test_a_running_container() -> None:
+def test_running_and_ended_containers() -> None:
     assert container(RECORDED["running"]) == RUNNING
-
-
-def test_a_stopped_container() -> None:
     state = RECORDED["ended"]["State"]
     ended = replace(RUNNING, is_running=False, pid=None, exit_code=137, finished_ns=parse_ns(state["FinishedAt"]))
     assert container(RECORDED["ended"]) == ended
-
-
-def test_a_container_that_ran_out_of_memory() -> None:
     killed = container(RECORDED["out_of_memory"])
     assert (killed.oom_killed, killed.exit_code, killed.memory_limit_bytes) == (True, 137, 20 << 20)
 
 
-def test_a_container_that_never_started_has_no_exit_code() -> None:
+def test_a_container_that_never_started_or_was_started_again_has_no_exit_code() -> None:
     never = "0001-01-01T00:00:00Z"
     created = {"Status": "created", "Running": False, "ExitCode": 0, "StartedAt": never, "FinishedAt": never}
     decoded = container({**RECORDED["running"], "State": created})
     assert (decoded.started_ns, decoded.finished_ns, decoded.exit_code) == (None, None, None)
-
-
-def test_a_container_that_was_started_again_has_no_exit_code() -> None:
-    state = RECORDED["ended"]["State"] | {"Running": True}
-    assert container({**RECORDED["ended"], "State": state}).exit_code is None
+    again = RECORDED["ended"]["State"] | {"Running": True}
+    assert container({**RECORDED["ended"], "State": again}).exit_code is None
 
 
 def test_only_the_stream_of_awslogs_is_kept_of_the_log_options() -> None:
@@ -93,28 +83,16 @@ def test_only_the_stream_of_awslogs_is_kept_of_the_log_options() -> None:
     assert (decoded.log_driver, decoded.log_options) == ("splunk", {})
 
 
-@pytest.mark.parametrize(
-    ("variable", "gpus"),
-    [
-        ("GPU-1,GPU-2", ("GPU-1", "GPU-2")),
-        ("0,1", ("0", "1")),
-        ("all", ()),
-        ("void", ()),
-        ("", ()),
-        (f"GPU-1,{CANARY}", ("GPU-1",)),
-    ],
-)
-def test_the_gpus_of_a_container(variable: str, gpus: tuple[str, ...]) -> None:
-    environment = ["NVIDIA_VISIBLE_DEVICES=GPU-0", f"NVIDIA_VISIBLE_DEVICES={variable}"]
-    assert container(with_config(Env=environment)).gpus == gpus
+def test_the_gpus_of_a_container() -> None:
+    gpus = {"GPU-1,GPU-2": ("GPU-1", "GPU-2"), "0,1": ("0", "1"), **dict.fromkeys(("all", "void", ""), ())}
+    for variable, expected in {**gpus, f"GPU-1,{CANARY}": ("GPU-1",)}.items():
+        environment = ["NVIDIA_VISIBLE_DEVICES=GPU-0", f"NVIDIA_VISIBLE_DEVICES={variable}"]
+        assert container(with_config(Env=environment)).gpus == expected
 
 
-def test_a_container_that_is_not_of_the_agent_is_unavailable() -> None:
+def test_only_the_containers_of_the_agent_are_listed_and_described() -> None:
     document = with_config(Labels={"task-arn": LABELS.task_arn, "container-name": "batch"})
     assert isinstance(decode_container(json.dumps(document).encode()), Unavailable)
-
-
-def test_the_list_has_the_containers_of_tasks_only() -> None:
     others = [{"Id": "a", "Labels": {}}, {"Id": "b", "Labels": None, "State": "running"}, None]
     running = {**RECORDED["list"][0], "Id": "c", "State": "running"}
     listed = decode_list(json.dumps([*RECORDED["list"], *others, running]).encode())
@@ -124,14 +102,10 @@ def test_the_list_has_the_containers_of_tasks_only() -> None:
     )
 
 
-@given(mutated(RECORDED["running"], RECORDED["out_of_memory"]))
-def test_no_document_raises_and_no_value_of_the_environment_is_kept(document: Any) -> None:
+@given(mutated(RECORDED["running"], RECORDED["out_of_memory"]), mutated(RECORDED["list"]))
+def test_no_document_raises_and_no_value_of_the_environment_is_kept(document: Any, listed: Any) -> None:
     assert CANARY not in repr(decode_container(json.dumps(document).encode()))
-
-
-@given(mutated(RECORDED["list"]))
-def test_no_list_raises(document: Any) -> None:
-    decode_list(json.dumps(document).encode())
+    decode_list(json.dumps(listed).encode())
 
 
 @given(st.binary(max_size=40), st.integers(0, 4000))

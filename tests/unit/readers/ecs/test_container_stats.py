@@ -104,13 +104,8 @@ SAMPLE_V2 = ContainerSample(
 )
 
 
-def test_reads_both_versions_of_cgroups() -> None:
-    assert decode({"1": CGROUP_V1, "2": CGROUP_V2}) == {"1": SAMPLE_V1, "2": SAMPLE_V2}
-
-
-@pytest.mark.parametrize(
-    ("memory", "used"),
-    [
+def test_memory_used_is_the_memory_that_is_needed() -> None:
+    cases: tuple[tuple[dict[str, Any], int | None], ...] = (
         ({"usage": 100, "stats": {"total_cache": 30}}, 70),
         ({"usage": 100, "stats": {"cache": 40}}, 60),
         ({"usage": 100, "stats": {"inactive_file": 250}}, 0),
@@ -125,22 +120,16 @@ def test_reads_both_versions_of_cgroups() -> None:
         ({"usage": 100}, 100),
         ({"stats": {"inactive_file": 5}}, None),
         ({}, None),
-    ],
-)
-def test_memory_used_is_the_memory_that_is_needed(memory: object, used: int | None) -> None:
-    assert changed(CGROUP_V1, memory_stats=memory).memory_used_bytes == used
+    )
+    for memory, used in cases:
+        assert changed(CGROUP_V1, memory_stats=memory).memory_used_bytes == used, memory
 
 
-@pytest.mark.parametrize(
-    "none",
-    [
-        *(None, {}, {"read": "0001-01-01T00:00:00Z", "cpu_stats": {}}, {"cpu_stats": {}}),
-        *({**CGROUP_V2, "read": wrong} for wrong in ("yesterday", "", True, 1772359202, [READ], None)),
-    ],
-)
-def test_without_a_readable_time_there_are_no_stats(none: object) -> None:
-    reading = decode({"gone": none, "here": CGROUP_V2})
-    assert list(reading) == ["here"]
+def test_without_a_readable_time_there_are_no_stats() -> None:
+    nothing: list[Any] = [None, {}, {"read": "0001-01-01T00:00:00Z", "cpu_stats": {}}, {"cpu_stats": {}}]
+    nothing += [{**CGROUP_V2, "read": wrong} for wrong in ("yesterday", "", True, 1772359202, [READ], None)]
+    for none in nothing:
+        assert list(decode({"gone": none, "here": CGROUP_V2})) == ["here"]
 
 
 def reads(*values: tuple[object, object, int]) -> list[dict[str, Any]]:
@@ -152,9 +141,8 @@ VIRTIO = reads((253, 0, 300), (253, 16, 400))
 OF_252 = reads((252, 0, 280), (252, 1, 290))
 
 
-@pytest.mark.parametrize(
-    ("entries", "majors", "read"),
-    [
+def test_a_stack_of_block_devices_counts_once() -> None:
+    cases: tuple[tuple[list[dict[str, Any]], set[int] | None, int], ...] = (
         ([*reads((202, 26368, 500)), *STACK], None, 500),
         (STACK, {253}, 500),
         # As a capture with the devicemapper storage driver: the kernel attributes most of the reads to the node.
@@ -168,20 +156,15 @@ OF_252 = reads((252, 0, 280), (252, 1, 290))
         (OF_252, {252}, 290),
         ([{"major": 252, "op": "Read", "value": 20}, *OF_252], {252}, 300),  # node 0 by default
         ([*reads((253, 1, 300), (253, 2, 400)), *reads((253, 1, 200))], {253}, 500),
-    ],
-)
-def test_a_stack_of_block_devices_counts_once(
-    entries: list[dict[str, Any]], majors: set[int] | None, read: int
-) -> None:
-    known = None if majors is None else frozenset(majors)
-    sample = changed(CGROUP_V1, known, blkio_stats={"io_service_bytes_recursive": entries})
-    assert sample.block_read_bytes == read
+    )
+    for entries, majors, read in cases:
+        known = None if majors is None else frozenset(majors)
+        sample = changed(CGROUP_V1, known, blkio_stats={"io_service_bytes_recursive": entries})
+        assert sample.block_read_bytes == read, (entries, majors)
 
 
 def test_the_numbers_of_device_mapper_nodes_in_proc_devices() -> None:
-    text = (
-        "Character devices:\n  1 mem\n253 device-mapper\n\nBlock devices:\n  7 loop\n252 device-mapper\n253 virtblk\n"
-    )
+    text = "Character devices:\n  1 mem\n253 device-mapper\n\nBlock devices:\n  7 loop\n252 device-mapper\n253 x\n"
     assert parse_device_mapper_majors(text) == frozenset((252,))
     assert parse_device_mapper_majors("Block devices:\n  8 sd\n") == frozenset()
     assert parse_device_mapper_majors("") is None
@@ -198,10 +181,9 @@ PARTS = {
     "blkio_stats": ("block_read_bytes", "block_write_bytes"),
     "pids_stats": ("pids",),
 }
-WRONG: list[Any] = ["1", True, -1, 1.5, 2**63, [1], {"a": 1}, None]
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", ["1", True, -1, 1.5, 2**63, [1], {"a": 1}, None])
 def test_numbers_of_a_wrong_type_are_absent_and_cost_no_others(wrong: Any) -> None:
     memory = {**CGROUP_V1["memory_stats"], **dict.fromkeys(("usage", "max_usage", "limit", "failcnt"), wrong)}
     cpu, pids = {"cpu_usage": {"total_usage": wrong}}, {"current": wrong}
@@ -216,21 +198,20 @@ def test_a_part_that_is_missing_costs_its_own_numbers_alone(part: str, fields: t
     assert changed({**document, part: missing}) == replace(changed(document), **dict.fromkeys(fields))
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"null", b"[]", b'"x"', b'{"id": {"read"', b'{"\xff": {}}', b'{"id":' + b"[" * 100_000]
-)
-def test_an_invalid_response_gives_a_reason(body: bytes) -> None:
-    reading = decode_stats(body)
-    assert isinstance(reading, Unavailable)
-    assert reading.reason.startswith("/task/stats answered with something else than the stats of containers: ")
+def test_an_invalid_response_gives_a_reason() -> None:
+    deep = b'{"id":' + b"[" * 100_000
+    for body in (b"", b"{", b"null", b"[]", b'"x"', b'{"id": {"read"', b'{"\xff": {}}', deep):
+        reading = decode_stats(body)
+        assert isinstance(reading, Unavailable)
+        assert reading.reason.startswith("/task/stats answered with something else than the stats of containers: ")
 
 
 @pytest.mark.parametrize("wrong", ["x", [], 7, {"memory_stats": {"stats": []}}, {"networks": {"eth0": "x"}}])
 def test_malformed_stats_of_one_container_cost_no_others(wrong: object) -> None:
     entry = {**CGROUP_V2, **wrong} if isinstance(wrong, dict) else wrong
-    reading = decode({"wrong": entry, "2": CGROUP_V2})
-    assert reading["2"] == SAMPLE_V2
-    assert isinstance(reading["wrong"], Unavailable)
+    reading = dict(decode({"1": CGROUP_V1, "wrong": entry, "2": CGROUP_V2}))
+    assert isinstance(reading.pop("wrong"), Unavailable)
+    assert reading == {"1": SAMPLE_V1, "2": SAMPLE_V2}
     binary = decode_stats(b'{"id": {"read": "\xff"}}')
     assert isinstance(binary, dict)
     assert isinstance(binary["id"], Unavailable)

@@ -1,4 +1,4 @@
-"""The dialects of /task: endpoint v4 on Fargate and EC2, endpoint v3; and the container that is the batch."""
+"""The dialects of /task: endpoint v4 on Fargate and EC2, endpoint v3; the container that is the batch; the timeout."""
 
 import json
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.readers import Unavailable
+from profiler.readers.ecs.endpoint_client import HttpEndpoint
 from profiler.readers.ecs.task_metadata import (
     ContainerMetadata,
     TaskMetadata,
@@ -18,6 +19,8 @@ from profiler.readers.ecs.task_metadata import (
     decode_task,
     select_batch,
 )
+from profiler.readers.keep_alive_http import Response
+from tests.fakes import FakeClock
 from tests.values import mutated
 
 MIB = 1024 * 1024
@@ -27,7 +30,6 @@ BATCH: dict[str, Any] = {
     "Name": "batch",
     "Image": "example/etl:7",
     "ImageID": "sha256:d180",
-    "Labels": {"com.amazonaws.ecs.cluster": "jobs"},
     "DesiredStatus": "RUNNING",
     "KnownStatus": "STOPPED",
     "ExitCode": 3,
@@ -36,7 +38,7 @@ BATCH: dict[str, Any] = {
     "FinishedAt": "2026-03-01T10:01:00.25Z",
     "Type": "NORMAL",
     "LogDriver": "awslogs",
-    "LogOptions": {"awslogs-group": "/ecs/jobs", "awslogs-region": "us-east-1", "awslogs-stream": "ecs/batch/bae3"},
+    "LogOptions": {"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/bae3"},
     "ContainerARN": "arn:aws:ecs:us-east-1:111122223333:container/jobs/bae3/a9b9",
     "Networks": [{"NetworkMode": "awsvpc", "IPv4Addresses": ["10.0.117.145"]}],
 }
@@ -94,15 +96,14 @@ def test_reads_fargate_v4() -> None:
         ),
     )
     assert decoded.containers[0].is_stopped
+    own = decode_container(json.dumps({**BATCH, "Name": "task-monitor", "RestartCount": 2}).encode())
+    assert isinstance(own, ContainerMetadata)
+    assert (own.name, own.restart_count) == ("task-monitor", 2)
 
 
 def test_reads_v3_without_the_fields_of_v4() -> None:
-    v3 = {
-        key: value
-        for key, value in FARGATE_V4.items()
-        if key not in ("LaunchType", "EphemeralStorageMetrics", "Limits")
-    }
-    batch = {key: value for key, value in BATCH.items() if key not in ("LogDriver", "LogOptions", "ContainerARN")}
+    absent = {"LaunchType", "EphemeralStorageMetrics", "Limits", "LogDriver", "LogOptions", "ContainerARN"}
+    v3, batch = ({key: value for key, value in one.items() if key not in absent} for one in (FARGATE_V4, BATCH))
     decoded = task({**v3, "Containers": [PAUSE_V3, batch]})
     assert (decoded.launch_type, decoded.vcpu_limit, decoded.memory_limit_bytes) == (None, None, None)
     pause, container = decoded.containers
@@ -110,21 +111,15 @@ def test_reads_v3_without_the_fields_of_v4() -> None:
     assert (container.log_driver, container.log_options, container.arn) == (None, {}, None)
 
 
-@pytest.mark.parametrize(
-    ("limits", "vcpu", "memory"),
-    [
-        ({"CPU": 512, "Memory": 1024}, 0.5, 1024 * MIB),
-        ({"CPU": 2, "Memory": 2**40}, None, None),  # more than any machine has
-        ({"CPU": 0, "Memory": 0}, None, None),
-        ({"CPU": "512", "Memory": None}, None, None),
-        ({}, None, None),
-    ],
-)
-def test_a_share_or_limit_of_a_container_that_is_not_set_is_absent(
-    limits: object, vcpu: float | None, memory: int | None
-) -> None:
-    (container,) = task({**FARGATE_V4, "Containers": [{**BATCH, "Limits": limits}]}).containers
-    assert (container.vcpu_share, container.memory_limit_bytes) == (vcpu, memory)
+def test_a_share_or_limit_of_a_container_that_is_not_set_is_absent() -> None:
+    unset: list[object] = [{"CPU": 2, "Memory": 2**40}]  # more than any machine has
+    unset += [{"CPU": 0, "Memory": 0}, {"CPU": "512", "Memory": None}, {}]
+    for limits, expected in (
+        ({"CPU": 512, "Memory": 1024}, (0.5, 1024 * MIB)),
+        *((one, (None, None)) for one in unset),
+    ):
+        (container,) = task({**FARGATE_V4, "Containers": [{**BATCH, "Limits": limits}]}).containers
+        assert (container.vcpu_share, container.memory_limit_bytes) == expected
 
 
 def test_a_malformed_response_has_the_position_in_its_reason() -> None:
@@ -135,12 +130,6 @@ def test_a_malformed_response_has_the_position_in_its_reason() -> None:
     other = decode_task(b'{"Containers": null}')
     assert isinstance(other, Unavailable)
     assert other.reason.endswith(": it has no list of containers")
-
-
-def test_the_own_container() -> None:
-    own = decode_container(json.dumps({**BATCH, "Name": "task-monitor", "RestartCount": 2}).encode())
-    assert isinstance(own, ContainerMetadata)
-    assert (own.name, own.restart_count) == ("task-monitor", 2)
 
 
 @pytest.mark.parametrize("decode", [decode_task, decode_container, decode_tags])
@@ -185,23 +174,18 @@ def test_the_tags_are_the_tasks_own() -> None:
     assert tags(TaskTags={"a": 1, "": "x", "b": None, "c": "d"}) == {"c": "d"}
 
 
-def test_a_refusal_names_the_permission_and_quotes_no_message() -> None:
+def test_the_reason_of_an_error_names_the_missing_permission_and_quotes_no_message() -> None:
     found = tags(Errors=[{**REFUSED, "ErrorField": "ContainerInstanceTags"}, REFUSED])
     assert isinstance(found, Unavailable)
     assert "(AccessDeniedException); allow ecs:ListTagsForResource on the task" in found.reason
     assert "111122223333" not in found.reason
-
-
-@pytest.mark.parametrize(
-    ("error", "stated"),
-    [
-        ({"ErrorField": "TaskTags", "ErrorCode": "ThrottlingException"}, "ThrottlingException"),
+    throttled: dict[str, object] = {"ErrorField": "TaskTags", "ErrorCode": "ThrottlingException"}
+    for error, stated in (
+        (throttled, "ThrottlingException"),
         ({}, "no error code"),
         ({"ErrorCode": 5}, "no error code"),
-    ],
-)
-def test_any_other_error_is_the_reason(error: object, stated: str) -> None:
-    assert tags(Errors=[error]) == Unavailable(f"ECS did not return them ({stated})")
+    ):
+        assert tags(Errors=[error]) == Unavailable(f"ECS did not return them ({stated})")
 
 
 OWN = ContainerMetadata(name="watcher", docker_id="own")
@@ -214,9 +198,8 @@ def listing(*containers: ContainerMetadata) -> TaskMetadata:
     return TaskMetadata(containers=containers)
 
 
-@pytest.mark.parametrize(
-    ("containers", "requested", "own", "names", "said"),
-    [
+def test_the_batch_is_the_wanted_container_or_the_only_other_one() -> None:
+    cases: tuple[tuple[Any, str | None, ContainerMetadata | None, tuple[str, ...], list[str] | None], ...] = (
         ((PAUSE, OWN, JOB), None, OWN, ("batch",), None),
         ((replace(PAUSE, type=None), OWN, JOB), None, OWN, ("batch",), None),
         ((JOB, OTHER, OWN), None, OWN, ("batch", "proxy"), ["batch, proxy", "TASK_PROFILER_CONTAINER"]),
@@ -228,18 +211,11 @@ def listing(*containers: ContainerMetadata) -> TaskMetadata:
         ((replace(JOB, name="watcher"), OWN), None, OWN, ("watcher",), None),
         ((JOB, replace(OWN, docker_id=None)), None, OWN, ("batch",), None),
         ((JOB, replace(OWN, name="task-monitor")), None, None, ("batch",), None),
-    ],
-)
-def test_the_batch_is_the_wanted_container_or_the_only_other_one(
-    containers: tuple[ContainerMetadata, ...],
-    requested: str | None,
-    own: ContainerMetadata | None,
-    names: tuple[str, ...],
-    said: list[str] | None,
-) -> None:
-    choice = select_batch(listing(*containers), requested=requested, own=own)
-    assert (choice.names, choice.problem is None) == (names, said is None)
-    assert all(text in (choice.problem or "") for text in said or ())
+    )
+    for containers, requested, own, names, said in cases:
+        choice = select_batch(listing(*containers), requested=requested, own=own)
+        assert (choice.names, choice.problem is None) == (names, said is None)
+        assert all(text in (choice.problem or "") for text in said or ())
 
 
 def test_a_firelens_router_is_no_candidate_where_firelens_is_used() -> None:
@@ -261,3 +237,19 @@ def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: ob
     assert isinstance(decoded, dict | Unavailable)
     if isinstance(decoded, dict):
         assert all(name and isinstance(value, str) for name, value in decoded.items())
+
+
+def test_the_timeout_doubles_after_two_timeouts_in_a_row_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, given = HttpEndpoint("http://host", 1.0, FakeClock()), list[float]()
+
+    def fetch(_connection: object, path: str, timeout_seconds: float) -> Response:
+        given.append(timeout_seconds)
+        if path == "slow":
+            raise TimeoutError
+        return Response(200, b"")
+
+    monkeypatch.setattr(endpoint, "_fetch", fetch)
+    for path in ("slow", "fast", "slow", "slow", "fast", *["slow"] * 6):
+        endpoint.get(path)
+    assert given == pytest.approx([0.9] * 4 + [1.8] * 3 + [3.6] * 2 + [5] * 2)
+    assert HttpEndpoint("http://host", 60, FakeClock())._timeout_seconds == 5

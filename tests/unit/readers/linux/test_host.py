@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,10 +11,10 @@ from profiler.readers.linux.host import (
     MAX_DISKS,
     KernelView,
     SwapCounters,
-    architecture,
     disk_mounts,
     memory_of_others,
     parse_processor_model,
+    read_host,
     read_instance,
     read_kernel_view,
     read_swap_counters,
@@ -49,13 +50,15 @@ def test_swap_counts_pages_unless_the_kernel_has_no_counters(monkeypatch: pytest
     assert read_swap_counters() is None
 
 
-def test_this_machine_can_be_read_and_architectures_have_the_names_that_ecs_uses() -> None:
+def test_this_machine_can_be_read_and_its_architecture_has_the_name_of_ecs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for machine, name in {"x86_64": "X86_64", "aarch64": "ARM64", "riscv64": "riscv64"}.items():
+        monkeypatch.setattr(os, "uname", lambda machine=machine: SimpleNamespace(machine=machine))
+        assert read_host().cpu_architecture == name
     reading = read_instance()
     assert not hasattr(reading, "reason")
     assert 0 < present(reading.memory_available_bytes) <= present(reading.memory_size_bytes)
     assert reading.disks[0].mount_point == "/"
     assert 0 <= reading.disks[0].available_bytes <= reading.disks[0].size_bytes
-    assert [architecture(name) for name in ("x86_64", "aarch64", "riscv64")] == ["X86_64", "ARM64", "riscv64"]
 
 
 def mount(device: str, point: str, kind: str = "ext4") -> str:
@@ -74,11 +77,10 @@ def test_the_memory_of_other_processes_is_positive_and_lacks_this_one(monkeypatc
 def test_the_disks_are_the_root_and_each_volume_on_a_disk() -> None:
     shown = disk_mounts(MOUNTS, lambda path: path not in FILES)
     assert shown == ("/", "/data", "/data/sub", "/models", "/scratch/deep er")
-
-
-@pytest.mark.parametrize("kind", ["btrfs", "bcachefs", "zfs"])
-def test_a_disk_whose_file_system_has_no_device_is_one(kind: str) -> None:
-    assert disk_mounts(mount("0:40", "/volume", kind), bool) == ("/", "/volume")
+    for kind in ("btrfs", "bcachefs", "zfs"):  # their disks have no device
+        assert disk_mounts(mount("0:40", "/volume", kind), bool) == ("/", "/volume")
+    table = "".join(mount("8:1", f"/a{number:02}") for number in range(40))
+    assert disk_mounts(table, bool) == ("/", *(f"/a{number:02}" for number in range(MAX_DISKS - 1)))
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "nfs", "cifs", "fuse.mount-s3", "9p", "lustre", "ceph", ""])
@@ -90,39 +92,23 @@ def test_a_mount_that_can_hang_is_never_accessed(kind: str) -> None:
         return True
 
     table = mount("0:99", "/far", kind) + mount("8:2", "/hidden") + mount("0:98", "/hidden", kind)
-    table += mount("8:3", "/farther")
-    assert disk_mounts(table, is_folder) == ("/", "/farther")
+    assert disk_mounts(table + mount("8:3", "/farther"), is_folder) == ("/", "/farther")
     assert asked == ["/farther"]
-
-
-def test_of_many_mounts_sixteen_are_shown() -> None:
-    table = "".join(mount("8:1", f"/a{number:02}") for number in range(40))
-    shown = disk_mounts(table, bool)
-    assert shown == ("/", *(f"/a{n:02}" for n in range(MAX_DISKS - 1)))
 
 
 X86_CPU = """processor	: {number}
 model		: 85
 model name	: Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz
 """
-ARM_CPU = """processor	: 0
-CPU implementer	: 0x41
-CPU part	: {part}
-"""
+ARM_CPU = "processor	: 0\nCPU implementer	: 0x41\nCPU part	: {part}\n"
 
 
-def test_the_model_of_an_x86_processor_has_its_name() -> None:
+def test_the_model_of_a_processor_is_its_name_or_follows_from_its_part() -> None:
     first = X86_CPU.format(number=0)
     other = X86_CPU.format(number=1).replace("8259CL", "other")
     assert parse_processor_model(f"{first}\n{other}") == "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
-
-
-@pytest.mark.parametrize(
-    ("part", "model"),
-    [("0xd0c", "Neoverse-N1"), ("0xd40", "Neoverse-V1"), ("0xd4f", "Neoverse-V2"), ("0xfff", None), ("", None)],
-)
-def test_the_model_of_an_arm_processor_follows_from_its_part(part: str, model: str | None) -> None:
-    assert parse_processor_model(ARM_CPU.format(part=part)) == model
+    arm = {"0xd0c": "Neoverse-N1", "0xd40": "Neoverse-V1", "0xd4f": "Neoverse-V2", "0xfff": None, "": None}
+    assert {part: parse_processor_model(ARM_CPU.format(part=part)) for part in arm} == arm
 
 
 NOTHING = KernelView(schedstat=False, system_calls=False, pressure=False, ptrace_scope=None, cgroup_version=None)
@@ -144,11 +130,8 @@ def test_nothing_is_made_up(tmp_path: Path) -> None:
     assert read_kernel_view(7, str(tmp_path)) == NOTHING
 
 
-@pytest.mark.parametrize("cgroup", ["12:cpu,cpuacct:/a\n0::/a\n", "1:name=systemd:/\n"])
-def test_both_versions_at_once_count_as_version_1(tmp_path: Path, cgroup: str) -> None:
-    write_files(tmp_path, {"self/cgroup": cgroup})
-    assert read_kernel_view(proc_folder=str(tmp_path)).cgroup_version == 1
-
-
-def test_of_this_process_system_calls_can_be_read() -> None:
+def test_both_versions_at_once_count_as_version_1_and_this_process_can_be_read(tmp_path: Path) -> None:
+    for cgroup in ("12:cpu,cpuacct:/a\n0::/a\n", "1:name=systemd:/\n"):
+        write_files(tmp_path, {"self/cgroup": cgroup})
+        assert read_kernel_view(proc_folder=str(tmp_path)).cgroup_version == 1
     assert read_kernel_view().system_calls

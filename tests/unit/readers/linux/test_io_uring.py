@@ -55,38 +55,33 @@ class FakeRing:
         return self.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0)
 
 
-@pytest.fixture
-def ring(tmp_path: Path) -> FakeRing:
-    return FakeRing(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("requests", "completed", "expected"),
-    [
-        ([(5, 0)], 0, Wait("disk", "/data/orders.bin")),
-        ([(6, 0)], 0, Wait("network")),
-        ([(7, 0)], 0, Wait("pipe")),
-        ([(9, 0)], 0, Wait("other")),
-        ([(-1, 0)], 0, Wait("other")),  # as of a timeout
-        ([(6, 0), (7, 0), (5, 0)], 0, Wait("disk", "/data/orders.bin")),
-        ([(5, 0), (8, 0)], 0, Wait("disk")),
-        ([(5, 0), (6, 0)], 1, Wait("network")),
-        ([(5, 0)] * 8 + [(6, 0)], 8, Wait("network")),  # in the place of the first one
-        ([(5, 0), (-1, 0)], 1, Wait("other")),
-        ([(5, 0), UNUSED], 1, Wait("disk", "/data/orders.bin")),  # the entries are not used in their order
-        ([(5, 0)], 1, Wait("other")),
-        ([(5, 0)], 30, Wait("other")),  # a request that completes again and again
-        ([(1, REGISTERED)], 0, Wait("disk", "/data/second.bin")),
-        ([(2, REGISTERED)], 0, Wait("other")),
-    ],
+_CASES: tuple[tuple[Sequence[tuple[int, int]], int, Wait], ...] = (
+    ([(5, 0)], 0, Wait("disk", "/data/orders.bin")),
+    ([(6, 0)], 0, Wait("network")),
+    ([(7, 0)], 0, Wait("pipe")),
+    ([(9, 0)], 0, Wait("other")),
+    ([(-1, 0)], 0, Wait("other")),  # as of a timeout
+    ([(6, 0), (7, 0), (5, 0)], 0, Wait("disk", "/data/orders.bin")),
+    ([(5, 0), (8, 0)], 0, Wait("disk")),
+    ([(5, 0), (6, 0)], 1, Wait("network")),
+    ([(5, 0)] * 8 + [(6, 0)], 8, Wait("network")),  # in the place of the first one
+    ([(5, 0), (-1, 0)], 1, Wait("other")),
+    ([(5, 0), UNUSED], 1, Wait("disk", "/data/orders.bin")),  # the entries are not used in their order
+    ([(5, 0)], 1, Wait("other")),
+    ([(5, 0)], 30, Wait("other")),  # a request that completes again and again
+    ([(1, REGISTERED)], 0, Wait("disk", "/data/second.bin")),
+    ([(2, REGISTERED)], 0, Wait("other")),
 )
-def test_the_wait_for_requests_that_are_not_completed(
-    ring: FakeRing, requests: Sequence[tuple[int, int]], completed: int, expected: Wait
-) -> None:
-    assert ring.waits(requests, completed) == expected
 
 
-def test_a_ring_that_is_not_readable_shows_nothing(ring: FakeRing) -> None:
+def test_the_wait_for_requests_that_are_not_completed(tmp_path: Path) -> None:
+    ring = FakeRing(tmp_path)
+    for requests, completed, expected in _CASES:
+        assert ring.waits(requests, completed) == expected, requests
+
+
+def test_a_ring_that_is_not_readable_shows_nothing(tmp_path: Path) -> None:
+    ring = FakeRing(tmp_path)
     assert ring.waits([(5, 0)], has_memory=False) == Wait("other")
     (ring.folder / "maps").unlink()
     other = WaitResolver(calls_of("x86_64"), str(ring.folder.parent), lambda: 0)

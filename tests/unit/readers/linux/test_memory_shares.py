@@ -103,18 +103,12 @@ def test_what_an_ended_process_shared_may_still_be_held(tree: _Tree) -> None:
     assert tree.shares.is_exact
 
 
-def test_an_ended_process_that_shared_nothing_makes_nothing_unsure(tree: _Tree) -> None:
-    tree.divide([_process(1, 10), _process(2, 500)])
-    assert tree.divide([_process(1, 10), _process(3, 20)]) == [10, 20]
-    assert tree.shares.unsure_bytes == 0
-
-
-def test_a_fork_that_executes_a_program_shares_nothing_any_more(tree: _Tree) -> None:
+def test_what_shares_nothing_makes_nothing_unsure(tree: _Tree) -> None:
     tree.divide([_process(1, 300)])
     tree.divide([_process(1, 300), _fork(2, 300)])
-    assert tree.divide([_process(1, 300), _process(2, 40, parent_pid=1)]) == [300, 40]
-
-
-def test_a_process_that_did_not_change_remains_the_same_object(tree: _Tree) -> None:
+    assert tree.divide([_process(1, 300), _process(2, 40, parent_pid=1)]) == [300, 40], "it has executed a program"
+    assert tree.divide([_process(1, 300), _process(3, 20)]) == [300, 20], "the ended one shared nothing"
+    assert tree.shares.unsure_bytes == 0
+    # A process that did not change remains the same object.
     processes = (_process(1, 10), _process(2, 20))
     assert all(map(lambda one, two: one is two, tree.shares.divide(processes), tree.shares.divide(processes)))

@@ -32,10 +32,12 @@ NET_DEV = b"""Inter-|   Receive                                                |
 """
 
 
-def test_the_bytes_of_all_interfaces() -> None:
+def test_the_bytes_of_all_interfaces_and_private_memory() -> None:
     assert proc.parse_network(NET_DEV) == (9876543210, 234)
     assert proc.parse_network(NET_DEV, with_loopback=True) == (1000 + 9876543210, 1000 + 234)
     assert [proc.parse_network(text) for text in (b"", NET_DEV[:100], b"eth0: 1 2", b"eth0: a b")] == [None] * 4
+    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\nPrivate_Dirty:  3 kB\n") == 5 * 1024
+    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\n") is None
 
 
 @given(st.binary() | st.text().map(str.encode))
@@ -58,14 +60,8 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     host.parse_processor_model(f"model name: {words}")
 
 
-def test_private_memory() -> None:
-    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\nPrivate_Dirty:  3 kB\n") == 5 * 1024
-    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\n") is None
-
-
-@pytest.mark.parametrize(
-    ("words", "process", "family"),
-    [
+def test_what_an_interpreter_runs() -> None:
+    cases: tuple[tuple[Sequence[str], str, str | None], ...] = (
         (("python3", "export.py", "--date", "2026-11-20"), "python3 export.py", "export"),
         (("python3.11", "-u", "/srv/etl/export.py"), "python3.11 export.py", "export"),
         (("python3", "-Wignore", "-X", "utf8", "job.v2.py"), "python3 job.v2.py", "job.v2"),
@@ -106,11 +102,9 @@ def test_private_memory() -> None:
         (("java", "--unknown", "x.jar"), "java", None),
         (("php", "-d", "memory_limit=1G", "load.php"), "php load.php", "load"),
         (("/usr/bin/sort", "data.py"), "sort", None),
-    ],
-)
-def test_what_an_interpreter_runs(words: Sequence[str], process: str, family: str | None) -> None:
-    assert name_with_script(words[0].rpartition("/")[2], words[1:]) == process
-    assert what_runs(words) == family
+    )
+    for words, process, family in cases:
+        assert (name_with_script(words[0].rpartition("/")[2], words[1:]), what_runs(words)) == (process, family)
 
 
 @pytest.mark.parametrize(

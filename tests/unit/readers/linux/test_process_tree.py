@@ -164,8 +164,7 @@ def _shares() -> MemoryShares:
 
 
 def test_growth_and_new_processes_are_seen() -> None:
-    tree, quick = ProcessTree(os.getpid(), (), lambda: 0), QuickMemory(os.getpid(), ())
-    shares = _shares()
+    tree, quick, shares = ProcessTree(os.getpid(), (), lambda: 0), QuickMemory(os.getpid(), ()), _shares()
     with _process() as first:
         first("30")
         alone = present(quick.read())
@@ -188,22 +187,15 @@ def test_growth_and_new_processes_are_seen() -> None:
         assert quick.has_changed
 
 
-def test_memory_that_a_fork_shares_is_not_counted_twice() -> None:
+def test_memory_that_a_fork_shares_is_not_counted_twice_and_with_too_many_threads_nothing_is_known() -> None:
     tree, quick = ProcessTree(os.getpid(), (), lambda: 0), QuickMemory(os.getpid(), ())
     with _process() as process:
         process("50")
-        quick.follow(_shares().divide(tree.read()))
+        (alone,) = tree.read()
+        quick.follow(_shares().divide((alone,)))
         before = present(quick.read())
         process("fork")
         assert _is_about(quick.read(), before / _MIB)
         assert quick.has_changed
-
-
-def test_without_a_process_and_with_too_many_threads_nothing_is_known() -> None:
-    with _process() as process:
-        process("1")
-        own = next(iter(ProcessTree(os.getpid(), (), lambda: 0).read())).pid
-        assert QuickMemory(os.getpid(), {own}).read() is None
-        quick = QuickMemory(os.getpid(), ())
-        quick.follow([fakes.process(own, threads=100)])
-        assert quick.read() is None
+        quick.follow([fakes.process(alone.pid, threads=100)])
+        assert quick.read() is QuickMemory(os.getpid(), {alone.pid}).read() is None

@@ -64,16 +64,20 @@ def process(pid: int = 7, *, cpu: float = 1, threads: int = 1, state: str = "S",
     return fakes.process(pid, started_ticks=start, own_cpu_ns=seconds(cpu), threads=threads, state=state)
 
 
-def test_the_growth_since_the_last_reading(machine: FakeMachine) -> None:
+def test_the_growth_since_the_last_reading_is_never_negative(machine: FakeMachine) -> None:
     machine.thread(7, run=1, wait=0.5)
     assert growth_of(machine.read(process())) == [(seconds(1), seconds(0.5))]
     machine.thread(7, run=1.25, wait=0.75)
     assert growth_of(machine.read(process(cpu=1.25), at=2)) == [(seconds(0.25), seconds(0.25))]
     machine.thread(7, run=0.5)  # of a new process with the same id
     assert growth_of(machine.read(process(cpu=0.5, start=2), at=5)) == [(seconds(0.5), 0)]
+    machine.thread(7, run=0.25)  # of another thread, which has executed a program
+    assert growth_of(machine.read(process(cpu=0.75, start=2), at=6)) == [(0, 0)]
+    machine.thread(7, run=0.5, wait=0.25)
+    assert growth_of(machine.read(process(cpu=1, start=2), at=7)) == [(seconds(0.25), seconds(0.25))]
 
 
-def test_a_process_that_did_not_run_is_not_read_and_waits_as_before(machine: FakeMachine) -> None:
+def test_only_processes_and_threads_that_ran_are_read_and_asked_again(machine: FakeMachine) -> None:
     machine.thread(7)
     first = process()
     assert machine.read(first).waits == Counter([Wait("sleep")])
@@ -81,9 +85,7 @@ def test_a_process_that_did_not_run_is_not_read_and_waits_as_before(machine: Fak
     for reading in (first, process()):
         sample = machine.read(reading, at=2)
         assert (sample.growth, sample.waits) == ([], {Wait("sleep"): 1})
-
-
-def test_only_threads_that_ran_are_asked_again(machine: FakeMachine) -> None:
+    machine.read()
     machine.thread(7, call=LOCKED)
     machine.thread(7, 8)
     assert machine.read(process(threads=2)).waits == {Wait("lock"): 1, Wait("sleep"): 1}
@@ -102,7 +104,7 @@ def test_threads_that_begin_and_end(machine: FakeMachine) -> None:
     assert machine.read(process(cpu=1.5), at=3).growth == []
 
 
-def test_a_thread_on_a_cpu_waits_for_nothing(machine: FakeMachine) -> None:
+def test_a_thread_on_a_cpu_and_a_zombie_wait_for_nothing(machine: FakeMachine) -> None:
     machine.thread(7, call="running\n", state="R")
     machine.thread(7, 8, call=LOCKED)
     sample = machine.read(process(state="R", threads=2))
@@ -110,16 +112,11 @@ def test_a_thread_on_a_cpu_waits_for_nothing(machine: FakeMachine) -> None:
     assert (sample.sees_calls, sample.is_partial, sample.has_running) == (True, False, True)
     machine.thread(7, run=2)
     assert not machine.read(process(cpu=2, threads=2), at=3).has_running
-
-
-def test_a_zombie_neither_waits_nor_runs(machine: FakeMachine) -> None:
-    """Nor does the first thread of a process whose other threads go on."""
-    machine.thread(7)
-    machine.thread(8, call=IN_A_PAGE_FAULT, state="Z")
-    machine.thread(9, call=IN_A_PAGE_FAULT, state="Z")
-    machine.thread(9, 10, call=LOCKED)
-    sample = machine.read(process(), process(8, state="Z"), process(9, state="Z", threads=2))
-    assert (sample.waits, sample.has_running) == ({Wait("sleep"): 1, Wait("lock"): 1}, False)
+    for pid in (18, 9):
+        machine.thread(pid, call=IN_A_PAGE_FAULT, state="Z")
+    machine.thread(9, 10, call=LOCKED)  # the other threads of a process may go on
+    sample = machine.read(process(18, state="Z"), process(9, state="Z", threads=2), at=9)
+    assert (sample.waits, sample.has_running) == ({Wait("lock"): 1}, False)
 
 
 def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) -> None:
@@ -139,8 +136,7 @@ def test_without_the_system_call_the_state_shows_the_disk(tmp_path: Path, state:
     machine.thread(8, 9, state=state)
     sample = machine.read(process(state=state), process(8, threads=2, state="S"))
     assert sample.waits == Counter(expected * 3)
-    assert sample.has_refused
-    assert not sample.sees_calls
+    assert (sample.has_refused, sample.sees_calls) == (True, False)
 
 
 def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_for_something_else(machine: FakeMachine) -> None:
@@ -176,15 +172,6 @@ def test_a_kernel_that_does_not_count(machine: FakeMachine) -> None:
     assert sample.waits == {Wait("sleep"): 1}
 
 
-def test_nothing_is_negative_after_another_thread_has_executed_a_program(machine: FakeMachine) -> None:
-    machine.thread(7, run=2, wait=3)
-    machine.read(process(cpu=2))
-    machine.thread(7, run=0.5, wait=0)
-    assert growth_of(machine.read(process(cpu=2.5), at=2)) == [(0, 0)]
-    machine.thread(7, run=0.75, wait=0.25)
-    assert growth_of(machine.read(process(cpu=2.75), at=3)) == [(seconds(0.25), seconds(0.25))]
-
-
 def test_a_blocked_thread_did_not_wait_for_a_cpu(machine: FakeMachine) -> None:
     machine.thread(7)
     machine.read(process())
@@ -197,14 +184,11 @@ def test_a_blocked_thread_did_not_wait_for_a_cpu(machine: FakeMachine) -> None:
     machine.thread(7, run=1.3, wait=9)
     last = machine.reader.read_last(seconds(6.1))
     assert (growth_of(last), last.waits) == ([(seconds(0.1), 0)], {})
-
-
-def test_a_thread_that_was_not_blocked_may_have_waited_for_long(machine: FakeMachine) -> None:
-    machine.thread(7, call="running\n")
-    machine.read(process(state="R"))
-    machine.read(process(state="R"), at=2)
-    machine.thread(7, run=1.1, wait=2, call="running\n")
-    assert growth_of(machine.read(process(cpu=1.1, state="R"), at=3)) == [(seconds(0.1), seconds(2))]
+    machine.thread(8, call="running\n")  # one that was not blocked may have waited for long
+    for at in (7, 8):
+        machine.read(process(8, state="R"), at=at)
+    machine.thread(8, run=1.1, wait=2, call="running\n")
+    assert growth_of(machine.read(process(8, cpu=1.1, state="R"), at=9)) == [(seconds(0.1), seconds(2))]
 
 
 def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
@@ -212,11 +196,8 @@ def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
         machine.thread(7, tid)
     reading = process(threads=100)
     samples = [machine.read(reading, at=at) for at in (1, 2, 3)]
-    assert [(sum(sample.waits.values()), sample.is_partial) for sample in samples] == [
-        (64, True),
-        (100, False),
-        (100, False),
-    ]
+    waiting = [(sum(sample.waits.values()), sample.is_partial) for sample in samples]
+    assert waiting == [(64, True), (100, False), (100, False)]
 
 
 def test_every_thread_has_its_turn_however_many_there_are(tmp_path: Path) -> None:
@@ -246,9 +227,7 @@ def test_more_threads_than_a_reading_may_cost_are_read_in_several(machine: FakeM
         grown = {each.thread: each.steps for each in sample.growth or ()}
         most = max(most, *grown.values())
         steps.update(grown)
-    assert len(steps) == 81
-    assert most > 1
-    assert min(steps.values()) > 39 - 10
+    assert (len(steps), most > 1, min(steps.values()) > 39 - 10) == (81, True, True)
 
 
 def test_a_sample_has_only_what_was_read_of_the_threads_that_may_have_run(machine: FakeMachine) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from profiler.readers.linux.waited_target import (
     Socket,
-    Sockets,
     SystemCall,
     Wait,
     WaitResolver,
@@ -27,7 +26,7 @@ from tests.fakes import seconds
 from tests.values import present
 
 # From the kernel's arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
-KNOWN = [
+KNOWN = (
     ("read", 0, 63, "file"),
     ("recvfrom", 45, 207, "socket"),
     ("accept4", 288, 242, "accept"),
@@ -40,32 +39,26 @@ KNOWN = [
     ("wait4", 61, 260, "child"),
     ("io_getevents", 208, 4, "disk"),
     ("io_uring_enter", 426, 426, "ring"),
-]
+)
 
 
-@pytest.mark.parametrize(("name", "on_x86", "on_arm", "action"), KNOWN)
-def test_the_numbers_are_those_of_the_architecture(name: str, on_x86: int, on_arm: int, action: str) -> None:
-    for machine, number in (("x86_64", on_x86), ("aarch64", on_arm)):
-        assert calls_of(machine)[number] == (name, action)
+def test_the_numbers_are_those_of_the_architecture() -> None:
+    for name, on_x86, on_arm, action in KNOWN:
+        assert calls_of("x86_64")[on_x86] == calls_of("aarch64")[on_arm] == (name, action)
 
 
-@pytest.mark.parametrize(
-    ("line", "number"),
-    [
+def test_the_call_of_the_kernels_line() -> None:
+    for line, number in (
         ("running", None),
         ("-1 0x7ffd8c1b0e20 0x7f2b5e51a007", -1),  # blocked in a page fault
         ("162 0x0 0xffb0e520 0x0 0x0 0x0 0x0 0xffb0e510 0x8049020", -1),  # a 32-bit program has other numbers
         ("35 0x0 0x7ffd8c1b0e40 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x401020", 35),
         ("232 0x4 0x7ffd8c1b0e40 0x40 0xffffffff 0x0 0x8 0x7ffd8c1b0e20 0x7f2b5e51a007", 232),
-    ],
-)
-def test_the_call_of_the_kernels_line(line: str, number: int | None) -> None:
-    call = parse_system_call(f"{line}\n".encode())
-    assert (None if call is None else call.number) == number
-    if number == 232:
-        assert call is not None
-        assert call.arguments == (4, 0x7FFD8C1B0E40, 64, 0xFFFFFFFF, 0, 8)
-        assert call.int_argument(3) == -1
+    ):
+        call = parse_system_call(f"{line}\n".encode())
+        assert (None if call is None else call.number) == number, line
+    assert present(call).arguments == (4, 0x7FFD8C1B0E40, 64, 0xFFFFFFFF, 0, 8)
+    assert present(call).int_argument(3) == -1
 
 
 PID = 7
@@ -80,6 +73,10 @@ PEER, NO_PEER, KNOWN_PEER = "0903000A:1538", "00000000:0000", Wait("network", "1
 
 def inet_line(remote: str, inode: int) -> str:
     return f"   0: 0100007F:9C40 {remote} 01 00000000:00000000 00:00000000 00000000  1000        0 {inode} 1 0\n"
+
+
+def unix_line(inode: int, path: str = "") -> str:
+    return f"0000000000000000: 00000003 00000000 00000000 0001 03 {inode}{path}\n"
 
 
 class FakeProcess:
@@ -133,48 +130,30 @@ def process(tmp_path: Path) -> FakeProcess:
 )
 def test_calls_that_say_all(process: FakeProcess, name: str, arguments: tuple[int, ...], kind: str) -> None:
     assert process.waits(name, *arguments) == Wait(kind)
+    for in_no_table in (SystemCall(427, (3, 0, 1, 0, 0, 0)), SystemCall(-1)):
+        assert process.resolver.resolve(PID, in_no_table, 0) == Wait("other")
 
 
-def test_a_call_that_is_in_no_table(process: FakeProcess) -> None:
-    assert process.resolver.resolve(PID, SystemCall(427, (3, 0, 1, 0, 0, 0)), 0) == Wait("other")
-    assert process.resolver.resolve(PID, SystemCall(-1), 0) == Wait("other")
-
-
-@pytest.mark.parametrize(
-    ("link", "expected"),
-    [
-        ("/data/orders.parquet", Wait("disk", "/data/orders.parquet")),
-        ("/tmp/scratch (deleted)", Wait("disk", "/tmp/scratch")),
-        ("pipe:[88]", Wait("pipe")),
-        ("/dev/pts/0", Wait("other")),
-        ("/dev/null", Wait("other")),
-        ("anon_inode:[timerfd]", Wait("sleep")),
-        ("anon_inode:[pidfd]", Wait("child")),
-        ("anon_inode:[eventfd]", Wait("other")),
-    ],
-)
-def test_a_read_waits_for_its_descriptor(process: FakeProcess, link: str, expected: Wait) -> None:
-    process.opens(fd3=link)
-    assert process.waits("read", 3) == expected
-
-
-def test_a_long_path_is_cut_and_bytes_that_are_no_text_are_replaced(process: FakeProcess) -> None:
-    process.opens(fd3="/" + "a" * 400, fd4="/caf\udce9")
-    target = process.waits("fsync", 3).target
-    assert target is not None
-    assert len(target) == 256
-    assert target.endswith("…")
-    assert process.waits("fsync", 4).target == "/caf?"
+def test_a_read_waits_for_its_descriptor(process: FakeProcess) -> None:
+    expected = {
+        "/data/orders.parquet": Wait("disk", "/data/orders.parquet"),
+        "/tmp/scratch (deleted)": Wait("disk", "/tmp/scratch"),
+        "pipe:[88]": Wait("pipe"),
+        **dict.fromkeys(("/dev/pts/0", "/dev/null", "anon_inode:[eventfd]"), Wait("other")),
+        "anon_inode:[timerfd]": Wait("sleep"),
+        "anon_inode:[pidfd]": Wait("child"),
+        "/" + "a" * 400: Wait("disk", "/" + "a" * 254 + "…"),
+        "/caf\udce9": Wait("disk", "/caf?"),  # bytes that are no text are replaced
+    }
+    process.opens(**{f"fd{number}": link for number, link in enumerate(expected)})
+    assert {link: process.waits("read", number) for number, link in enumerate(expected)} == expected
 
 
 def test_a_socket_leads_to_its_peer(process: FakeProcess) -> None:
     process.opens(fd3="socket:[501]", fd4="socket:[502]", fd5="socket:[503]")
     process.table("tcp", inet_line(PEER, 501))
-    process.table(
-        "tcp6",
-        inet_line("00000000000000000000000001000000:1538", 502),
-        inet_line("0000000000000000FFFF00000903000A:01BB", 503),
-    )
+    remotes = {502: "00000000000000000000000001000000:1538", 503: "0000000000000000FFFF00000903000A:01BB"}
+    process.table("tcp6", *(inet_line(remote, inode) for inode, remote in remotes.items()))
     assert process.waits("recvfrom", 3) == KNOWN_PEER
     assert process.waits("read", 4) == Wait("network", "[::1]:5432")
     assert process.waits("connect", 5) == Wait("network", "10.0.3.9:443")
@@ -195,11 +174,7 @@ def test_a_socket_in_no_table_has_no_peer_and_is_looked_up_again_later(process: 
 def test_a_unix_socket_needs_no_search_among_the_connections(process: FakeProcess) -> None:
     (process.folder / "net" / "tcp").mkdir()
     process.opens(fd3="socket:[501]", fd4="socket:[502]")
-    process.table(
-        "unix",
-        "0000000000000000: 00000003 00000000 00000000 0001 03 501 /run/postgresql/.s.PGSQL.5432\n",
-        "0000000000000000: 00000003 00000000 00000000 0001 03 502\n",
-    )
+    process.table("unix", unix_line(501, " /run/postgresql/.s.PGSQL.5432"), unix_line(502))
     assert process.waits("recvmsg", 3) == Wait("network", "/run/postgresql/.s.PGSQL.5432")
     assert process.waits("recvmsg", 4) == Wait("network", "unix socket")
 
@@ -233,7 +208,7 @@ def test_select(process: FakeProcess) -> None:
 
 def test_an_asynchronous_loop_with_its_own_wake_up_sleeps(process: FakeProcess) -> None:
     process.opens(fd4="anon_inode:[eventpoll]", fd5="socket:[900]", fd6="socket:[901]")
-    process.table("unix", *(f"0000000000000000: 00000003 00000000 00000000 0001 03 {inode}\n" for inode in (900, 901)))
+    process.table("unix", unix_line(900), unix_line(901))
     (process.folder / "fdinfo" / "4").write_text("pos:\t0\nflags:\t02\ntfd:        5 events:       19 data: 5\n")
     assert process.waits("epoll_wait", 4, 0, 1, 2000) == Wait("sleep")
     assert process.waits("epoll_wait", 4, 0, 1, NOT_A_TIMEOUT) == Wait("other")
@@ -260,13 +235,6 @@ def test_every_address_is_shown_as_it_is_written(address: int, port: int) -> Non
     word = int.from_bytes(packed, "little")
     socket = parse_inet(inet_line(f"{word:08X}:{port:04X}", 1).encode())
     assert socket == Socket(f"{'.'.join(map(str, packed))}:{port}")
-
-
-def test_the_known_sockets_are_bounded(tmp_path: Path) -> None:
-    sockets = Sockets(str(tmp_path), lambda: 0)
-    for start in range(0, 5000, 500):
-        sockets.find(PID, range(start, start + 500), 0)
-    assert len(sockets._known) <= 1024
 
 
 def slow_clock() -> Callable[[], int]:
@@ -301,8 +269,9 @@ def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(process
     assert process.polls([3, 4, 5], timeout=5) == Wait("network")
 
 
-def test_a_table_is_read_up_to_the_wanted_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = FakeProcess(tmp_path)
+def test_a_table_is_read_up_to_the_wanted_socket_and_the_known_ones_are_bounded(
+    process: FakeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     process.opens(fd3="socket:[9003]")
     process.table("tcp", *(inet_line("0100007F:1538", 9000 + number) for number in range(5000)))
     read, sizes = os.read, []
@@ -314,6 +283,10 @@ def test_a_table_is_read_up_to_the_wanted_socket(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "read", count)
     assert process.waits("recvfrom", 3) == Wait("network", "127.0.0.1:5432")
     assert sum(sizes) < 2048
+    sockets = process.resolver.sockets
+    for start in range(0, 5000, 500):
+        sockets.find(PID, range(start, start + 500), 0)
+    assert len(sockets._known) <= 1024
 
 
 @given(st.integers(0, 600), st.lists(st.integers(0, 2**64 - 1), min_size=6, max_size=6))
