@@ -387,7 +387,6 @@ class Rollout(Struct, kw_only=True, dict=True):
                     self._fail(role, error)
 
     def attach_policies(self, policies: Iterable[RolePolicy]) -> None:
-        """Attach the policies. A role that cannot be changed is a failure."""
         for policy in (one for one in policies if one.document is not None):
             try:
                 attach_policy(self.open_client, policy)
