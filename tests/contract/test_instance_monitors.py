@@ -18,24 +18,17 @@ SECOND = {**BATCH, "name": "second"}
 MONITOR = {"name": "task-monitor", "image": IMAGE, "command": ["monitor"], "memory": 64}
 AWSVPC = {"networkMode": "awsvpc", "cpu": "256", "memory": "512"}
 FARGATE = {**AWSVPC, "requiresCompatibilities": ["FARGATE"]}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "plain": {"containerDefinitions": [BATCH]},
-    "ec2": {"containerDefinitions": [BATCH], **AWSVPC, "requiresCompatibilities": ["EC2"]},
-    "split": {"containerDefinitions": [BATCH, SECOND]},
-    "own": {"containerDefinitions": [BATCH, MONITOR]},
-    "fargate": {"containerDefinitions": [BATCH], **FARGATE},
-    "either": {"containerDefinitions": [BATCH], **AWSVPC},
-    "elsewhere": {"containerDefinitions": [BATCH]},
+# The state of a family's monitor, its containers and other fields.
+FAMILIES: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
+    "plain": ("instance", [BATCH], {}),
+    "ec2": ("instance", [BATCH], {**AWSVPC, "requiresCompatibilities": ["EC2"]}),
+    "split": ("instance", [BATCH, SECOND], {}),
+    "own": ("outdated", [BATCH, MONITOR], {}),
+    "fargate": ("missing", [BATCH], FARGATE),
+    "either": ("missing", [BATCH], AWSVPC),
+    "elsewhere": ("instance", [BATCH], {}),
 }
-STATES = {
-    "plain": "instance",
-    "ec2": "instance",
-    "split": "instance",
-    "own": "outdated",
-    "fargate": "missing",
-    "either": "missing",
-    "elsewhere": "instance",
-}
+STATES = {family: state for family, (state, _, _) in FAMILIES.items()}
 
 
 class Account(ProxiedAccount):
@@ -54,18 +47,11 @@ class Account(ProxiedAccount):
 def account() -> Iterator[Account]:
     with fake_aws() as aws:
         made = Account(aws, AwsProxy(aws.url, answers={"DescribeAccountPolicies": {"accountPolicies": []}}))
-        for family, definition in FAMILIES.items():
-            made.ecs.register_task_definition(
-                family=family, taskRoleArn=f"arn:aws:iam::{ACCOUNT}:role/jobs", **definition
-            )
+        for family, (_, containers, more) in FAMILIES.items():
+            given = {"taskRoleArn": f"arn:aws:iam::{ACCOUNT}:role/jobs", "containerDefinitions": containers, **more}
+            made.ecs.register_task_definition(family=family, **given)
             start_by_schedule(made.scheduler, family)
-        schedule = made.scheduler.get_schedule(Name="elsewhere")
-        other = {**schedule["Target"], "Arn": schedule["Target"]["Arn"] + "-2"}
-        window = schedule["FlexibleTimeWindow"]
-        expression = schedule["ScheduleExpression"]
-        made.scheduler.create_schedule(
-            Name="other", ScheduleExpression=expression, FlexibleTimeWindow=window, Target=other
-        )
+        start_by_schedule(made.scheduler, "other", "elsewhere", "jobs-2")
         made.iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")
         aws.create_log_group(str(awslogs()["options"]["awslogs-group"]))
         push_image(aws)

@@ -10,9 +10,8 @@ import pytest
 import profiler
 from profiler.aws_account.family_monitors import plan_monitors, read_monitors
 from tests.aws_proxy import AwsProxy, ProxiedAccount
-from tests.command_line import run_here
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
-from tools.moto_server import FakeAws, fake_aws, push_image
+from tools.moto_server import FakeAws, fake_aws, push_image, start_by_schedule
 
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": awslogs()}
@@ -73,15 +72,8 @@ class Account(ProxiedAccount):
         ]
         self.events.put_targets(Rule="nightly", Targets=targets)
         self.scheduler.create_schedule_group(Name="etl")
-        of_hour = {"TaskDefinitionArn": self.arn("job-plain-02:1")}
-        for name, arn in (("hourly", CLUSTER), ("elsewhere", f"{CLUSTER}-2")):
-            self.scheduler.create_schedule(
-                Name=name,
-                GroupName="etl",
-                ScheduleExpression="rate(1 hour)",
-                FlexibleTimeWindow={"Mode": "OFF"},
-                Target={"Arn": arn, "RoleArn": ROLE, "EcsParameters": of_hour},
-            )
+        for name, cluster in (("hourly", "jobs"), ("elsewhere", "jobs-2")):
+            start_by_schedule(self.scheduler, name, "job-plain-02:1", cluster, GroupName="etl")
 
     def arn(self, name: str) -> str:
         return f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{name}"
@@ -345,43 +337,31 @@ OF_NIGHTLY = {"name": "batch", "image": "etl:26", "memory": 1024, "logConfigurat
 TAGS = [{"key": "team", "value": "data"}]
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[FakeAws]:
-    with fake_aws() as played:
-        yield played
-
-
-def test_without_register_the_plan_is_printed_and_nothing_changes(aws: FakeAws) -> None:
-    ecs = aws.client("ecs")
-    ecs.register_task_definition(family="printed", containerDefinitions=[OF_NIGHTLY], tags=TAGS)
-    done = run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed")
+def test_without_register_the_plan_is_printed_and_nothing_changes(account: Account) -> None:
+    account.ecs.register_task_definition(family="printed", containerDefinitions=[OF_NIGHTLY], tags=TAGS)
+    words = ("add-monitor", "--family", "printed")
+    done = account.run(*words)
     assert done.returncode == 0, done.stderr
     assert "add monitor" in done.stdout
     assert "taskRoleArn" in done.stdout
     missing = f"ECR has no image task-profiler:{profiler.__version__}, without which the tasks do not start"
     assert missing in done.stderr
-    refused = run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed", "--register")
-    assert refused.returncode == 1
-    assert missing in refused.stderr
-    assert ecs.describe_task_definition(taskDefinition="printed")["taskDefinition"]["revision"] == 1
-    push_image(aws)
-    run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed", "--register")
-    definition = ecs.describe_task_definition(taskDefinition="printed:2")["taskDefinition"]
+    refused = account.run(*words, "--register")
+    assert (refused.returncode, missing in refused.stderr) == (1, True)
+    assert account.ecs.describe_task_definition(taskDefinition="printed")["taskDefinition"]["revision"] == 1
+    push_image(account.aws)
+    account.run(*words, "--register")
+    definition = account.ecs.describe_task_definition(taskDefinition="printed:2")["taskDefinition"]
     image = definition["containerDefinitions"][1]["image"]
     assert image == f"123456789012.dkr.ecr.us-east-1.amazonaws.com/task-profiler:{profiler.__version__}"
 
 
-def test_fields_that_boto3_does_not_know_are_never_lost_by_registering(aws: FakeAws) -> None:
-    ecs = aws.client("ecs")
-    ecs.register_task_definition(family="newer", containerDefinitions=[OF_NIGHTLY])
-    definition = ecs.describe_task_definition(taskDefinition="newer")["taskDefinition"]
+def test_fields_that_boto3_does_not_know_are_never_lost_by_registering(account: Account) -> None:
+    account.ecs.register_task_definition(family="newer", containerDefinitions=[OF_NIGHTLY])
+    definition = account.ecs.describe_task_definition(taskDefinition="newer")["taskDefinition"]
     definition["containerDefinitions"] = [{**OF_NIGHTLY, "fromTheFuture": {"a": 1}}]
     described = {"taskDefinition": {name: value for name, value in definition.items() if name != "registeredAt"}}
-    proxy = AwsProxy(aws.url, answers={"DescribeTaskDefinition": described})
-    environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
-    refused = run_here(environment, "taskdef", "add-monitor", "--family", "newer", "--image", "own:1", "--register")
-    proxy.close()
+    account.proxy.answers["DescribeTaskDefinition"] = described
+    refused = account.run("add-monitor", "--family", "newer", "--image", "own:1", "--register")
     assert refused.returncode == 1
-    assert "fromTheFuture" in refused.stderr
-    assert "upgrade boto3" in refused.stderr
-    assert "1 failed" in refused.stderr
+    assert all(text in refused.stderr for text in ("fromTheFuture", "upgrade boto3", "1 failed"))

@@ -8,6 +8,7 @@ import pytest
 
 from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.dashboard_import import (
+    Flavour,
     UiVersion,
     choose_flavour,
     dashboard_objects,
@@ -45,26 +46,14 @@ class FakeUi(DashboardsServer):
         return self._answer or ServerResponse(status=200, body={"saved_objects": [found[0], {**found[1], **absent}]})
 
 
-@pytest.mark.parametrize(
-    ("version", "flavour"),
-    [
-        ("2.19.2", "classic"),
-        ("7.17.29", "classic"),
-        ("8.1.3", "classic"),
-        ("8.2.0", "lens"),
-        ("8.11.0-SNAPSHOT", "lens"),
-    ],
-)
-def test_each_server_gets_the_charts_it_knows(version: str, flavour: str) -> None:
-    assert choose_flavour(read_version(FakeUi(version=version)), None) == flavour
-
-
-def test_lens_is_refused_by_name_before_anything_is_installed() -> None:
-    with pytest.raises(
-        TaskProfilerError, match=r"OpenSearch Dashboards 2\.19 cannot show the Lens charts.*--flavour classic"
-    ):
+def test_each_server_gets_the_charts_it_knows_and_lens_is_refused_by_name() -> None:
+    asked: tuple[tuple[str, Flavour | None], ...] = (("2.19.2", None), ("7.17.29", None), ("8.1.3", None))
+    asked += (("8.11.0", "classic"), ("8.2.0", None), ("8.11.0-SNAPSHOT", None))
+    found = [choose_flavour(read_version(FakeUi(version=version)), flavour) for version, flavour in asked]
+    assert found == ["classic"] * 4 + ["lens"] * 2
+    said = r"OpenSearch Dashboards 2\.19 cannot show the Lens charts.*--flavour classic"
+    with pytest.raises(TaskProfilerError, match=said):
         choose_flavour(read_version(FakeUi(version="2.19.2")), "lens")
-    assert choose_flavour(read_version(FakeUi(version="8.11.0")), "classic") == "classic"
 
 
 def test_objects_that_are_there_already() -> None:
