@@ -75,16 +75,13 @@ def again(functions: Functions, queue: str, function: str = "f", *, now_ms: floa
     return redrive(clients.__getitem__, queue, function, now_ms=now_ms)
 
 
-def test_events_of_both_senders_are_sent_as_they_came(queue: str) -> None:
+def test_events_of_both_senders_are_sent_as_they_came_and_what_is_not_taken_stays_in_the_queue(queue: str) -> None:
     functions = Functions()
     put(queue, RECORD, EVENT)
     assert again(functions, queue, "forward-logs") == (2, [])
     assert [json.loads(call["Payload"]) for call in functions.calls] == [RECORD["requestPayload"], EVENT]
     assert {(call["FunctionName"], call["InvocationType"]) for call in functions.calls} == {("forward-logs", "Event")}
     assert waiting(queue) == 0
-
-
-def test_what_the_function_does_not_take_stays_in_the_queue(queue: str) -> None:
     put(queue, *({"number": number} for number in range(3)))
     with pytest.raises(ClientError):
         again(Functions(takes=1), queue)

@@ -162,19 +162,19 @@ def test_an_instance_monitor_is_planned_created_and_removed_without_its_option(a
 
 def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one(account: Account) -> None:
     open_client, name = account.aws.client, "task-profiler/search"
-    assert store_secret(open_client, name, {"username": "a", "password": "hunter2"}) == "created"
-    assert store_secret(open_client, name, {"username": "a", "password": "hunter2"}) == "unchanged"
+    client, sign_in = open_client("secretsmanager"), {"username": "a", "password": "hunter2"}
+    assert [store_secret(open_client, name, sign_in) for _ in range(2)] == ["created", "unchanged"]
     assert store_secret(open_client, name, {"api_key": "hunter2"}) == "updated"
     assert account.secret(name) == {"api_key": "hunter2"}
     assert store_secret(open_client, name, {"other": "1"}) == "updated"
     assert account.secret(name) == {"api_key": "hunter2", "other": "1"}
     for text in ("hunter2", '["hunter2"]'):
-        account.aws.client("secretsmanager").put_secret_value(SecretId=name, SecretString=text)
+        client.put_secret_value(SecretId=name, SecretString=text)
         with pytest.raises(TaskProfilerError, match="is not a JSON object") as error:
             store_secret(open_client, name, {"api_key": "hunter2"})
         assert "hunter2" not in str(error.value)
-    account.aws.client("secretsmanager").put_secret_value(SecretId=name, SecretString='{"other": "1"}')
-    account.aws.client("secretsmanager").delete_secret(SecretId=name)  # which keeps the name for a while
+    client.put_secret_value(SecretId=name, SecretString='{"other": "1"}')
+    client.delete_secret(SecretId=name)  # which keeps the name for a while
     assert store_secret(open_client, name, {"api_key": "hunter2"}) == "restored"
     assert account.secret(name) == {"api_key": "hunter2"}, "without the old values"
 

@@ -97,7 +97,7 @@ class Account(ProxiedAccount):
 
 @pytest.fixture
 def account(request: pytest.FixtureRequest) -> Iterator[Account]:
-    """An account that throttles now and then. boto3 waits in real time, so a larger share takes long."""
+    """An account that throttles now and then."""
     with fake_aws() as aws, AwsProxy(aws.url, **getattr(request, "param", {"throttled_share": 50})) as proxy:
         yield Account(aws, proxy)
 
@@ -175,9 +175,8 @@ def test_a_role_of_many_families_gets_prefixes_and_one_that_is_gone_is_a_failure
     assert plan.stderr.count("The role jobs would need a policy of") == 1
     assert "in a role's inline policies, so the policy gets prefixes of log groups: /ecs/many-0*" in plan.stderr
     other = {"Sid": "Own", "Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::" + "x" * 5_000}
-    account.iam.put_role_policy(
-        RoleName="jobs", PolicyName="other", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": other})
-    )
+    policy = json.dumps({"Version": "2012-10-17", "Statement": other})
+    account.iam.put_role_policy(RoleName="jobs", PolicyName="other", PolicyDocument=policy)
     done = account.run(*words, "--attach-policy", "--yes")
     assert (done.returncode, "/ecs/many-0*, /ecs/many-1*." in done.stderr) == (0, True)
     for policy in ("task-profiler", "other"):
@@ -284,8 +283,7 @@ def test_lists_of_many_pages_are_read_to_their_end(account: Account) -> None:
     assert {family for family, line in plan.items() if "  skipped " in line} == LEFT | services
     for title in ("rule second", "rule third", "rule etl/fourth"):
         assert f"The {title} is pinned to job-plain-33:1." in plan["job-plain-33"]
-    assert "schedule etl/elsewhere" in plan["job-plain-02"]
-    assert "schedule etl/hourly" in plan["job-plain-02"]
+    assert all(f"schedule etl/{name}" in plan["job-plain-02"] for name in ("elsewhere", "hourly"))
     assert account.proxy.operations.count("ListTaskDefinitionFamilies") == len(kinds()) / 2
 
 
@@ -306,11 +304,10 @@ def test_a_cluster_has_the_families_of_all_its_tasks(account: Account) -> None:
 
 def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> None:
     account.aws.start_task("job-plain-20")
-    scheduled = account.run("add-monitor", "--cluster", "jobs", "--scheduled", "--image", IMAGE)
-    assert scheduled.returncode == 0, scheduled.stderr
-    assert set(rows(scheduled.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
-    anywhere = account.run("add-monitor", "--family", "job-plain-*", "--scheduled", "--image", IMAGE)
-    assert set(rows(anywhere.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
+    for selection in (("--cluster", "jobs"), ("--family", "job-plain-*")):
+        scheduled = account.run("add-monitor", *selection, "--scheduled", "--image", IMAGE)
+        assert scheduled.returncode == 0, scheduled.stderr
+        assert set(rows(scheduled.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
     nobody = account.run("add-monitor", "--family", "job-plain-3*", "--scheduled", "--image", IMAGE)
     assert (nobody.returncode, nobody.stdout, nobody.stderr.count("\n")) == (1, "", 1)
     assert "that a schedule or a rule starts is selected by 'job-plain-3*'" in nobody.stderr

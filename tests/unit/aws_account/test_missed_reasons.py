@@ -33,10 +33,8 @@ class FakeSqs:
     """
 
     def __init__(self, *messages: dict[str, Any], is_redriven: bool = False) -> None:
-        self.messages = list(messages)
-        self.hidden: set[str] = set()
-        self.reads = 0
-        self._is_redriven = is_redriven
+        self.messages, self._is_redriven = messages, is_redriven
+        self.hidden, self.reads = set[str](), 0
 
     def get_queue_url(self, **given: Any) -> dict[str, Any]:
         assert given == {"QueueName": "failed-starts", "QueueOwnerAWSAccountId": ACCOUNT}
