@@ -42,7 +42,7 @@ class MissedReasons:
     def __init__(
         self, open_client: OpenClient, pause: Callable[[float], None], warn: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._open, self._pause, self._warn = open_client, pause, warn
+        self.open_client, self._pause, self._warn = open_client, pause, warn
         self._lookups_left, self._reads_left = _MAX_LOOKUPS, _MAX_READS_OF_QUEUES
         # The calls of a period, as far as they were read; None after the last of them.
         self._calls_of = cache(lambda *period: tuple(self._look_up(*period)))
@@ -89,7 +89,7 @@ class MissedReasons:
             with noted_errors(self._warn, "The reasons of missed runs cannot be read", "cloudtrail:LookupEvents"):
                 if self._lookups_left < _MAX_LOOKUPS:
                     self._pause(_SECONDS_BETWEEN_LOOKUPS)
-                page = self._open("cloudtrail").lookup_events(**arguments)
+                page = self.open_client("cloudtrail").lookup_events(**arguments)
             # After an error, the next requests would take as long, and fail as well.
             self._lookups_left = 0 if page is None else self._lookups_left - 1
             if page is None:
@@ -105,7 +105,7 @@ class MissedReasons:
         *_, account, name = arn.split(":")
         actions = "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and sqs:ChangeMessageVisibility"
         with noted_errors(self._warn, f"The dead-letter queue {name} cannot be read", actions):
-            sqs = self._open("sqs")
+            sqs = self.open_client("sqs")
             url = sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
             policy = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])
             if policy.get("Attributes"):
