@@ -36,10 +36,9 @@ _LISTS = {
 class AwsProxy(FakeHttpServer):
     """Passes requests on to moto.
 
-    Every ``throttled_share``-th request is throttled (0: none), and operations in ``refused`` are not allowed. A
-    list has ``page_size`` items a page, or all.
-    No revision of the families ``denied`` is registered. ``answers`` has those to operations that moto does not know.
-    ``before`` is called with each operation and its body before moto gets it.
+    Every ``throttled_share``-th request is throttled (0: none), and operations in ``refused`` are not allowed. A list
+    has ``page_size`` items a page, or all. No revision of the families ``denied`` is registered. ``answers`` has those
+    to operations that moto does not know. ``before`` is called with each operation and its body before moto gets it.
     """
 
     def __init__(
@@ -120,12 +119,8 @@ class ProxiedAccount:
     """An account on moto with the cluster "jobs", behind a proxy, and the commands that use it."""
 
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
-        self.aws = aws
-        self.proxy = proxy
-        self.ecs = aws.client("ecs")
-        self.events = aws.client("events")
-        self.scheduler = aws.client("scheduler")
-        self.iam = aws.client("iam")
+        self.aws, self.proxy = aws, proxy
+        self.ecs, self.events, self.scheduler, self.iam = map(aws.client, ("ecs", "events", "scheduler", "iam"))
         self.ecs.create_cluster(clusterName="jobs")
 
     def command(self, *words: str) -> CompletedProcess[str]:

@@ -1,6 +1,6 @@
 """Plays CloudFormation's change sets and events for one stack, as moto does not: states, pages, failures."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partialmethod
 from types import SimpleNamespace
@@ -25,7 +25,6 @@ class FakeCloudFormation:
     """One stack (None: there is none). Each call is checked against its shape in botocore, and kept by name.
 
     ``happens`` has the events that are new at each reading after the change began: status, resource, type, reason.
-    ``refuses`` has the error code and message of an operation.
     """
 
     stack: dict[str, Any] | None = None
@@ -33,7 +32,6 @@ class FakeCloudFormation:
         default_factory=lambda: [{"Status": "CREATE_COMPLETE", "Changes": []}]
     )
     happens: list[list[tuple[str, ...]]] = field(default_factory=list)
-    refuses: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     called: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     meta: Any = field(default_factory=lambda: SimpleNamespace(endpoint_url="https://cloudformation.example.com"))
     _events: list[dict[str, Any]] = field(default_factory=list)
@@ -50,9 +48,6 @@ class FakeCloudFormation:
         report = ParamValidator().validate(arguments, _service_model().operation_model(operation).input_shape)
         assert not report.has_errors(), report.generate_report()
         self.called.append((operation, arguments))
-        if operation in self.refuses:
-            code, message = self.refuses[operation]
-            raise ClientError({"Error": {"Code": code, "Message": message}}, operation)
 
     def describe_stacks(self, **arguments: Any) -> dict[str, Any]:
         self._call("DescribeStacks", arguments)

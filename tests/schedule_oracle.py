@@ -125,5 +125,9 @@ def at_times(local: datetime, zone: str, since: datetime, until: datetime) -> li
     return [moment for moment in times if since <= moment < until]
 
 
+def in_ns(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
+
+
 def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)

@@ -27,10 +27,8 @@ def run_task(time: str, *, failure: str | None = None, family: str = "nightly", 
         "count": 1,
         "overrides": "HIDDEN_DUE_TO_SECURITY_REASONS",
     }
-    task = {"taskArn": f"{arn}:task/jobs/0123"}
-    answer = (
-        {"failures": [{"arn": "", "reason": failure}], "tasks": []} if failure else {"failures": [], "tasks": [task]}
-    )
+    failures = [{"arn": "", "reason": failure}] if failure else []
+    answer = {"failures": failures, "tasks": [] if failure else [{"taskArn": f"{arn}:task/jobs/0123"}]}
     return event("RunTask", time, request, **{"responseElements": answer, **given})
 
 
@@ -58,9 +56,16 @@ class FakeCloudTrail:
         return page | ({"NextToken": str(start + 2)} if len(found) > start + 2 else {})
 
 
-CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
-NETWORK = {"awsvpcConfiguration": {"Subnets": ["subnet-0a"]}}
-ROLE = f"arn:aws:iam::{ACCOUNT}:role/schedules"
+TARGET: dict[str, Any] = {
+    "Arn": f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs",
+    "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules",
+    "EcsParameters": {
+        "LaunchType": "FARGATE",
+        "NetworkConfiguration": {"awsvpcConfiguration": {"Subnets": ["subnet-0a"]}},
+        "TaskDefinitionArn": f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly",
+        "TaskCount": 1,
+    },
+}
 
 
 class ScheduledAccount:
@@ -96,20 +101,16 @@ class ScheduledAccount:
 
     def make_schedule(self, name: str, expression: str, queue_arn: str | None = None) -> None:
         """A schedule of EventBridge Scheduler that starts a task of the family nightly."""
-        letters = {} if queue_arn is None else {"DeadLetterConfig": {"Arn": queue_arn}}
+        target = TARGET if queue_arn is None else {**TARGET, "DeadLetterConfig": {"Arn": queue_arn}}
         boto3.client("scheduler").create_schedule(
-            Name=name,
-            ScheduleExpression=expression,
-            FlexibleTimeWindow={"Mode": "OFF"},
-            Target={"Arn": CLUSTER, "RoleArn": ROLE, "EcsParameters": self._parameters(), **letters},
+            Name=name, ScheduleExpression=expression, FlexibleTimeWindow={"Mode": "OFF"}, Target=target
         )
 
     def make_rule(self, name: str, expression: str) -> None:
         """A rule of EventBridge that starts a task of the family nightly."""
         events = boto3.client("events")
         events.put_rule(Name=name, ScheduleExpression=expression)
-        target = {"Id": "1", "Arn": CLUSTER, "RoleArn": ROLE, "EcsParameters": self._parameters()}
-        events.put_targets(Rule=name, Targets=[target])
+        events.put_targets(Rule=name, Targets=[{"Id": "1", **TARGET}])
 
     def start_task(self, name: str, minutes: float, starter: str = "chronos-schedule") -> str:
         """A task that a schedule, or a rule, has started. Returns its ARN."""
@@ -120,8 +121,7 @@ class ScheduledAccount:
             startedBy=f"{starter}/{name}"[:36],
             networkConfiguration={"awsvpcConfiguration": {"subnets": ["subnet-0a"]}},
         )["tasks"]
-        times = {"createdAt": self.at(minutes), "startedAt": self.at(minutes + 0.5)}
-        self._times[task["taskArn"]] = times
+        self._times[task["taskArn"]] = {"createdAt": self.at(minutes), "startedAt": self.at(minutes + 0.5)}
         return str(task["taskArn"])
 
     def stop_task(self, arn: str, minutes: float) -> None:
@@ -140,13 +140,4 @@ class ScheduledAccount:
         sqs = boto3.client("sqs")
         url = sqs.get_queue_url(QueueName=queue_arn.rpartition(":")[2])["QueueUrl"]
         values = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
-        sqs.send_message(QueueUrl=url, MessageBody=json.dumps({}), MessageAttributes=values)
-
-    @staticmethod
-    def _parameters() -> dict[str, Any]:
-        return {
-            "LaunchType": "FARGATE",
-            "NetworkConfiguration": NETWORK,
-            "TaskDefinitionArn": f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly",
-            "TaskCount": 1,
-        }
+        sqs.send_message(QueueUrl=url, MessageBody="{}", MessageAttributes=values)

@@ -87,15 +87,15 @@ def push_image(aws: FakeAws, tag: str = __version__, repository: str = "task-pro
     ecr.put_image(repositoryName=repository, imageManifest=json.dumps(manifest), imageTag=tag)
 
 
-def start_by_schedule(scheduler: Any, name: str, definition: str = "", **more: Any) -> None:
-    """Make a schedule that starts the latest revision of a family, else its own, in the cluster "jobs" each night."""
+def start_by_schedule(scheduler: Any, name: str, definition: str = "", cluster: str = "jobs", **more: Any) -> None:
+    """Make a schedule that starts the latest revision of a family, else its own, in a cluster each night."""
     arn = "arn:aws:ecs:us-east-1:123456789012"
     scheduler.create_schedule(
         Name=name,
         ScheduleExpression="cron(0 3 * * ? *)",
         FlexibleTimeWindow={"Mode": "OFF"},
         Target={
-            "Arn": f"{arn}:cluster/jobs",
+            "Arn": f"{arn}:cluster/{cluster}",
             "RoleArn": "arn:aws:iam::123456789012:role/schedules",
             "EcsParameters": {"TaskDefinitionArn": f"{arn}:task-definition/{definition or name}"},
         },

@@ -13,11 +13,6 @@ from profiler.core.errors import TaskProfilerError
 
 STANDARD = "STANDARD"  # the class whose log groups can be subscribed, and read by GetLogEvents and FilterLogEvents
 _MAX_CLUSTERS = 100  # per call
-# The list prices of us-east-1, 2026: https://aws.amazon.com/cloudwatch/pricing/
-_PRICE = (
-    "about 3 USD a month for each task family that runs all day (10 metrics at 0.30 USD, charged by the hour), and "
-    "0.50 USD per GB of events"
-)
 
 
 def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
@@ -98,8 +93,10 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
         options = " ".join(f"--from insights:{name}" for name in on)
         yield f"Container Insights is on: task-profiler recommend {options} answers now."
     if off:
+        # The list prices of us-east-1, 2026: https://aws.amazon.com/cloudwatch/pricing/
         yield (
             f"Container Insights is off for {', '.join(off)}. With it, sizes need no monitor, but short peaks are not "
             f"seen. Turning it on (aws ecs update-cluster-settings --cluster {off[0]} --settings "
-            f"name=containerInsights,value=enabled) costs {_PRICE}."
+            "name=containerInsights,value=enabled) costs about 3 USD a month for each task family that runs all day "
+            "(10 metrics at 0.30 USD, charged by the hour), and 0.50 USD per GB of events."
         )

@@ -17,20 +17,16 @@ _STATES: dict[Action | ResizeAction, MonitorState] = {
     "up to date": "current",
     "update monitor": "outdated",
     "add monitor": "missing",
-    "on instance": "instance",
+    "on instance": "instance",  # the monitor of its instances reports its tasks
     "skipped": "service",
-    "refused": "impossible",
+    "refused": "impossible",  # by add-monitor
 }
 
 
 class FamilyMonitor(Struct, frozen=True, kw_only=True):
-    """A family, the plan of add-monitor for it, and the schedules and rules that start it.
+    """A family, the plan of add-monitor for it, and the schedules and rules that start it."""
 
-    State ``wrapper``: the batch starts with ``task-profiler run``. ``instance``: the monitor of its instances reports
-    its tasks. ``impossible``: add-monitor refuses. ``unknown``: ECS did not return the definition.
-    """
-
-    state: MonitorState
+    state: MonitorState  # ``wrapper``: the batch starts with ``task-profiler run``; ``unknown``: no definition was read
     planned: PlannedFamily
     targets: tuple[ScheduledTarget, ...] = ()
 

@@ -5,11 +5,11 @@ Both are asked for a due time that seems missed, and the requests are bounded. N
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from itertools import chain
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.core.ecs_terms import cluster_name, family_of
@@ -36,16 +36,17 @@ _Event = Mapping[str, Any]
 _DeadLetter: TypeAlias = tuple[str, int, str]
 
 
-class MissedReasons(Struct):
+class MissedReasons:
     """Finds the reasons; for one look at the schedules, since it asks for nothing twice. ``pause`` takes seconds."""
 
-    open_client: OpenClient
-    pause: Callable[[float], None]
-    warn: Callable[[str], None] = lambda _sentence: None
-    _lookups_left: int = _MAX_LOOKUPS
-    _known: dict[tuple[str, int, int], tuple[_Event | None, ...]] = {}
-    _reads_left: int = _MAX_READS_OF_QUEUES
-    _letters: dict[str, tuple[_DeadLetter, ...]] = {}
+    def __init__(
+        self, open_client: OpenClient, pause: Callable[[float], None], warn: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.open_client, self._pause, self._warn = open_client, pause, warn
+        self._lookups_left, self._reads_left = _MAX_LOOKUPS, _MAX_READS_OF_QUEUES
+        # The calls of a period, as far as they were read; None after the last of them.
+        self._calls_of = cache(lambda *period: tuple(self._look_up(*period)))
+        self._dead_letters = cache(lambda arn: tuple(self._read_queue(arn)) if arn else ())
 
     def find(self, schedule: Schedule, due_ns: int) -> str | None:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
@@ -73,11 +74,7 @@ class MissedReasons(Struct):
         return False if all(events[-1:] == (None,) for events in calls) else None
 
     def _calls(self, name: str, since_ns: int, until_ns: int) -> tuple[_Event | None, ...]:
-        """The calls of a period, as far as they were read; None after the last of them."""
-        period = (name, since_ns // NS_PER_MINUTE, -(-until_ns // NS_PER_MINUTE))
-        if period not in self._known:
-            self._known[period] = tuple(self._look_up(*period))
-        return self._known[period]
+        return self._calls_of(name, since_ns // NS_PER_MINUTE, -(-until_ns // NS_PER_MINUTE))
 
     def _look_up(self, name: str, since_minute: int, until_minute: int) -> Iterator[_Event | None]:
         arguments: dict[str, Any] = {
@@ -89,9 +86,9 @@ class MissedReasons(Struct):
             if not self._lookups_left:
                 return
             page = None
-            with noted_errors(self.warn, "The reasons of missed runs cannot be read", "cloudtrail:LookupEvents"):
+            with noted_errors(self._warn, "The reasons of missed runs cannot be read", "cloudtrail:LookupEvents"):
                 if self._lookups_left < _MAX_LOOKUPS:
-                    self.pause(_SECONDS_BETWEEN_LOOKUPS)
+                    self._pause(_SECONDS_BETWEEN_LOOKUPS)
                 page = self.open_client("cloudtrail").lookup_events(**arguments)
             # After an error, the next requests would take as long, and fail as well.
             self._lookups_left = 0 if page is None else self._lookups_left - 1
@@ -103,18 +100,11 @@ class MissedReasons(Struct):
                 return
             arguments["NextToken"] = page["NextToken"]
 
-    def _dead_letters(self, arn: str | None) -> tuple[_DeadLetter, ...]:
-        if arn is None:
-            return ()
-        if arn not in self._letters:
-            self._letters[arn] = tuple(self._read_queue(arn))
-        return self._letters[arn]
-
     def _read_queue(self, arn: str) -> Iterator[_DeadLetter]:
         """Read all messages; of a queue with a redrive policy, none: SQS moves a message that was read too often."""
         *_, account, name = arn.split(":")
         actions = "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and sqs:ChangeMessageVisibility"
-        with noted_errors(self.warn, f"The dead-letter queue {name} cannot be read", actions):
+        with noted_errors(self._warn, f"The dead-letter queue {name} cannot be read", actions):
             sqs = self.open_client("sqs")
             url = sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
             policy = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])

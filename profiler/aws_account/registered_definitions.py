@@ -67,7 +67,6 @@ class TaskDefinitions:
             return frozenset(family for page in pages for family in page["families"] if fnmatchcase(family, glob))
 
     def families_of_services(self) -> frozenset[str]:
-        """The families that services of all clusters run."""
         families: set[str] = set()
         permission = "ecs:ListClusters, ecs:ListServices and ecs:DescribeServices"
         with aws_errors("The services could not be listed", permission):
@@ -77,7 +76,6 @@ class TaskDefinitions:
         return frozenset(families)
 
     def clusters(self) -> tuple[str, ...]:
-        """The names of all clusters."""
         with aws_errors("The clusters could not be listed", "ecs:ListClusters"):
             pages = self._client.get_paginator("list_clusters").paginate()
             return tuple(sorted(arn.rpartition("/")[2] for page in pages for arn in page["clusterArns"]))

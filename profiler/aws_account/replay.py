@@ -32,8 +32,7 @@ _EVENT_OVERHEAD_BYTES = 200
 _CONCURRENT_CALLS = 4
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"', '"task.notice"')
 
-# An event of FilterLogEvents.
-_Event = Mapping[str, Any]
+_Event = Mapping[str, Any]  # of FilterLogEvents
 # The numbers of events that were read, and of documents indexed and failed.
 ReplayCounts: TypeAlias = Counter[Literal["read", "indexed", "failed"]]
 
@@ -56,7 +55,6 @@ class ReplayProgressFile(Struct, frozen=True):
         write_atomically(self.path, msgspec.json.encode((self.start_ms, done_until_ms)), mode=0o644)
 
     def clear(self) -> None:
-        """Remove the file: the next replay starts from its beginning."""
         self.path.unlink(missing_ok=True)
 
 
@@ -144,10 +142,8 @@ def build_subscription_event(events: Sequence[_Event], group: str, owner: str) -
 def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
     """Read the counts of the function's response. Raises TaskProfilerError if it failed or is not the forwarder."""
     if function_error is not None:
-        message = msgspec.json.decode(payload, type=dict[str, object]).get("errorMessage")
-        raise TaskProfilerError(
-            f"The function failed ({message or function_error}): read its log, then run replay again."
-        )
+        said = msgspec.json.decode(payload, type=dict[str, object]).get("errorMessage") or function_error
+        raise TaskProfilerError(f"The function failed ({said}): read its log, then run replay again.")
     try:
         counts = msgspec.json.decode(payload, type=dict[str, int])
         return Counter({"indexed": counts["indexed"], "failed": counts["failed"]})

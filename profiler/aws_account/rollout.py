@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -31,41 +31,27 @@ from profiler.task_definitions.monitor_changes import (
 from profiler.task_definitions.monitor_container import default_image
 from profiler.task_definitions.permissions import POLICY_NAME, RolePolicy, planned_policy, report_streams
 
-Action = Literal[
-    "add monitor",
-    "update monitor",
-    "up to date",
-    "remove monitor",
-    "no monitor",
-    "on instance",
-    "skipped",
-    "refused",
-    "failed",
-]
+_NewRevision = Literal["add monitor", "update monitor", "remove monitor", "resize", "revert"]
+Action = Literal[_NewRevision, "up to date", "no monitor", "on instance", "skipped", "refused", "failed"]
 
 
 class PlannedFamily(Struct, frozen=True, kw_only=True):
-    """One family of the plan, from ``document`` (None if it cannot be read) to ``changed``.
-
-    ``notes`` contain the reason if nothing can be done, and ``problems`` what ``doctor`` would find afterwards.
-    ``started_by`` is empty if no task was seen, and no schedule. ``pinned`` targets start another revision than the
-    plan's last, and ``unmonitored`` are those of them without a monitor.
-    """
+    """One family of the plan, from ``document`` (None if it cannot be read) to ``changed``."""
 
     family: str
     action: Action | ResizeAction
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # with the reason if nothing can be done
     document: TaskDefinitionDocument | None = None
     changed: ChangedDefinition = ChangedDefinition(definition={})
-    problems: tuple[str, ...] = ()
-    started_by: tuple[str, ...] = ()
-    pinned: tuple[ScheduledTarget, ...] = ()
-    unmonitored: tuple[ScheduledTarget, ...] = ()
+    problems: tuple[str, ...] = ()  # what ``doctor`` would find afterwards
+    started_by: tuple[str, ...] = ()  # empty if no task was seen, and no schedule
+    pinned: tuple[ScheduledTarget, ...] = ()  # they start another revision than the plan's last
+    unmonitored: tuple[ScheduledTarget, ...] = ()  # those of them without a monitor
     resize: Resize | None = None
 
     @property
     def is_new_revision(self) -> bool:
-        return self.action in ("add monitor", "update monitor", "remove monitor", "resize", "revert")
+        return self.action in get_args(_NewRevision)
 
     @property
     def revision_arn(self) -> str:
@@ -74,7 +60,6 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
 
     @property
     def revision(self) -> str:
-        """``family:revision`` of the revision that the plan starts from."""
         return revision_of(self.revision_arn) or self.family
 
     @property
@@ -144,27 +129,20 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
 
 
 class Rollout(Struct, kw_only=True, dict=True):
-    """Plans and changes the families of one account and Region.
-
-    ``part`` is what ``plan_change`` changes, and what pinned targets may differ by to be moved. ``adds``: it adds
-    monitors, which the families of a cluster with an instance monitor do not need. ``image`` is the monitor's, if its
-    repository has a name of the user's own. ``names_starters``: whether to find out who starts the families.
-    ``counts`` are the numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
-    """
+    """Plans and changes the families of one account and Region."""
 
     open_client: OpenClient
     request: RolloutRequest
     plan_change: PlanChange
-    part: Part = "monitor"
-    adds: bool = False
-    image: str | None = None
+    part: Part = "monitor"  # what ``plan_change`` changes, and what pinned targets may differ by to be moved
+    adds: bool = False  # monitors, which the families of a cluster with an instance monitor do not need
+    image: str | None = None  # of the monitor, if its repository has a name of the user's own
     names_starters: bool = False
     on_step: Callable[[str], object]
     on_problem: Callable[[str], object]
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)  # steps, and ``unmatched`` globs
     _groups: set[str] = set()
-    # The definitions by ``family:revision``: many schedules may start one revision, which never changes.
-    _revisions: dict[str, Mapping[str, object]] = {}
+    _revisions: dict[str, Mapping[str, object]] = {}  # many schedules may start one revision, which never changes
 
     @cached_property
     def _definitions(self) -> TaskDefinitions:
@@ -409,7 +387,6 @@ class Rollout(Struct, kw_only=True, dict=True):
                     self._fail(role, error)
 
     def attach_policies(self, policies: Iterable[RolePolicy]) -> None:
-        """Attach the policies. A role that cannot be changed is a failure."""
         for policy in (one for one in policies if one.document is not None):
             try:
                 attach_policy(self.open_client, policy)

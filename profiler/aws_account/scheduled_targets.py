@@ -30,19 +30,15 @@ _READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
 
 
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
-    """A target that starts a task: a rule's, with its event bus as the group, or a schedule's.
-
-    ``content`` is the target of the rule, or the whole schedule, with fields that boto3 does not know; ``rule`` is as
-    ListRules returns it.
-    """
+    """A target that starts a task: a rule's, with its event bus as the group, or a schedule's."""
 
     kind: ScheduleKind
     name: str
     group: str
     cluster_arn: str
     definition_arn: str
-    content: Mapping[str, Any]
-    rule: Mapping[str, Any] = {}
+    content: Mapping[str, Any]  # the rule's target, or the whole schedule, with fields that boto3 does not know
+    rule: Mapping[str, Any] = {}  # as ListRules returns it
 
     @property
     def family(self) -> str:

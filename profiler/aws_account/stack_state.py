@@ -26,16 +26,13 @@ _ABSENT = frozenset({_EMPTY, "DELETE_COMPLETE"})
 
 
 class StackState(Struct, frozen=True, kw_only=True):
-    """A stack, or its absence: ``status`` is CloudFormation's, or None.
-
-    ``stack_id`` None: there is nothing to delete. ``version`` None: ``setup stack`` has not uploaded the code.
-    """
+    """A stack, or its absence: ``status`` is CloudFormation's, or None."""
 
     name: str
     status: str | None = None
     reason: str | None = None
-    stack_id: str | None = None
-    version: str | None = None
+    stack_id: str | None = None  # None: there is nothing to delete
+    version: str | None = None  # None: ``setup stack`` has not uploaded the code
     parameters: Mapping[str, str] = {}
     tags: Mapping[str, str] = {}
     outputs: Mapping[str, str] = {}
@@ -99,10 +96,7 @@ def existing_stack(open_client: OpenClient, name: str) -> StackState:
 
 
 def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
-    """The line of a shell after which every command reads past runs from a stack's cluster, else from its log groups.
-
-    A stack with neither has no line.
-    """
+    """The line of a shell after which all commands read past runs from a stack's cluster or log groups, if any."""
     url, prefix = parameters.get("ElasticsearchUrl", ""), parameters.get("IndexPrefix", DEFAULT_PREFIX)
     sources = [f"logs:{name}" for name in parameters.get("LogGroups", "").split(",") if name]
     if url:

@@ -196,16 +196,12 @@ class _Judge(Struct, frozen=True, kw_only=True):
             return "refused", f"The task failed to start: {first.stopped_reason or 'ECS gives no reason'}"
         if last.created_ns >= slot.window_end_ns + self.grace_ns:
             after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
-            return (
-                "late",
-                f"The task started {after} after the {'window' if slot.schedule.window_minutes else 'due time'}.",
-            )
+            end = "window" if slot.schedule.window_minutes else "due time"
+            return "late", f"The task started {after} after the {end}."
         previous = last_ends[first.arn]
         if previous is not None and (previous.stopped_ns is None or previous.stopped_ns > first.created_ns):
-            return (
-                "overlapped",
-                f"The previous run was still running: {task_id(previous.arn)} of {format_ms(previous.created_ns)}.",
-            )
+            run = f"{task_id(previous.arn)} of {format_ms(previous.created_ns)}"
+            return "overlapped", f"The previous run was still running: {run}."
         return ("running" if any(task.stopped_ns is None for task in slot.tasks) else "ran"), None
 
 

@@ -32,12 +32,7 @@ EFFECTIVE_NS = 60 * NS_PER_SECOND
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """A schedule of EventBridge Scheduler in its group, or a rule of EventBridge on its event bus.
-
-    ``window_minutes`` is the flexible time window, which begins at each due time. The values are known since
-    ``modified_ns``, the last change. It and ``created_ns`` are None for a rule: AWS does not return them.
-    ``definition_arn`` is a family or a revision, ``dead_letter_arn`` the queue of the invocations that failed.
-    """
+    """A schedule of EventBridge Scheduler in its group, or a rule of EventBridge on its event bus."""
 
     kind: ScheduleKind
     name: str
@@ -45,15 +40,15 @@ class Schedule(Struct, frozen=True, kw_only=True):
     expression: str
     time_zone: str = "UTC"
     is_enabled: bool = True
-    window_minutes: int = 0
-    created_ns: int | None = None
-    modified_ns: int | None = None
+    window_minutes: int = 0  # the flexible time window, which begins at each due time
+    created_ns: int | None = None  # AWS returns neither time of a rule
+    modified_ns: int | None = None  # the last change; the values are known since then
     starts_ns: int | None = None
     ends_ns: int | None = None
     cluster_arn: str
-    definition_arn: str
+    definition_arn: str  # or a family
     task_count: int = 1
-    dead_letter_arn: str | None = None
+    dead_letter_arn: str | None = None  # the queue of the invocations that failed
 
     @property
     def family(self) -> str:

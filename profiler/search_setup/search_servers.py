@@ -1,6 +1,7 @@
 """HTTP clients of search clusters and dashboard servers, by requests."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def open_session(environment: Mapping[str, str], signature: AwsSignature | None 
     elif key:
         if not (key.isascii() and key.isprintable()):  # the HTTP client's error would contain the key
             raise UsageError("The API key contains an invalid character: check it for line ends and quotes.")
-        session.auth = _ApiKey(key)
+        session.auth = partial(_with_api_key, key)
     elif name:
         session.auth = (_as_latin_1(name), _as_latin_1(environment.get("ELASTICSEARCH_PASSWORD", "")))
     return session
@@ -109,15 +110,10 @@ class _PrivateCa(requests.adapters.HTTPAdapter):
         return super().send(request, *args, **{**options, "verify": self._file})
 
 
-class _ApiKey(requests.auth.AuthBase):
-    """Sends an API key. As a header of the session, requests would replace it by an entry of ~/.netrc."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"ApiKey {self._key}"
-        return request
+def _with_api_key(key: str, request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """As a header of the session, requests would replace it by an entry of ~/.netrc."""
+    request.headers["Authorization"] = f"ApiKey {key}"
+    return request
 
 
 def _describe(error: requests.RequestException) -> str:

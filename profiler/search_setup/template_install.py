@@ -37,11 +37,11 @@ class Product(Struct, frozen=True, kw_only=True):
 
 
 class ServerResponse(Struct, frozen=True, kw_only=True):
-    """HTTP status and parsed body of a response, and the server's address for messages."""
+    """A response with the parsed body."""
 
     status: int
     body: Any = None
-    address: str = "this address"
+    address: str = "this address"  # for messages
 
     @property
     def ok(self) -> bool:
@@ -49,11 +49,7 @@ class ServerResponse(Struct, frozen=True, kw_only=True):
 
 
 class RejectedError(TaskProfilerError):
-    """The server rejects a policy or a template. ``is_permitted``: not because of missing rights."""
-
-    def __init__(self, message: str, *, is_permitted: bool) -> None:
-        super().__init__(message)
-        self.is_permitted = is_permitted
+    """The server rejects a policy or a template, not because of missing rights."""
 
 
 class SearchServer(Protocol):
@@ -93,7 +89,7 @@ class TemplateStep(Struct, frozen=True, kw_only=True):
 def install_templates(
     server: SearchServer, files: SetupFiles, *, prefix: str, now: datetime, dry_run: bool, period: str = "month"
 ) -> Iterator[TemplateStep]:
-    """Install the policy, the templates, then the empty indices of the period. Raises RejectedError."""
+    """Install the policy, the templates, then the empty indices of the period. Raises TaskProfilerError."""
     product = detect_product(server)
     engine = product.engine
     policy = _LifecyclePolicy(server, engine, prefixed_name(_POLICY, prefix))
@@ -111,9 +107,7 @@ def install_templates(
         if engine == "elasticsearch" and policy.is_supported:
             settings["lifecycle"] = {"name": policy.name}
         if not dry_run:
-            _raise_unless_ok(
-                server.request("PUT", f"/_index_template/{full_name}", body), f"index template {full_name}"
-            )
+            _put(server, f"/_index_template/{full_name}", body, f"index template {full_name}")
         yield TemplateStep(what=f"index template {full_name}", done=True)
     for kind in _FIRST_INDICES:
         yield from _create_index(server, index_name(kind, now, prefix=prefix, period=period), dry_run=dry_run)
@@ -127,9 +121,8 @@ def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator
     if response is None or response.ok:
         yield TemplateStep(what=f"index {name}", done=True)
     elif "resource_already_exists" not in str(response.body):  # the forwarder was faster
-        yield TemplateStep(
-            what=f"index {name} ({rejection(response)}): its panels are errors until it exists", done=False
-        )
+        what = f"index {name} ({rejection(response)}): its panels are errors until it exists"
+        yield TemplateStep(what=what, done=False)
 
 
 def detect_product(server: SearchServer) -> Product:
@@ -164,7 +157,7 @@ class _LifecyclePolicy:
         path, existing = self.path, self.existing
         if self._is_opensearch and existing.ok:
             path += f"?if_seq_no={existing.body['_seq_no']}&if_primary_term={existing.body['_primary_term']}"
-        _raise_unless_ok(self._server.request("PUT", path, body), f"lifecycle policy {self.name}")
+        _put(self._server, path, body, f"lifecycle policy {self.name}")
 
 
 def with_index_prefix(text: str, prefix: str) -> dict[str, Any]:
@@ -178,11 +171,11 @@ def prefixed_name(text: str, prefix: str) -> str:
     return prefix + text.removeprefix(DEFAULT_PREFIX) if text.startswith(f"{DEFAULT_PREFIX}-") else text
 
 
-def _raise_unless_ok(response: ServerResponse, what: str) -> None:
+def _put(server: SearchServer, path: str, body: Mapping[str, Any], what: str) -> None:
+    response = server.request("PUT", path, body)
     if not response.ok:
-        raise RejectedError(
-            f"The {what} was rejected ({rejection(response)}).", is_permitted=response.status not in {401, 403}
-        )
+        error = TaskProfilerError if response.status in {401, 403} else RejectedError
+        raise error(f"The {what} was rejected ({rejection(response)}).")
 
 
 def rejection(response: ServerResponse) -> str:

@@ -10,19 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from botocore import exceptions
 from botocore.awsrequest import AWSResponse
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectionClosedError,
-    ConnectionError,  # noqa: A004  botocore's class is not Python's
-    ConnectTimeoutError,
-    CredentialRetrievalError,
-    HTTPClientError,
-    ProxyConnectionError,
-    ReadTimeoutError,
-    SSLError,
-)
+from botocore.exceptions import ClientError
 
 from profiler.core.aws_clients import (
     ACCESS_DENIED,
@@ -38,23 +28,24 @@ from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
 
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 5
-# The sink repeats the call until its time is over.
-_ATTEMPTS_PER_CALL = 3
+_ATTEMPTS_PER_CALL = 3  # the sink repeats the call until its time is over
 _MAX_CAUSE_CHARS = 300
 _ALREADY_ACCEPTED = "DataAlreadyAcceptedException"
 # What boto3's clients raise.
-SDK_ERRORS = (ClientError, BotoCoreError, OSError, ValueError)
+SDK_ERRORS = (ClientError, exceptions.BotoCoreError, OSError, ValueError)
 
 # The first that fits, from the outermost to the innermost exception.
 _CAUSES: Mapping[type[BaseException], str] = {
     socket.gaierror: "the name of {host} was not found (no DNS, or no route to it)",
     ConnectionRefusedError: "{host} refused the connection",
-    SSLError: "the TLS connection to {host} failed ({error})",
-    ProxyConnectionError: "the proxy (HTTPS_PROXY) cannot be reached",
-    ConnectTimeoutError: f"{{host}} did not accept a connection within {_CONNECT_TIMEOUT_SECONDS} s (no route to it?)",
-    ReadTimeoutError: f"{{host}} did not answer within {_READ_TIMEOUT_SECONDS} s",
-    ConnectionClosedError: "{host} closed the connection before its answer was complete",
+    exceptions.SSLError: "the TLS connection to {host} failed ({error})",
+    exceptions.ProxyConnectionError: "the proxy (HTTPS_PROXY) cannot be reached",
+    exceptions.ConnectTimeoutError: f"{{host}} did not accept a connection within {_CONNECT_TIMEOUT_SECONDS} s "
+    "(no route to it?)",
+    exceptions.ReadTimeoutError: f"{{host}} did not answer within {_READ_TIMEOUT_SECONDS} s",
+    exceptions.ConnectionClosedError: "{host} closed the connection before its answer was complete",
 }
+_PASSING = (OSError, exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.CredentialRetrievalError)
 
 
 class AnswerError(OSError):
@@ -102,7 +93,7 @@ def was_accepted(error: Exception) -> bool:
 def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
     """The failure of an attempt: a sentence, or a cause that may pass."""
     if not isinstance(error, ClientError):
-        if isinstance(error, ConnectionError | HTTPClientError | CredentialRetrievalError | OSError):
+        if isinstance(error, _PASSING):
             return TransientFailure(cause_of(error))
         return DeliveryFailure(
             f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a task role."

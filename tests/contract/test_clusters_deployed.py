@@ -16,8 +16,6 @@ from tests.lambda_environment import moto_account
 
 SUPPORT = {"cluster-gpu": "ECS_ENABLE_GPU_SUPPORT=true", "cluster-neuron": "ECS_ENABLE_INF_SUPPORT=true"}
 PULLS = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
-
-
 GPU = next(iter(CLUSTERS))
 
 
@@ -73,13 +71,8 @@ def test_the_batch_is_that_of_the_task_definition_in_this_folder(path: Path) -> 
     """With its family, images and command given, all else but account and Region is the same."""
     wanted = json.loads(CLUSTERS[path].read_text())
     batch, monitor = wanted["containerDefinitions"]
-    stack = deploy_cluster(
-        path,
-        Family=wanted["family"],
-        BatchImage=batch["image"],
-        BatchCommand=",".join(batch["command"]),
-        MonitorImage=monitor["image"],
-    )
+    images = {"BatchImage": batch["image"], "MonitorImage": monitor["image"]}
+    stack = deploy_cluster(path, Family=wanted["family"], BatchCommand=",".join(batch["command"]), **images)
     roles = {f"{kind}RoleArn": stack.definition[f"{kind}RoleArn"] for kind in ("task", "execution")}
     assert all(arn.startswith(f"arn:aws:iam::{ACCOUNT}:role/night-") for arn in roles.values())
     here = json.loads(json.dumps({**wanted, **roles}).replace("us-west-2", REGION))
@@ -103,12 +96,8 @@ def test_what_the_schedule_asks_for_runs_on_an_instance_of_the_group(path: Path)
     ecs.register_container_instance(cluster=cluster, instanceIdentityDocument=document)
     target = stack.schedule["Target"]
     parameters = target["EcsParameters"]
-    ran = ecs.run_task(
-        cluster=target["Arn"],
-        taskDefinition=parameters["TaskDefinitionArn"],
-        count=parameters["TaskCount"],
-        capacityProviderStrategy=parameters["CapacityProviderStrategy"],
-    )
+    how = {"count": parameters["TaskCount"], "capacityProviderStrategy": parameters["CapacityProviderStrategy"]}
+    ran = ecs.run_task(cluster=target["Arn"], taskDefinition=parameters["TaskDefinitionArn"], **how)
     (task,) = ran["tasks"]
     assert task["taskDefinitionArn"] == stack.outputs["TaskDefinitionArn"]
     assert task["containerInstanceArn"] in ecs.list_container_instances(cluster=cluster)["containerInstanceArns"]

@@ -14,7 +14,7 @@ import pytest
 
 from profiler.search_setup.template_install import setup_files
 from tests.aws_proxy import AwsProxy
-from tests.cloudformation import LOG_GROUPS, REGION, Stack, deploy
+from tests.cloudformation import LOG_GROUPS, REGION, deploy
 from tests.command_line import run_here
 from tests.log_subscriptions import put_lines
 from tests.setup_cluster import Cluster
@@ -68,15 +68,15 @@ def test_a_new_stack_works_and_waits_for_the_first_report(deployment: Deployment
     code, found = deployment.doctor()
     assert code == 0, problems(found)
     assert [one["level"] for one in found["watch_schedules"]] == ["ok", "ok", "note"]
-    assert levels(found["stack"]) == {"ok"}
+    assert levels(found["stack"]) == levels(found["queues"]) == {"ok"}
     assert [one["text"] for one in found["subscription"]] == [f"{group} is subscribed." for group in LOG_GROUPS]
-    assert levels(found["queues"]) == {"ok"}
     assert [one["level"] for one in found["forward_logs"]] == ["ok", "note"]
     assert "was not invoked" in found["forward_logs"][1]["text"]
 
 
-def break_everything(stack: Stack) -> None:
-    """Let a filter pass other lines, disable the rule, fill the queues, and let a function fail."""
+def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -> None:
+    """A filter passes other lines, the rule is disabled, the queues have messages, and a function fails."""
+    stack = deploy()
     logs = boto3.client("logs")
     (found,) = logs.describe_subscription_filters(logGroupName=LOG_GROUPS[1])["subscriptionFilters"]
     fields = ("logGroupName", "filterName", "destinationArn")
@@ -89,32 +89,19 @@ def break_everything(stack: Stack) -> None:
     put_metric(function, "Invocations", 5)
     put_metric(function, "Errors", 2)
     put_lines(logs, f"/aws/lambda/{function}", "s", "[ERROR] ForwarderError: no route\n")
-
-
-def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -> None:
-    break_everything(deploy())
     code, found = deployment.doctor()
     assert code == 1
     texts = [one["text"] for one in problems(found)]
-    for expected in (
-        f"{LOG_GROUPS[1]} has no subscription filter that delivers Task Profiler's lines to this stack.",
-        "2 of 5 invocations of tp-forward-logs failed in 24 hours. Last error: [ERROR] ForwarderError: no route",
-    ):
-        assert expected in texts
+    assert f"{LOG_GROUPS[1]} has no subscription filter that delivers Task Profiler's lines to this stack." in texts
+    failed = "2 of 5 invocations of tp-forward-logs failed in 24 hours. Last error: "
+    assert f"{failed}[ERROR] ForwarderError: no route" in texts
     assert sum("is disabled" in text for text in texts) == 1
     assert sum("about 1 message in" in text for text in texts) == 2
     assert len(texts) == 5
     assert all(one["advice"] for one in problems(found))
     deployment.proxy.refused = {"FilterLogEvents"}
     texts = [one["text"] for one in problems(deployment.doctor()[1])]
-    failed = "2 of 5 invocations of tp-forward-logs failed in 24 hours. Last error: unknown. The log of tp-forward-logs"
-    assert sum(text.startswith(failed) for text in texts) == 1
-
-
-def test_what_a_stack_leaves_out_is_noted(deployment: Deployment) -> None:
-    deploy(ElasticsearchUrl="", TaskStopped="false", WatchSchedules="true")
-    code, found = deployment.doctor()
-    assert (code, levels(found["forward_logs"]), levels(found["task_stopped"])) == (0, {"note"}, {"note"})
+    assert sum(text.startswith(f"{failed}unknown. The log of tp-forward-logs") for text in texts) == 1
 
 
 def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(deployment: Deployment) -> None:
@@ -129,15 +116,16 @@ def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(depl
     code, found = deployment.doctor()
     assert code == 0, problems(found)
     assert levels(found["subscription"]) == levels(found["data stream"]) == {"ok"}
-    for output in ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl"):
-        boto3.client("sqs").send_message(QueueUrl=stack.outputs[output], MessageBody="{}")
+    queues = [stack.outputs[f"{name}DeadLetterQueueUrl"] for name in ("ForwardLogs", "TaskStopped")]
+    for queue in queues:
+        boto3.client("sqs").send_message(QueueUrl=queue, MessageBody="{}")
     _, found = deployment.doctor()
     assert [one["advice"].partition("task-profiler ")[2] for one in found["queues"] if one["level"] == "problem"] == [
         "replay, for each log group, and empty the queue.",  # the messages have no event
         "setup redrive.",
     ]
-    for output in ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl"):
-        boto3.client("sqs").purge_queue(QueueUrl=stack.outputs[output])
+    for queue in queues:
+        boto3.client("sqs").purge_queue(QueueUrl=queue)
     put_metric(stack.outputs["ForwardLogsFunctionName"], "Invocations", 5)  # of the day before it was disabled
     (source,) = boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"]
     boto3.client("lambda").update_event_source_mapping(UUID=source["UUID"], Enabled=False)
@@ -146,10 +134,13 @@ def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(depl
     assert (code, one["topic"], "event source mapping: Disabled" in one["text"]) == (1, "data stream", True)
 
 
-def test_a_missing_stack_and_a_missing_log_group_are_sentences(deployment: Deployment) -> None:
+def test_what_a_stack_leaves_out_is_noted_and_what_is_missing_is_a_sentence(deployment: Deployment) -> None:
     code, found = deployment.doctor(stack="other")
     assert (code, list(found)) == (1, ["stack"])
     assert "There is no stack 'other'" in found["stack"][0]["text"]
+    deploy("bare", ElasticsearchUrl="", TaskStopped="false", WatchSchedules="true")
+    code, found = deployment.doctor(stack="bare")
+    assert (code, levels(found["forward_logs"]), levels(found["task_stopped"])) == (0, {"note"}, {"note"})
     deploy()
     boto3.client("logs").delete_log_group(logGroupName=LOG_GROUPS[0])
     code, found = deployment.doctor()
@@ -183,8 +174,7 @@ def doctor_process(**environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def by_topic(output: str) -> dict[str, Any]:
-    findings = [json.loads(line) for line in output.splitlines()]
-    return {finding["topic"]: finding for finding in findings}
+    return {finding["topic"]: finding for finding in map(json.loads, output.splitlines())}
 
 
 def test_a_served_task_is_examined_and_nothing_is_written() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.core.timestamps import format_ms
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.log_subscriptions import put_lines
 from tests.runs import lines, report
@@ -48,9 +49,8 @@ class Account(ProxiedAccount):
         self.ecs.register_task_definition(family=family, taskRoleArn=role, containerDefinitions=containers)
 
     def roll_out(self, glob: str) -> None:
-        done = self.command(
-            "taskdef", "add-monitor", "--family", glob, "--image", IMAGE, "--attach-policy", "--register"
-        )
+        words = ("--family", glob, "--image", IMAGE, "--attach-policy", "--register")
+        done = self.command("taskdef", "add-monitor", *words)
         assert done.returncode in (0, 1), done.stderr
 
     def doctor(self, *words: str) -> tuple[int, dict[str, Any]]:
@@ -59,16 +59,12 @@ class Account(ProxiedAccount):
 
     def report(self, family: str) -> str:
         """Put the report of a run of this hour. Returns its time as the doctor prints it."""
-        now_ns = time.time_ns()
-        given = report(0, family=family)
-        record = replace(given.record, account_id=ACCOUNT, region=REGION, started_at=_text(now_ns - NS_PER_HOUR))
-        (line,) = lines([replace(given, record=record, time=_text(now_ns))]).splitlines()
+        now_ns, given = time.time_ns(), report(0, family=family)
+        started_at = format_ms(now_ns - NS_PER_HOUR)
+        record = replace(given.record, account_id=ACCOUNT, region=REGION, started_at=started_at)
+        (line,) = lines([replace(given, record=record, time=format_ms(now_ns))]).splitlines()
         put_lines(self.logs, f"/ecs/{family}", "ecs/batch/1", line.decode())
-        return _text(now_ns - NS_PER_HOUR)
-
-
-def _text(moment_ns: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(moment_ns // 10**9))
+        return started_at
 
 
 @pytest.fixture
@@ -97,9 +93,8 @@ def test_the_doctor_and_the_setup_know_whether_container_insights_is_on(account:
 
 
 def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
-    account.roll_out("done")
-    account.roll_out("apart")
-    account.roll_out("lost")
+    for family in ("done", "apart", "lost"):
+        account.roll_out(family)
     account.ecs.register_task_definition(
         family="apart",
         taskRoleArn=f"arn:aws:iam::{ACCOUNT}:role/jobs",
@@ -139,9 +134,8 @@ def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
 
     table = account.command("doctor", "--cluster", "jobs")
     assert table.returncode == 1
-    assert "- plain: There is no monitor, so the runs have no report. Add it: task-profiler taskdef add-monitor" in (
-        table.stdout
-    )
+    advice = "Add it: task-profiler taskdef add-monitor"
+    assert f"- plain: There is no monitor, so the runs have no report. {advice}" in table.stdout
     assert "6 families: 5 with a problem." in table.stderr
 
 

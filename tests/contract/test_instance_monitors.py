@@ -18,24 +18,17 @@ SECOND = {**BATCH, "name": "second"}
 MONITOR = {"name": "task-monitor", "image": IMAGE, "command": ["monitor"], "memory": 64}
 AWSVPC = {"networkMode": "awsvpc", "cpu": "256", "memory": "512"}
 FARGATE = {**AWSVPC, "requiresCompatibilities": ["FARGATE"]}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "plain": {"containerDefinitions": [BATCH]},
-    "ec2": {"containerDefinitions": [BATCH], **AWSVPC, "requiresCompatibilities": ["EC2"]},
-    "split": {"containerDefinitions": [BATCH, SECOND]},
-    "own": {"containerDefinitions": [BATCH, MONITOR]},
-    "fargate": {"containerDefinitions": [BATCH], **FARGATE},
-    "either": {"containerDefinitions": [BATCH], **AWSVPC},
-    "elsewhere": {"containerDefinitions": [BATCH]},
+# The state of a family's monitor, its containers and other fields.
+FAMILIES: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
+    "plain": ("instance", [BATCH], {}),
+    "ec2": ("instance", [BATCH], {**AWSVPC, "requiresCompatibilities": ["EC2"]}),
+    "split": ("instance", [BATCH, SECOND], {}),
+    "own": ("outdated", [BATCH, MONITOR], {}),
+    "fargate": ("missing", [BATCH], FARGATE),
+    "either": ("missing", [BATCH], AWSVPC),
+    "elsewhere": ("instance", [BATCH], {}),
 }
-STATES = {
-    "plain": "instance",
-    "ec2": "instance",
-    "split": "instance",
-    "own": "outdated",
-    "fargate": "missing",
-    "either": "missing",
-    "elsewhere": "instance",
-}
+STATES = {family: state for family, (state, _, _) in FAMILIES.items()}
 
 
 class Account(ProxiedAccount):
@@ -54,18 +47,11 @@ class Account(ProxiedAccount):
 def account() -> Iterator[Account]:
     with fake_aws() as aws:
         made = Account(aws, AwsProxy(aws.url, answers={"DescribeAccountPolicies": {"accountPolicies": []}}))
-        for family, definition in FAMILIES.items():
-            made.ecs.register_task_definition(
-                family=family, taskRoleArn=f"arn:aws:iam::{ACCOUNT}:role/jobs", **definition
-            )
+        for family, (_, containers, more) in FAMILIES.items():
+            given = {"taskRoleArn": f"arn:aws:iam::{ACCOUNT}:role/jobs", "containerDefinitions": containers, **more}
+            made.ecs.register_task_definition(family=family, **given)
             start_by_schedule(made.scheduler, family)
-        schedule = made.scheduler.get_schedule(Name="elsewhere")
-        other = {**schedule["Target"], "Arn": schedule["Target"]["Arn"] + "-2"}
-        window = schedule["FlexibleTimeWindow"]
-        expression = schedule["ScheduleExpression"]
-        made.scheduler.create_schedule(
-            Name="other", ScheduleExpression=expression, FlexibleTimeWindow=window, Target=other
-        )
+        start_by_schedule(made.scheduler, "other", "elsewhere", "jobs-2")
         made.iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")
         aws.create_log_group(str(awslogs()["options"]["awslogs-group"]))
         push_image(aws)
@@ -73,7 +59,7 @@ def account() -> Iterator[Account]:
         made.proxy.close()
 
 
-def test_its_families_are_monitored_and_need_no_permission(account: Account) -> None:
+def test_its_families_are_monitored_and_need_no_permission_and_the_setup_counts_them(account: Account) -> None:
     assert account.problems() != []
     run_instance_monitor(account.ecs)
     found = account.describe("doctor", "--cluster", "jobs")
@@ -82,15 +68,17 @@ def test_its_families_are_monitored_and_need_no_permission(account: Account) -> 
     assert plain["logGroup"] == awslogs()["options"]["awslogs-group"]
     assert "permission" not in plain
     assert account.problems() == ["There is no report of the last 8 days."]
+    done = account.command("setup", "--cluster", "jobs", "--json")
+    step = next(one for one in map(json.loads, done.stdout.splitlines()) if one["name"] == "monitors")
+    assert step["text"].startswith("4 of 7 schedules and rules start a task with a current monitor.")
 
 
 def test_no_monitor_is_added_to_them_unless_they_are_named(account: Account) -> None:
     run_instance_monitor(account.ecs)
     words = ("taskdef", "add-monitor", "--cluster", "jobs")
     actions = {family: one["action"] for family, one in account.describe(*words).items()}
-    assert {family for family, action in actions.items() if action == "on instance"} == {
-        family for family, state in STATES.items() if state == "instance"
-    }
+    on_instance = [family for family, state in STATES.items() if state == "instance"]
+    assert sorted(family for family, action in actions.items() if action == "on instance") == sorted(on_instance)
     assert (actions["own"], actions["fargate"]) == ("update monitor", "add monitor")
     assert account.command(*words, "--register").returncode == 0
     revisions = {family: account.ecs.list_task_definitions(familyPrefix=family) for family in FAMILIES}
@@ -113,13 +101,6 @@ def test_a_family_of_two_clusters_is_monitored_if_both_have_a_monitor(account: A
     assert account.describe(*both)["elsewhere"]["action"] == "on instance"
 
 
-def test_the_setup_counts_their_schedules(account: Account) -> None:
-    run_instance_monitor(account.ecs)
-    done = account.command("setup", "--cluster", "jobs", "--json")
-    step = next(one for one in map(json.loads, done.stdout.splitlines()) if one["name"] == "monitors")
-    assert step["text"].startswith("4 of 7 schedules and rules start a task with a current monitor.")
-
-
 @pytest.mark.parametrize(
     ("families", "scope", "is_reported"),
     [("", "instance", True), ("a-*, nightly", " Instance", True), ("a-*", "instance", False), ("", "task", False)],
@@ -128,15 +109,10 @@ def test_a_stopped_task_on_ec2_is_its_if_it_reports_the_family(
     families: str, scope: str, *, is_reported: bool, account: Account
 ) -> None:
     run_instance_monitor(account.ecs, families=families, scope=scope)
-    on_ec2 = task(launchType="EC2")
-    assert InstanceMonitors(account.ecs, pytest.fail).reports_task(on_ec2) is is_reported
-    others = (
-        task(launchType="FARGATE"),
-        replace(on_ec2, group="service:api"),
-        replace(on_ec2, cluster="jobs-2"),
-        replace(on_ec2, cluster=None),
-    )
-    assert not any(InstanceMonitors(account.ecs, pytest.fail).reports_task(one) for one in others)
+    on_ec2, monitors = task(launchType="EC2"), InstanceMonitors(account.ecs, pytest.fail)
+    assert monitors.reports_task(on_ec2) is is_reported
+    others = [replace(on_ec2, group="service:api"), *(replace(on_ec2, cluster=name) for name in ("jobs-2", None))]
+    assert not any(map(monitors.reports_task, (task(launchType="FARGATE"), *others)))
 
 
 def test_a_replica_and_a_deleted_service_are_none_and_an_error_is_not_remembered(account: Account) -> None:
@@ -147,8 +123,8 @@ def test_a_replica_and_a_deleted_service_are_none_and_an_error_is_not_remembered
     monitors = InstanceMonitors(proxied.client("ecs"), said.append)
     account.proxy.refused = {"ListServices"}
     assert not monitors.reports_task(on_ec2)
-    assert "the cluster jobs has an instance monitor" in said[0]
-    assert "ecs:ListServices, ecs:DescribeServices and ecs:DescribeTaskDefinition" in said[0]
+    needed = "ecs:ListServices, ecs:DescribeServices and ecs:DescribeTaskDefinition"
+    assert all(text in said[0] for text in ("the cluster jobs has an instance monitor", needed))
     account.proxy.refused = set()
     assert monitors.reports_task(on_ec2)
     account.ecs.delete_service(cluster="jobs", service="instance-monitor", force=True)

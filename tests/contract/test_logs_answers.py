@@ -2,8 +2,7 @@
 
 import json
 import socket
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 
@@ -23,12 +22,10 @@ PAGE = b"<html><body>Please sign in</body></html>"
 
 
 class Answer(NamedTuple):
-    """An answer; ``length`` is what its Content-Length says, if that is wrong."""
-
     status: int
     body: bytes
     content_type: str = JSON
-    length: int | None = None
+    length: int | None = None  # what its Content-Length says, if that is wrong
 
 
 def refusal(code: str) -> Answer:
@@ -51,11 +48,13 @@ class Portal(FakeHttpServer):
         self.answers = [ACCEPTED]
         self.messages: list[str] = []
         self.tokens: list[str | None] = []
+        self.before_answer: Callable[[], object] = lambda: None
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         put = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
         self.messages += [event["message"] for event in put["logEvents"]]
         self.tokens.append(request.headers["X-Amz-Security-Token"])
+        self.before_answer()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         request.send_response(answer.status)
         request.send_header("Content-Type", answer.content_type)
@@ -153,8 +152,7 @@ def test_the_report_arrives_alone_if_the_line_before_it_may_be_the_reason_of_a_f
     """botocore repeats a call after a fault of the server up to three times."""
     portal.answers = [*[answer] * (3 if answer.status == 503 else 1), ACCEPTED]
     assert sink().put(b"line", TARGET, 24, before=STACKS) is None
-    assert portal.messages[-1] == "line"
-    assert portal.messages[-2] == "line"
+    assert portal.messages[-2:] == ["line", "line"]
     assert portal.messages.count("line") == portal.messages.count(STACKS.decode()) + 1
 
 
@@ -175,31 +173,18 @@ def test_only_a_report_that_was_dropped_is_sent_again_without_the_line_before_it
     assert portal.messages == [STACKS.decode(), *["line"] * reports]
 
 
-def test_a_refusal_that_has_another_reason_is_named(portal: Portal) -> None:
-    portal.answers = [refusal("AccessDeniedException")]
+def test_a_refusal_with_another_reason_is_named_and_without_time_for_one_the_report_goes_alone(portal: Portal) -> None:
+    assert sink().put(b"line", TARGET, 10, before=STACKS) is None
+    assert portal.messages == ["line"]
+    portal.answers, portal.messages = [refusal("AccessDeniedException")], []
     assert "logs:PutLogEvents" in present(sink().put(b"line", TARGET, 24, before=STACKS)).reason
     assert portal.messages == [STACKS.decode(), "line", "line"]
 
 
-def test_without_time_for_an_attempt_that_fails_the_report_goes_alone(portal: Portal) -> None:
-    assert sink().put(b"line", TARGET, 10, before=STACKS) is None
-    assert portal.messages == ["line"]
-
-
 def test_an_expired_token_is_read_again(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
     portal.answers = [refusal("ExpiredTokenException"), ACCEPTED]
-    real_sink = sink()
-    first = threading.Event()
-
-    def replace_token() -> None:
-        while not portal.tokens:
-            first.wait(0.01)
-        monkeypatch.setenv("AWS_SESSION_TOKEN", "second")
-
-    thread = threading.Thread(target=replace_token)
-    thread.start()
-    assert real_sink.put(b"line", TARGET, 20) is None
-    thread.join()
+    portal.before_answer = lambda: monkeypatch.setenv("AWS_SESSION_TOKEN", "second")
+    assert sink().put(b"line", TARGET, 20) is None
     assert portal.tokens == ["first", "second"]
 
 
@@ -219,12 +204,19 @@ def test_the_cause_of_a_connection_that_fails_is_named(monkeypatch: pytest.Monke
             assert checked.last_cause in reason
 
 
-def test_a_report_is_found_at_the_end_of_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_has_the_time_of_now_and_is_found_at_the_end_of_its_stream_and_trying_out_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with moto_account(monkeypatch, "eu-west-1"):
         logs = boto3.client("logs")
         assert not sink().holds_report(TARGET, "0123abc", 9)  # there is no such stream
         logs.create_log_group(logGroupName=TARGET.group)
         logs.create_log_stream(logGroupName=TARGET.group, logStreamName=TARGET.stream)
+        assert sink().check_permission(TARGET) is None
+        assert sink().put('{"report": "é"}'.encode(), TARGET, 20) is None
+        (event,) = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]
+        assert event["message"] == '{"report": "é"}'
+        assert abs(event["timestamp"] - event["ingestionTime"]) < 60_000
         for number in range(50):
             assert sink().put(b'{"type":"task.notice","number":%d}' % number, TARGET, 20) is None
         assert not sink().holds_report(TARGET, "0123abc", 9)
@@ -233,17 +225,3 @@ def test_a_report_is_found_at_the_end_of_its_stream(monkeypatch: pytest.MonkeyPa
             report = b'{"type":"task.report","record":{"container":{"id":"%s"}}}' % batch.encode()
             assert sink().put(report, TARGET, 20) is None
         assert sink().holds_report(TARGET, "0123abc", 9)
-
-
-def test_the_line_stands_in_the_stream_with_the_time_of_now_and_trying_out_writes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with moto_account(monkeypatch, "eu-west-1"):
-        logs = boto3.client("logs")
-        logs.create_log_group(logGroupName=TARGET.group)
-        logs.create_log_stream(logGroupName=TARGET.group, logStreamName=TARGET.stream)
-        assert sink().check_permission(TARGET) is None
-        assert sink().put('{"report": "é"}'.encode(), TARGET, 20) is None
-        (event,) = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]
-    assert event["message"] == '{"report": "é"}'
-    assert abs(event["timestamp"] - event["ingestionTime"]) < 60_000

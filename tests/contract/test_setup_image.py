@@ -25,10 +25,8 @@ class Account:
     """An empty account, and a Docker on this machine."""
 
     def __init__(self, aws: FakeAws, docker: FakeDocker) -> None:
-        self._aws = aws
-        self.docker = docker
-        self.ecr = aws.client("ecr")
-        self.client = aws.client
+        self._aws, self.docker = aws, docker
+        self.client, self.ecr = aws.client, aws.client("ecr")
         self.environment = aws.environment() | docker.environment()
 
     def setup(self, *words: str, **environment: str) -> CompletedProcess[str]:
@@ -92,10 +90,8 @@ def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
         {"tagStatus": "any"},
     )
     limit = {"countType": "imageCountMoreThan", "countNumber": 9}
-    rules = [
-        {"rulePriority": priority, "selection": selection | limit, "action": {"type": "expire"}}
-        for priority, selection in enumerate(selections, 1)
-    ]
+    listed = enumerate((selection | limit for selection in selections), 1)
+    rules = [{"rulePriority": place, "selection": one, "action": {"type": "expire"}} for place, one in listed]
     account.ecr.put_lifecycle_policy(repositoryName="task-profiler", lifecyclePolicyText=json.dumps({"rules": rules}))
     statements = [
         {"Sid": "Pull", "Effect": "Allow", "Principal": "*", "Action": ["ecr:BatchGetImage"]},
@@ -150,7 +146,7 @@ def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
     assert rows[0]["commands"] == [["task-profiler", "setup", "image", "--region", "us-east-1"]]
 
     account.ecr.create_repository(repositoryName="task-profiler")
-    add_schedules(account, 3)
+    add_schedules(account)
     some = account.setup().stdout.splitlines()
     assert some[0] == f"1 image     not done  The ECR repository task-profiler has no image {VERSION}."
     assert some[4] == (
@@ -182,12 +178,12 @@ def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
     ]
 
 
-def add_schedules(account: Account, count: int) -> None:
+def add_schedules(account: Account) -> None:
     ecs, scheduler, iam = map(account.client, ("ecs", "scheduler", "iam"))
     ecs.create_cluster(clusterName="jobs")
     role = iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
-    for name in (*(f"job-{number}" for number in range(count)), "job-0:1"):  # Terraform pins schedules to revisions
-        batch = {"name": "batch", "image": "etl:1", "memory": 256, "logConfiguration": awslogs()}
+    batch = {"name": "batch", "image": "etl:1", "memory": 256, "logConfiguration": awslogs()}
+    for name in ("job-0", "job-1", "job-2", "job-0:1"):  # Terraform pins schedules to revisions
         if ":" not in name:
             ecs.register_task_definition(family=name, taskRoleArn=role, containerDefinitions=[batch])
         start_by_schedule(scheduler, name.replace(":", "-"), name)

@@ -31,9 +31,8 @@ RECORD = {
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with moto_account(monkeypatch, "eu-west-1"):
-        yield str(
-            boto3.client("sqs").create_queue(QueueName="dead", Attributes={"VisibilityTimeout": "300"})["QueueUrl"]
-        )
+        made = boto3.client("sqs").create_queue(QueueName="dead", Attributes={"VisibilityTimeout": "300"})
+        yield str(made["QueueUrl"])
 
 
 def refusal(code: str, status: int, message: str = "") -> ClientError:
@@ -41,16 +40,19 @@ def refusal(code: str, status: int, message: str = "") -> ClientError:
     return ClientError(answer, "Invoke")
 
 
-class Functions:
-    """Accepts a number of events, then throttles. Codes and messages are those that users of Lambda have seen."""
+THROTTLED = refusal("TooManyRequestsException", 429, "Rate Exceeded.")
 
-    def __init__(self, takes: int = 1000) -> None:
+
+class Functions:
+    """Accepts a number of events, then fails. Codes and messages are those that users of Lambda have seen."""
+
+    def __init__(self, takes: int = 1000, error: BaseException = THROTTLED) -> None:
         self.calls: list[dict[str, Any]] = []
-        self._takes = takes
+        self._takes, self._error = takes, error
 
     def invoke(self, **arguments: Any) -> dict[str, Any]:
         if len(self.calls) == self._takes:
-            raise refusal("TooManyRequestsException", 429, "Rate Exceeded.")
+            raise self._error
         self.calls.append(arguments)
         return {"StatusCode": 202}
 
@@ -73,16 +75,13 @@ def again(functions: Functions, queue: str, function: str = "f", *, now_ms: floa
     return redrive(clients.__getitem__, queue, function, now_ms=now_ms)
 
 
-def test_events_of_both_senders_are_sent_as_they_came(queue: str) -> None:
+def test_events_of_both_senders_are_sent_as_they_came_and_what_is_not_taken_stays_in_the_queue(queue: str) -> None:
     functions = Functions()
     put(queue, RECORD, EVENT)
     assert again(functions, queue, "forward-logs") == (2, [])
     assert [json.loads(call["Payload"]) for call in functions.calls] == [RECORD["requestPayload"], EVENT]
     assert {(call["FunctionName"], call["InvocationType"]) for call in functions.calls} == {("forward-logs", "Event")}
     assert waiting(queue) == 0
-
-
-def test_what_the_function_does_not_take_stays_in_the_queue(queue: str) -> None:
     put(queue, *({"number": number} for number in range(3)))
     with pytest.raises(ClientError):
         again(Functions(takes=1), queue)
@@ -113,22 +112,11 @@ def test_one_message_without_an_event_does_not_keep_back_the_others(queue: str, 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, refusal("AccessDeniedException", 403)])
 def test_what_was_not_sent_can_be_sent_at_once_again(queue: str, error: Any) -> None:
     """It was hidden for five minutes, in which the repeated command found nothing and ended well."""
-    functions = Functions()
     put(queue, *({"number": number} for number in range(12)), "hello")
-    invoke = functions.invoke
-
-    def interrupted(**arguments: Any) -> dict[str, Any]:
-        if len(functions.calls) == 11:
-            raise error
-        return invoke(**arguments)
-
-    functions.invoke = interrupted  # type: ignore[method-assign]
     with pytest.raises((KeyboardInterrupt, ClientError)):
-        again(functions, queue)
-    functions.invoke = invoke  # type: ignore[method-assign]
-    sent, _ = again(functions, queue)
-    assert sent == 1
-    sent, refused = again(functions, queue)
+        again(Functions(11, error), queue)
+    assert again(Functions(), queue)[0] == 1
+    sent, refused = again(Functions(), queue)
     assert (sent, len(refused)) == (0, 1)
 
 
@@ -138,8 +126,7 @@ def test_the_command_finds_the_queues_of_the_stack(
     outputs = {"TaskStoppedDeadLetterQueueUrl": queue, "TaskStoppedFunctionName": "tp-task-stopped"}
     listed = [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()]
     cloudformation = FakeCloudFormation(stack={"StackStatus": "CREATE_COMPLETE", "Outputs": listed})
-    clients = {"cloudformation": cloudformation, "lambda": Functions(takes=1)}
-    clients["sqs"] = boto3.client("sqs")
+    clients = {"cloudformation": cloudformation, "lambda": Functions(takes=1), "sqs": boto3.client("sqs")}
     monkeypatch.setattr("profiler.cli.setup.setup_commands.open_clients", lambda *_: clients.__getitem__)
     put(queue, "{}")
     assert redrive_command.main([], standalone_mode=False) == 0
@@ -161,9 +148,7 @@ def test_the_command_finds_the_queues_of_the_stack(
     assert redrive_command.main(["--yes"], standalone_mode=False) == 1
     assert " is not an event of Lambda. It is still in the queue.\n" in capfd.readouterr().err
     put(queue, "{}")
-    with pytest.raises(
-        TaskProfilerError, match="were not all sent, and the rest is in the queue: AWS returned TooMany"
-    ):
+    with pytest.raises(TaskProfilerError, match="not all sent, and the rest is in the queue: AWS returned TooMany"):
         redrive_command.main(["--yes"], standalone_mode=False)
     cloudformation.stack = {"StackStatus": "CREATE_COMPLETE"}
     assert redrive_command.main(["--yes"], standalone_mode=False) == 0

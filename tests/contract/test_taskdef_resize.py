@@ -60,10 +60,15 @@ class Account:
         assert self.resize("--register").returncode == 0
 
     def reverted(self) -> None:
-        """A family whose old size has come back after a kill."""
+        """A family whose old size has come back after a kill, by its tag, because its revision was deleted."""
         self.resized()
         self.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+        self.ecs.deregister_task_definition(taskDefinition="nightly:1")
+        self.ecs.delete_task_definitions(taskDefinitions=["nightly:1"])
         assert self.resize("--register").returncode == 0
+        after, found = self.described("nightly")
+        assert (after["cpu"], after["memory"]) == ("1024", "2048")
+        assert found == {"task-profiler:reverted-from": "2/256/512"}
 
     def put_reports(self, group: str) -> None:
         """The runs as lines of a log group."""
@@ -114,13 +119,7 @@ def test_the_plan_has_what_each_family_would_save_and_changes_nothing(account: A
     assert rows["nightly"]["notes"] == ["The memory of 'batch' is lowered from 1900 to 480, because ECS refuses more."]
     assert [rows[name]["action"] for name in ("weekly", "new")] == ["none", "none"]
     assert rows["new"]["reason"] == "3 of 20 runs seen"
-    assert total == {
-        "type": "total",
-        "families": 3,
-        "changes": 1,
-        "savingUsdPerMonth": 0.19,
-        "savedUsdPerMonth": 0,
-    }
+    assert total == {"type": "total", "families": 3, "changes": 1, "savingUsdPerMonth": 0.19, "savedUsdPerMonth": 0}
     shown = account.resize("nightly", "new").stdout
     assert "1 of 2 families, $0.19 a month of $0.25." in shown
     assert shown.endswith("--register registers the revisions.\n")
@@ -128,8 +127,7 @@ def test_the_plan_has_what_each_family_would_save_and_changes_nothing(account: A
 
 
 def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account: Account) -> None:
-    tags = [{"key": "team", "value": "data"}]
-    account.family("nightly", tags=tags)
+    account.family("nightly", tags=[{"key": "team", "value": "data"}])
     account.runs("nightly", 25)
     scheduler = account.aws.client("scheduler")
     start_by_schedule(scheduler, "night", "nightly:1")
@@ -140,10 +138,7 @@ def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account:
         "--register --update-schedules moves them.\n"
     )
     done = account.resize("nightly", "--register", "--update-schedules")
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        0,
-        "task-profiler: 1 registered, 1 schedules moved.",
-    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "task-profiler: 1 registered, 1 schedules moved.")
     before, _ = account.described("nightly:1")
     after, found = account.described("nightly")
     assert (after["cpu"], after["memory"], after["revision"]) == ("256", "512", 2)
@@ -182,18 +177,6 @@ def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_me
     assert "left alone for 60 runs" in rows["weekly"]["reason"]
 
 
-def test_the_old_size_comes_back_also_if_its_revision_was_deleted(account: Account) -> None:
-    """The tag has the size."""
-    account.resized()
-    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
-    account.ecs.deregister_task_definition(taskDefinition="nightly:1")
-    account.ecs.delete_task_definitions(taskDefinitions=["nightly:1"])
-    assert account.resize("--register").returncode == 0
-    after, found = account.described("nightly")
-    assert (after["cpu"], after["memory"]) == ("1024", "2048")
-    assert found == {"task-profiler:reverted-from": "2/256/512"}
-
-
 def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Account) -> None:
     account.resized()
     for _ in range(3):
@@ -217,32 +200,35 @@ def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_f
     assert (rows["nightly"]["action"], rows["nightly"]["to"]) == ("resize", {"vcpu": 0.25, "memoryMB": 1024})
 
 
-def test_what_others_own_is_left_alone_and_named(account: Account) -> None:
-    windows = {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}
+def test_what_others_own_is_left_alone_and_named_and_its_schedules_stay(account: Account) -> None:
+    scheduler = account.aws.client("scheduler")
     given: dict[str, dict[str, Any]] = {
         "off": {"tags": [{"key": "task-profiler:resize", "value": "off"}]},
         "owned": {"tags": [STACK_TAG]},
-        "windows": windows,
+        "windows": {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}},
         "full": {"tags": [{"key": str(number), "value": ""} for number in range(50)]},
         "api": {},
     }
     for name, more in given.items():
+        account.family(name, (2.0, 4096), **more)
         account.family(name, **more)
-        account.runs(name, 25, peak_mb=390)
+        account.runs(name, 25, revision=2, peak_mb=390)
+    for name in ("off", "owned"):
+        start_by_schedule(scheduler, name, f"{name}:1")
     account.ecs.create_service(cluster="jobs", serviceName="api", taskDefinition="api", desiredCount=0)
-    rows, total = account.rows("--register")
+    rows, total = account.rows("--register", "--update-schedules")
     assert {row["savingUsdPerMonth"] for row in rows.values()} == {None}
     assert {name: (row["action"], row["reason"]) for name, row in rows.items()} == {
         "off": ("none", "its tag task-profiler:resize is off"),
         "owned": ("none", "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template"),
         "windows": ("none", "it is for WINDOWS_SERVER_2022_CORE, which is not measured"),
-        "full": (
-            "none",
-            "It has 50 tags, so the tag task-profiler:resized-from cannot be added: remove a tag.",
-        ),
+        "full": ("none", "It has 50 tags, so the tag task-profiler:resized-from cannot be added: remove a tag."),
         "api": ("none", "a service runs it"),
     }
     assert total["changes"] == 0
+    for name in ("off", "owned"):
+        target = scheduler.get_schedule(Name=name)["Target"]["EcsParameters"]["TaskDefinitionArn"]
+        assert target.endswith(f"{name}:1")
 
 
 def test_a_size_holds_what_the_containers_and_the_monitor_reserve(account: Account) -> None:
@@ -263,32 +249,26 @@ def limit_of(account: Account) -> tuple[str, str, int]:
     return found["memory"], tags.get("task-profiler:resized-from", ""), found["containerDefinitions"][0]["memory"]
 
 
-@pytest.mark.parametrize(
-    ("size", "limit", "after"),
-    [
-        ((1.0, 2048), 450, ("1024", "1/1024/2048", 540)),  # with a saving
-        ((0.25, 1024), 450, ("1024", "1/256/1024", 540)),  # at the size that fits
-        ((0.25, 512), 450, ("1024", "1/256/512", 540)),  # which has no room for more
-    ],
-)
-def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
-    account: Account, size: tuple[float, int], limit: int, after: tuple[str, str, int]
-) -> None:
-    account.family("nightly", size, containerDefinitions=[{**BATCH, "memory": limit}, MONITOR])
+AT_LIMIT: dict[str, Any] = {"metrics": {"memory_size_mb": 450}, **KILLED}
+
+
+# With a saving, at the size that fits, and at one that has no room for more.
+@pytest.mark.parametrize("size", [(1.0, 2048), (0.25, 1024), (0.25, 512)])
+def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(account: Account, size: tuple[float, int]) -> None:
+    account.family("nightly", size, containerDefinitions=[{**BATCH, "memory": 450}, MONITOR])
     account.runs("nightly", 22, size=size)
-    account.runs("nightly", 1, size=size, metrics={"memory_size_mb": limit}, **KILLED)
+    account.runs("nightly", 1, size=size, **AT_LIMIT)
     rows, total = account.rows("--register")
     assert (rows["nightly"]["action"], total["changes"]) == ("resize", 1)
     assert rows["nightly"]["notes"] == [
         "The memory of 'batch' is raised from 450 to 540, because a run was killed at this limit."
     ]
-    account.family("owned", size, containerDefinitions=[{**BATCH, "memory": limit}], tags=[STACK_TAG])
-    account.runs("owned", 1, size=size, metrics={"memory_size_mb": limit}, **KILLED)
+    account.family("owned", size, containerDefinitions=[{**BATCH, "memory": 450}], tags=[STACK_TAG])
+    account.runs("owned", 1, size=size, **AT_LIMIT)
     rows, _ = account.rows("owned")
     assert rows["owned"]["notes"] == ["A run was killed at the limit of 450 MiB of the container 'batch'."]
-    assert limit_of(account) == after
-    new = (0.25, 1024)
-    account.runs("nightly", 1, revision=2, size=new, metrics={"memory_size_mb": 540}, **KILLED)
+    assert limit_of(account) == ("1024", f"1/{round(1024 * size[0])}/{size[1]}", 540)
+    account.runs("nightly", 1, revision=2, size=(0.25, 1024), metrics={"memory_size_mb": 540}, **KILLED)
     rows, _ = account.rows("--register")
     assert limit_of(account)[2] == 648  # raised again, also if the old size comes back
 
@@ -296,24 +276,10 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
 def test_few_runs_raise_the_limit_of_a_container_and_do_not_lower_the_size(account: Account) -> None:
     account.family("nightly", containerDefinitions=[{**BATCH, "memory": 450}, MONITOR])
     account.runs("nightly", 2)
-    account.runs("nightly", 1, metrics={"memory_size_mb": 450}, **KILLED)
+    account.runs("nightly", 1, **AT_LIMIT)
     rows, _ = account.rows("--register")
     assert rows["nightly"]["reason"] == "a run was killed at the limit of 450 MiB of the container 'batch'"
     assert limit_of(account) == ("2048", "1/1024/2048", 540)
-
-
-def test_the_schedules_of_a_definition_that_is_left_alone_stay(account: Account) -> None:
-    scheduler = account.aws.client("scheduler")
-    for name, tag in (("off", {"key": "task-profiler:resize", "value": "off"}), ("owned", STACK_TAG)):
-        account.family(name, (2.0, 4096), tags=[tag])
-        start_by_schedule(scheduler, name, f"{name}:1")
-        account.family(name, tags=[tag])
-        account.runs(name, 25, revision=2)
-    rows, _ = account.rows("--register", "--update-schedules")
-    for name in ("off", "owned"):
-        assert rows[name]["action"] == "none"
-        target = scheduler.get_schedule(Name=name)["Target"]["EcsParameters"]["TaskDefinitionArn"]
-        assert target.endswith(f"{name}:1")
 
 
 def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account) -> None:
@@ -401,13 +367,8 @@ def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_pa
     assert described.read_text() == answer % plain.read_text().replace("{", '{"revision": 9, "status":"ACTIVE",', 1)
     again = account.resize("--apply", str(template), "--json")
     assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
-
-
-def test_a_family_that_is_a_function_of_a_template_has_a_row(account: Account, tmp_path: Path) -> None:
-    account.runs("nightly", 1)
-    file = tmp_path / "jobs.yaml"
-    file.write_text(TEMPLATE.replace("Family: nightly", "Family: !Sub 'nightly-${Stage}'"))
-    rows, total = account.rows("--apply", str(file))
+    template.write_text(TEMPLATE.replace("Family: nightly", "Family: !Sub 'nightly-${Stage}'"))  # it has a row
+    rows, total = account.rows("--apply", str(template))
     assert (len(rows), total["families"]) == (2, 2)
 
 

@@ -10,9 +10,8 @@ import pytest
 import profiler
 from profiler.aws_account.family_monitors import plan_monitors, read_monitors
 from tests.aws_proxy import AwsProxy, ProxiedAccount
-from tests.command_line import run_here
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
-from tools.moto_server import FakeAws, fake_aws, push_image
+from tools.moto_server import FakeAws, fake_aws, push_image, start_by_schedule
 
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": awslogs()}
@@ -73,15 +72,8 @@ class Account(ProxiedAccount):
         ]
         self.events.put_targets(Rule="nightly", Targets=targets)
         self.scheduler.create_schedule_group(Name="etl")
-        of_hour = {"TaskDefinitionArn": self.arn("job-plain-02:1")}
-        for name, arn in (("hourly", CLUSTER), ("elsewhere", f"{CLUSTER}-2")):
-            self.scheduler.create_schedule(
-                Name=name,
-                GroupName="etl",
-                ScheduleExpression="rate(1 hour)",
-                FlexibleTimeWindow={"Mode": "OFF"},
-                Target={"Arn": arn, "RoleArn": ROLE, "EcsParameters": of_hour},
-            )
+        for name, cluster in (("hourly", "jobs"), ("elsewhere", "jobs-2")):
+            start_by_schedule(self.scheduler, name, "job-plain-02:1", cluster, GroupName="etl")
 
     def arn(self, name: str) -> str:
         return f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{name}"
@@ -105,7 +97,7 @@ class Account(ProxiedAccount):
 
 @pytest.fixture
 def account(request: pytest.FixtureRequest) -> Iterator[Account]:
-    """An account that throttles now and then. boto3 waits in real time, so a larger share takes long."""
+    """An account that throttles now and then."""
     with fake_aws() as aws, AwsProxy(aws.url, **getattr(request, "param", {"throttled_share": 50})) as proxy:
         yield Account(aws, proxy)
 
@@ -183,9 +175,8 @@ def test_a_role_of_many_families_gets_prefixes_and_one_that_is_gone_is_a_failure
     assert plan.stderr.count("The role jobs would need a policy of") == 1
     assert "in a role's inline policies, so the policy gets prefixes of log groups: /ecs/many-0*" in plan.stderr
     other = {"Sid": "Own", "Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::" + "x" * 5_000}
-    account.iam.put_role_policy(
-        RoleName="jobs", PolicyName="other", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": other})
-    )
+    policy = json.dumps({"Version": "2012-10-17", "Statement": other})
+    account.iam.put_role_policy(RoleName="jobs", PolicyName="other", PolicyDocument=policy)
     done = account.run(*words, "--attach-policy", "--yes")
     assert (done.returncode, "/ecs/many-0*, /ecs/many-1*." in done.stderr) == (0, True)
     for policy in ("task-profiler", "other"):
@@ -292,8 +283,7 @@ def test_lists_of_many_pages_are_read_to_their_end(account: Account) -> None:
     assert {family for family, line in plan.items() if "  skipped " in line} == LEFT | services
     for title in ("rule second", "rule third", "rule etl/fourth"):
         assert f"The {title} is pinned to job-plain-33:1." in plan["job-plain-33"]
-    assert "schedule etl/elsewhere" in plan["job-plain-02"]
-    assert "schedule etl/hourly" in plan["job-plain-02"]
+    assert all(f"schedule etl/{name}" in plan["job-plain-02"] for name in ("elsewhere", "hourly"))
     assert account.proxy.operations.count("ListTaskDefinitionFamilies") == len(kinds()) / 2
 
 
@@ -314,11 +304,10 @@ def test_a_cluster_has_the_families_of_all_its_tasks(account: Account) -> None:
 
 def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> None:
     account.aws.start_task("job-plain-20")
-    scheduled = account.run("add-monitor", "--cluster", "jobs", "--scheduled", "--image", IMAGE)
-    assert scheduled.returncode == 0, scheduled.stderr
-    assert set(rows(scheduled.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
-    anywhere = account.run("add-monitor", "--family", "job-plain-*", "--scheduled", "--image", IMAGE)
-    assert set(rows(anywhere.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
+    for selection in (("--cluster", "jobs"), ("--family", "job-plain-*")):
+        scheduled = account.run("add-monitor", *selection, "--scheduled", "--image", IMAGE)
+        assert scheduled.returncode == 0, scheduled.stderr
+        assert set(rows(scheduled.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
     nobody = account.run("add-monitor", "--family", "job-plain-3*", "--scheduled", "--image", IMAGE)
     assert (nobody.returncode, nobody.stdout, nobody.stderr.count("\n")) == (1, "", 1)
     assert "that a schedule or a rule starts is selected by 'job-plain-3*'" in nobody.stderr
@@ -345,43 +334,31 @@ OF_NIGHTLY = {"name": "batch", "image": "etl:26", "memory": 1024, "logConfigurat
 TAGS = [{"key": "team", "value": "data"}]
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[FakeAws]:
-    with fake_aws() as played:
-        yield played
-
-
-def test_without_register_the_plan_is_printed_and_nothing_changes(aws: FakeAws) -> None:
-    ecs = aws.client("ecs")
-    ecs.register_task_definition(family="printed", containerDefinitions=[OF_NIGHTLY], tags=TAGS)
-    done = run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed")
+def test_without_register_the_plan_is_printed_and_nothing_changes(account: Account) -> None:
+    account.ecs.register_task_definition(family="printed", containerDefinitions=[OF_NIGHTLY], tags=TAGS)
+    words = ("add-monitor", "--family", "printed")
+    done = account.run(*words)
     assert done.returncode == 0, done.stderr
     assert "add monitor" in done.stdout
     assert "taskRoleArn" in done.stdout
     missing = f"ECR has no image task-profiler:{profiler.__version__}, without which the tasks do not start"
     assert missing in done.stderr
-    refused = run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed", "--register")
-    assert refused.returncode == 1
-    assert missing in refused.stderr
-    assert ecs.describe_task_definition(taskDefinition="printed")["taskDefinition"]["revision"] == 1
-    push_image(aws)
-    run_here(aws.environment(), "taskdef", "add-monitor", "--family", "printed", "--register")
-    definition = ecs.describe_task_definition(taskDefinition="printed:2")["taskDefinition"]
+    refused = account.run(*words, "--register")
+    assert (refused.returncode, missing in refused.stderr) == (1, True)
+    assert account.ecs.describe_task_definition(taskDefinition="printed")["taskDefinition"]["revision"] == 1
+    push_image(account.aws)
+    account.run(*words, "--register")
+    definition = account.ecs.describe_task_definition(taskDefinition="printed:2")["taskDefinition"]
     image = definition["containerDefinitions"][1]["image"]
     assert image == f"123456789012.dkr.ecr.us-east-1.amazonaws.com/task-profiler:{profiler.__version__}"
 
 
-def test_fields_that_boto3_does_not_know_are_never_lost_by_registering(aws: FakeAws) -> None:
-    ecs = aws.client("ecs")
-    ecs.register_task_definition(family="newer", containerDefinitions=[OF_NIGHTLY])
-    definition = ecs.describe_task_definition(taskDefinition="newer")["taskDefinition"]
+def test_fields_that_boto3_does_not_know_are_never_lost_by_registering(account: Account) -> None:
+    account.ecs.register_task_definition(family="newer", containerDefinitions=[OF_NIGHTLY])
+    definition = account.ecs.describe_task_definition(taskDefinition="newer")["taskDefinition"]
     definition["containerDefinitions"] = [{**OF_NIGHTLY, "fromTheFuture": {"a": 1}}]
     described = {"taskDefinition": {name: value for name, value in definition.items() if name != "registeredAt"}}
-    proxy = AwsProxy(aws.url, answers={"DescribeTaskDefinition": described})
-    environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
-    refused = run_here(environment, "taskdef", "add-monitor", "--family", "newer", "--image", "own:1", "--register")
-    proxy.close()
+    account.proxy.answers["DescribeTaskDefinition"] = described
+    refused = account.run("add-monitor", "--family", "newer", "--image", "own:1", "--register")
     assert refused.returncode == 1
-    assert "fromTheFuture" in refused.stderr
-    assert "upgrade boto3" in refused.stderr
-    assert "1 failed" in refused.stderr
+    assert all(text in refused.stderr for text in ("fromTheFuture", "upgrade boto3", "1 failed"))

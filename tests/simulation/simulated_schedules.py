@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.schedules.schedule_model import Schedule, ScheduleKind, StartedTask
-from tests.schedule_oracle import DAY, at_times, names_date, rate_times, shown_minutes, times_of_day
+from tests.schedule_oracle import DAY, at_times, in_ns, names_date, rate_times, shown_minutes, times_of_day
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe")
 SECOND_NS = 1_000_000_000
@@ -75,10 +75,6 @@ class Simulated(Struct):
         return (schedule.starts_ns or 0) <= moment_ns <= (schedule.ends_ns or 2**63)
 
 
-def in_ns(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
-
-
 def simulate(count: int, since: datetime, until: datetime, randomness: random.Random) -> list[Simulated]:
     """Schedules with their true due times, fates and tasks."""
     simulated = [_simulated(number, since, until, randomness) for number in range(count)]
@@ -97,9 +93,8 @@ def simulate(count: int, since: datetime, until: datetime, randomness: random.Ra
         same = look(one.schedule)
         gap_ns = following[number].get(due_ns, due_ns + 24 * HOUR_NS) - due_ns
         fate = "in time"
-        if quiet_until.get(same, in_ns(since) + _QUIET_NS) < due_ns < in_ns(until) - _QUIET_NS and _is_calm(
-            one, due_ns
-        ):
+        is_quiet = quiet_until.get(same, in_ns(since) + _QUIET_NS) < due_ns < in_ns(until) - _QUIET_NS
+        if is_quiet and _is_calm(one, due_ns):
             fate = _fate(one, gap_ns, randomness)
         tasks = [*_tasks(one.schedule, due_ns, gap_ns, fate, randomness)]
         if fate in {"late", "retried"} and _is_mistakable(tasks, due_ns, windows[same]):

@@ -103,8 +103,7 @@ class World:
 
     def __init__(self, account: ProxiedAccount, folder: Path) -> None:
         self.account, self.ecs, self.file = account, account.ecs, folder / "runs.jsonl"
-        self.rng = random.Random(7)
-        self.registered: Counter[str] = Counter()
+        self.rng, self.registered = random.Random(7), Counter[str]()
         self.usd: list[float] = []
         kinds = [f"{kind}-{number}" for kind, count in KINDS.items() for number in range(count)]
         self.families = {name.replace(" ", "-"): self._family(name) for name in kinds}

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from profiler.schedules.due_outcomes import judge_schedules
 from profiler.schedules.due_times import are_times_known, due_times
 from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask, TaskMemory
-from tests.schedule_oracle import DAY, utc
-from tests.simulation.simulated_schedules import GRACE_NS, HOUR_NS, MINUTE_NS, Simulated, in_ns, look, simulate
+from tests.schedule_oracle import DAY, in_ns, utc
+from tests.simulation.simulated_schedules import GRACE_NS, HOUR_NS, MINUTE_NS, Simulated, look, simulate
 
 _EVERY_NS = 5 * MINUTE_NS
 _LOOK_BACK_NS = 55 * MINUTE_NS
@@ -88,10 +88,8 @@ class Watcher:
                 if randomness.random() < _OUTAGES:
                     unread_until[arn] = now_ns + _OUTAGE_NS
                 seen = shown.at(now_ns)
-                is_read = now_ns >= unread_until[arn]
-                clusters[arn] = ClusterTasks(
-                    tasks=seen if is_read else None, read_ns=now_ns, known_since_ns=now_ns - _KEPT_NS
-                )
+                tasks_read = seen if now_ns >= unread_until[arn] else None
+                clusters[arn] = ClusterTasks(tasks=tasks_read, read_ns=now_ns, known_since_ns=now_ns - _KEPT_NS)
             if self._memory is not None:
                 if randomness.random() < _COLD_STARTS:
                     self._memory = TaskMemory()
@@ -112,9 +110,8 @@ class Watcher:
         """The schedules of which one has a due time now, or no known one. Of the others, nothing can be said."""
         found = []
         for numbers in self._groups.values():
-            if any(
-                not self._due_ns[number] or self._between(number, since_ns, now_ns + MINUTE_NS) for number in numbers
-            ):
+            until_ns = now_ns + MINUTE_NS
+            if any(not self._due_ns[number] or self._between(number, since_ns, until_ns) for number in numbers):
                 found += [self._simulated[number].at(now_ns) for number in numbers]
         return [schedule for schedule in found if schedule is not None]
 
@@ -137,8 +134,7 @@ def true_notifications(simulated: Sequence[Simulated]) -> set[Notification]:
         if fate in {"missed", "partly missed", "late", "refused"}
     }
     for number, one in enumerate(simulated):
-        overlapped = (due for due in _overlapped([(number, one)]) if one.fates[due[1]] not in _NOT_OVERLAPPED)
-        truth.update(overlapped)
+        truth.update(due for due in _overlapped([(number, one)]) if one.fates[due[1]] not in _NOT_OVERLAPPED)
     return truth
 
 

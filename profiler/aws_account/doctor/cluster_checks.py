@@ -107,7 +107,6 @@ class ClusterChecks(Struct):
     is_indexed: bool
 
     def judged(self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]) -> Iterator[FamilyHealth]:
-        """The families with their last reports and the findings."""
         for monitor, health in zip(monitors, healths, strict=True):
             newest_ns = None if self.reports is None else self.reports.newest_ns.get(health.family)
             findings = (
@@ -146,11 +145,8 @@ class ClusterChecks(Struct):
 
     def _log_findings(self, health: FamilyHealth) -> Iterator[Finding]:
         if health.log_group_exists is False:
-            yield problem(
-                _LOG,
-                f"The log group {health.log_group} does not exist, so ECS starts no task.",
-                f"Create it: aws logs create-log-group --log-group-name {quote(health.log_group or '')}.",
-            )
+            advice = f"Create it: aws logs create-log-group --log-group-name {quote(health.log_group or '')}."
+            yield problem(_LOG, f"The log group {health.log_group} does not exist, so ECS starts no task.", advice)
         elif health.log_group_class != STANDARD:
             yield problem(
                 _LOG,
@@ -159,11 +155,8 @@ class ClusterChecks(Struct):
                 "Let the batch log to a group of the class Standard. The class of a group cannot be changed.",
             )
         elif health.log_group_exists and not health.forwarded_to and health.has_reports and self.is_indexed:
-            yield problem(
-                _SUBSCRIPTION,
-                f"No subscription of the log group {health.log_group} forwards reports.",
-                "Subscribe all: task-profiler setup stack --all-log-groups.",
-            )
+            what = f"No subscription of the log group {health.log_group} forwards reports."
+            yield problem(_SUBSCRIPTION, what, "Subscribe all: task-profiler setup stack --all-log-groups.")
 
     def _report_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
         reports = self.reports
@@ -171,19 +164,15 @@ class ClusterChecks(Struct):
         if not is_read or reports is None or health.family in reports.newest_ns:
             return
         if health.log_group in reports.unread:
-            yield note(
-                _REPORT, f"Looking for reports in {health.log_group} takes too long.", "Use --from https://HOST."
-            )
+            what = f"Looking for reports in {health.log_group} takes too long."
+            yield note(_REPORT, what, "Use --from https://HOST.")
             return
         due_ns = self._missing_due(monitor)
         if due_ns is None:
             yield note(_REPORT, f"There is no report of the last {DAYS} days.")
         else:
-            yield problem(
-                _REPORT,
-                f"A run was due at {format_ms(due_ns)}, and there is no report of the last {DAYS} days.",
-                "See why: task-profiler schedules, then docs/troubleshooting.md.",
-            )
+            what = f"A run was due at {format_ms(due_ns)}, and there is no report of the last {DAYS} days."
+            yield problem(_REPORT, what, "See why: task-profiler schedules, then docs/troubleshooting.md.")
 
     def _missing_due(self, monitor: FamilyMonitor) -> int | None:
         """The last due time of more than a day ago, after the revision's registration and the schedule's change."""

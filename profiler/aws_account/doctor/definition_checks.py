@@ -2,22 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from profiler.aws_account.doctor import task_checks
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
-from profiler.aws_account.doctor.task_checks import (
-    GPU_ADVICE,
-    GPUS,
-    LOG,
-    NEURON,
-    NEURON_ADVICE,
-    PIDS,
-    batch_finding,
-    call_stacks_finding,
-    level_finding,
-    limits_findings,
-    log_finding,
-    processes_not_visible,
-    settings_findings,
-)
 from profiler.aws_account.instance_monitors import instance_monitor_of
 from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
@@ -42,10 +28,7 @@ from profiler.task_definitions.monitor_changes import (
     unreachable_notes,
 )
 
-_MONITOR = "monitor"
-EXECUTION_ROLE = "execution role"
-_ROLE = "role"
-SCHEDULES = "schedules"
+_MONITOR, _ROLE, EXECUTION_ROLE, SCHEDULES = "monitor", "role", "execution role", "schedules"
 # The place of the task's id in the name of a log stream.
 _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
@@ -67,11 +50,8 @@ def schedule_findings(
 
 def unmonitored_finding(target: ScheduledTarget, move_command: str) -> Finding:
     """The problem of a schedule that starts a revision without the monitor."""
-    return problem(
-        SCHEDULES,
-        f"The {target.title} is pinned to {target.pinned_revision}, which has no monitor.",
-        f"Move it: {move_command}; by hand if that skips it.",
-    )
+    text = f"The {target.title} is pinned to {target.pinned_revision}, which has no monitor."
+    return problem(SCHEDULES, text, f"Move it: {move_command}; by hand if that skips it.")
 
 
 def definition_findings(definition: Mapping[str, object], add_command: str, *, default_image: str) -> Iterator[Finding]:
@@ -92,7 +72,7 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
     for text in architecture_notes(definition, monitor.image or ""):
         yield note(_MONITOR, text)
     settings = read_settings({**monitor.variables, **_ENDPOINT})
-    yield from settings_findings(settings.problems)
+    yield from task_checks.settings_findings(settings.problems)
     memory_mb = task_memory_mb(definition)
     task = TaskMetadata(
         arn=_ANY_TASK,
@@ -101,16 +81,16 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
     )
     own = task.container(monitor.name)
     selection = select_batch(task, requested=settings.task.container, own=own)
-    yield batch_finding(selection)
+    yield task_checks.batch_finding(selection)
     batches = [container for container in containers if container.name in selection.names]
     for batch in batches:
         described = _as_container(batch)
-        yield from limits_findings(described, task, own)
+        yield from task_checks.limits_findings(described, task, own)
         yield from _processes(batch, monitor, definition, settings)
         yield from _accelerators(batch, monitor, containers)
-        yield log_finding(described, task, settings, own)
+        yield task_checks.log_finding(described, task, settings, own)
     for text in unreachable_notes(definition, monitor.environment):
-        yield problem(LOG, text)
+        yield problem(task_checks.LOG, text)
     if repository(monitor.image) == MONITOR_REPOSITORY:
         yield problem(
             _MONITOR,
@@ -185,11 +165,8 @@ def _form_findings(definition: Mapping[str, object], monitor: DefinedContainer, 
         yield problem(_MONITOR, str(error))
         return
     if added.changes:
-        yield note(
-            _MONITOR,
-            f"The monitor differs from a newly added one. {' '.join(added.changes)}",
-            f"Make these changes: {add_command}.",
-        )
+        text = f"The monitor differs from a newly added one. {' '.join(added.changes)}"
+        yield note(_MONITOR, text, f"Make these changes: {add_command}.")
         return
     yield ok(_MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
 
@@ -210,25 +187,25 @@ def _processes(
     mode = definition.get("pidMode")
     sees_processes = mode in ("task", "host")
     if sees_processes:
-        yield ok(PIDS, f"The processes of {batch.name} will be visible (pidMode {mode}).")
+        yield ok(task_checks.PIDS, f"The processes of {batch.name} will be visible (pidMode {mode}).")
     else:
-        yield processes_not_visible(batch.name)
+        yield task_checks.processes_not_visible(batch.name)
     may_trace = sees_processes and monitor.may_trace
-    yield level_finding(sees_processes=sees_processes, may_trace=may_trace)
+    yield task_checks.level_finding(sees_processes=sees_processes, may_trace=may_trace)
     if settings.stacks != "off":
-        yield call_stacks_finding(settings.stacks, may_trace=may_trace, py_spy="")
+        yield task_checks.call_stacks_finding(settings.stacks, may_trace=may_trace, py_spy="")
 
 
 def _accelerators(
     batch: DefinedContainer, monitor: DefinedContainer, containers: tuple[DefinedContainer, ...]
 ) -> Iterator[Finding]:
+    gpus, neuron, devices = task_checks.GPUS, task_checks.NEURON, monitor.neuron_devices
     if any(container.uses_gpu for container in containers):
         if monitor.environment.get("NVIDIA_VISIBLE_DEVICES"):
-            yield ok(GPUS, "The task has GPUs, and the driver makes them visible to the monitor.")
+            yield ok(gpus, "The task has GPUs, and the driver makes them visible to the monitor.")
         else:
-            yield problem(GPUS, "The task has GPUs, but the monitor cannot see them.", GPU_ADVICE)
-    if batch.uses_neuron:
-        if monitor.neuron_devices:
-            yield ok(NEURON, f"The monitor has {format_count(len(monitor.neuron_devices), 'Neuron device')}.")
-        else:
-            yield problem(NEURON, "The batch has Neuron devices, but the monitor has none.", NEURON_ADVICE)
+            yield problem(gpus, "The task has GPUs, but the monitor cannot see them.", task_checks.GPU_ADVICE)
+    if batch.uses_neuron and devices:
+        yield ok(neuron, f"The monitor has {format_count(len(devices), 'Neuron device')}.")
+    elif batch.uses_neuron:
+        yield problem(neuron, "The batch has Neuron devices, but the monitor has none.", task_checks.NEURON_ADVICE)

@@ -80,9 +80,8 @@ class _DeploymentChecks(Struct):
             yield note(_REPORTS, "The stack indexes no reports, because ElasticsearchUrl is empty.", _UPDATE)
             return
         if self.stack.parameters.get("ElasticsearchUrl") == "":
-            yield note(
-                _REPORTS, "The stack forwards only notifications of running tasks: ElasticsearchUrl is empty.", _UPDATE
-            )
+            text = "The stack forwards only notifications of running tasks: ElasticsearchUrl is empty."
+            yield note(_REPORTS, text, _UPDATE)
         function = self._function(name)
         yield _function_finding(_REPORTS, name, function)
         stream = self.stack.outputs.get("ReportStreamArn")
@@ -119,27 +118,20 @@ class _DeploymentChecks(Struct):
         yield from _guarded(topic, self._activity(topic, name))
 
     def _activity(self, topic: str, name: str) -> Iterator[Finding]:
-        """The invocations of the last 24 hours."""
         invocations, errors = (self._sum(name, metric) for metric in ("Invocations", "Errors"))
         if errors:
             try:
                 line = self._last_error(name)
             except TaskProfilerError as error:
                 line = f"unknown. {error}"
-            yield problem(
-                topic,
-                f"{errors} of {invocations} invocations of {name} failed in 24 hours."
-                + (f" Last error: {line}" if line else ""),
-                f"Read the log group /aws/lambda/{name}.",
-            )
+            last = f" Last error: {line}" if line else ""
+            text = f"{errors} of {invocations} invocations of {name} failed in 24 hours.{last}"
+            yield problem(topic, text, f"Read the log group /aws/lambda/{name}.")
         elif not invocations:
-            yield note(
-                topic,
-                f"{name} was not invoked in the last 24 hours.",
-                "Look at its metric Throttles and at FailedInvocations of its rule in CloudWatch."
-                if topic == _SCHEDULES
-                else "Run a task with the monitor, and look for its REPORT line in the log group.",
-            )
+            advice = "Run a task with the monitor, and look for its REPORT line in the log group."
+            if topic == _SCHEDULES:
+                advice = "Look at its metric Throttles and at FailedInvocations of its rule in CloudWatch."
+            yield note(topic, f"{name} was not invoked in the last 24 hours.", advice)
         else:
             yield ok(topic, f"{name} was invoked {invocations} times in the last 24 hours without an error.")
 
@@ -213,14 +205,10 @@ class _DeploymentChecks(Struct):
         if states and all(state == "Enabled" for state in states):
             yield ok(_STREAM, f"The data stream invokes {function}.")
             return
-        yield problem(
-            _STREAM,
-            f"The data stream does not invoke {function} (event source mapping: {', '.join(states) or 'none'}).",
-            "Enable the event source mapping in the console of Lambda, or update the stack.",
-        )
+        text = f"The data stream does not invoke {function} (event source mapping: {', '.join(states) or 'none'})."
+        yield problem(_STREAM, text, "Enable the event source mapping in the console of Lambda, or update the stack.")
 
     def queues(self) -> Iterator[Finding]:
-        """The events and documents that failed."""
         for output in _QUEUE_OUTPUTS:
             url = self.stack.outputs.get(output)
             if url is not None:
@@ -233,11 +221,9 @@ class _DeploymentChecks(Struct):
         if not count:
             yield ok(_QUEUES, f"The queue {name} is empty.")
         elif output == _REJECTED_QUEUE:
-            yield problem(
-                _QUEUES,
-                f"The search cluster rejected documents, or runs were not exported: about {messages} in {name}.",
-                "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import.",
-            )
+            text = f"The search cluster rejected documents, or runs were not exported: about {messages} in {name}."
+            advice = "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import."
+            yield problem(_QUEUES, text, advice)
         else:
             # The messages of a data stream have only the positions of the lines in it.
             is_of_stream = output == _LINES_QUEUE and "ReportStreamArn" in self.stack.outputs

@@ -107,11 +107,8 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
 def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
     """Whether the endpoint responds, and which task it describes."""
     if isinstance(task, Unavailable):
-        return problem(
-            _TASK,
-            f"The task metadata endpoint of version {version} does not answer: {task.reason}.",
-            "Check whether a proxy or a firewall in this container blocks 169.254.170.2.",
-        )
+        text = f"The task metadata endpoint of version {version} does not answer: {task.reason}."
+        return problem(_TASK, text, "Check whether a proxy or a firewall in this container blocks 169.254.170.2.")
     name = task.family if task.revision is None else f"{task.family}:{task.revision}"
     launch = "" if task.launch_type is None else f" on {task.launch_type}"
     text = f"Version {version} answers: task {task_id(task.arn)} of {name or 'an unknown family'}{launch}."
@@ -145,11 +142,8 @@ def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: Container
             'Set "memory" for the container of the batch or for the task.',
         )
     if own is not None and own.memory_limit_bytes is None:
-        yield note(
-            _OWN,
-            "The monitor has no memory limit.",
-            f"Add {_OWN_LIMIT} to its container definition, so that it never uses memory of the batch.",
-        )
+        advice = f"Add {_OWN_LIMIT} to its container definition, so that it never uses memory of the batch."
+        yield note(_OWN, "The monitor has no memory limit.", advice)
 
 
 def unseen_limits_findings(batch: ContainerMetadata, task: TaskMetadata, host: Host) -> Iterator[Finding]:
@@ -210,16 +204,13 @@ def gpu_findings(reading: DriverReading | Unavailable | None, selection: GpuSele
 
 def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[Finding]:
     """The Neuron devices. ``program`` is the path of neuron-monitor, None if it was not found."""
+    listed = ", ".join(sorted(devices))
     if program is not None and devices:
-        yield ok(
-            NEURON, f"{format_count(len(devices), 'Neuron device')} ({', '.join(sorted(devices))}), read by {program}."
-        )
+        yield ok(NEURON, f"{format_count(len(devices), 'Neuron device')} ({listed}), read by {program}.")
     elif program is not None:
         yield problem(NEURON, f"{program} exists, but there is no device /dev/neuron*.", NEURON_ADVICE)
     elif devices:
-        yield problem(
-            NEURON, f"There are Neuron devices ({', '.join(sorted(devices))}), but no neuron-monitor.", NEURON_ADVICE
-        )
+        yield problem(NEURON, f"There are Neuron devices ({listed}), but no neuron-monitor.", NEURON_ADVICE)
     else:
         yield note(NEURON, "There is neither a Neuron device nor neuron-monitor.", NEURON_ADVICE)
 
@@ -240,11 +231,8 @@ def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, max_second
             break
         clock.sleep(_STEP_SECONDS)
     if not reads:
-        return problem(
-            _STATS,
-            f"There are no stats of the batch: {reason}.",
-            "Start the batch; if it is running, check the container agent's log on the instance.",
-        )
+        advice = "Start the batch; if it is running, check the container agent's log on the instance."
+        return problem(_STATS, f"There are no stats of the batch: {reason}.", advice)
     if len(reads) == 1:
         return note(_STATS, f"The stats were not refreshed within {max_seconds:g} s; the report will be coarse.")
     seconds = (reads[-1] - reads[0]) / (len(reads) - 1) / NS_PER_SECOND
@@ -333,9 +321,8 @@ def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None
     if not may_trace:
         return problem(STACKS, f"{setting}, but the monitor may not read the batch's call stacks.", f"S{_ACCESS[1:]}")
     if py_spy is None:
-        return problem(
-            STACKS, f"{setting}, but the image has no py-spy.", "Build the image with EXTRAS=gpu,stacks, the default."
-        )
+        advice = "Build the image with EXTRAS=gpu,stacks, the default."
+        return problem(STACKS, f"{setting}, but the image has no py-spy.", advice)
     return ok(STACKS, f"{setting}{py_spy and f', and {py_spy} reads the call stacks'}.")
 
 

@@ -135,7 +135,6 @@ class WatchedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float | None:
-        """The elapsed time as a share of the usual one."""
         if self.elapsed_ms is None or self.usual is None or not self.usual.median_ms:
             return None
         return self.elapsed_ms / self.usual.median_ms

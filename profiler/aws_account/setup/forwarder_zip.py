@@ -23,30 +23,20 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROCESSORS = ("x86_64", "aarch64")
 PURE_WHEEL_OPTIONS = ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
 COMPILED_PACKAGE = "msgspec"
-# The part of the profiler that the forwarder imports: files, and packages as patterns.
-SHARED_PATTERNS = (
-    "profiler/__init__.py",
-    "profiler/core/*.py",
-    "profiler/forwarder/**/*.py",
-    "profiler/record/*.py",
-    "profiler/schedules/*.py",
-    "profiler/settings.py",
-    "profiler/sizing/__init__.py",
-    "profiler/sizing/fargate_sizes.py",
-    "profiler/sizing/prices.py",
-    "profiler/otlp/*.py",
-    "profiler/runs/__init__.py",
-    "profiler/runs/past_runs/__init__.py",
-    "profiler/runs/past_runs/moments.py",
-    "profiler/aws_account/__init__.py",
-    "profiler/aws_account/aws_errors.py",
-    "profiler/aws_account/instance_monitors.py",
-    "profiler/aws_account/missed_reasons.py",
-    "profiler/aws_account/registered_definitions.py",
-    "profiler/aws_account/scheduled_targets.py",
-    "profiler/aws_account/started_tasks.py",
-    "profiler/task_definitions/__init__.py",
-    "profiler/task_definitions/containers.py",
+# The part of the profiler that the forwarder imports: whole packages, and modules of others.
+_SHARED_PACKAGES = ("core", "forwarder", "otlp", "record", "schedules")
+_SHARED_MODULES = (
+    "settings",
+    "sizing/fargate_sizes",
+    "sizing/prices",
+    "runs/past_runs/moments",
+    "aws_account/aws_errors",
+    "aws_account/instance_monitors",
+    "aws_account/missed_reasons",
+    "aws_account/registered_definitions",
+    "aws_account/scheduled_targets",
+    "aws_account/started_tasks",
+    "task_definitions/containers",
 )
 _EXCLUDED_FOLDERS = {"__pycache__", "tests", "bin"}
 
@@ -138,10 +128,14 @@ def installed_files(installed: Path) -> Iterator[tuple[str, Path]]:
 
 def own_files() -> Iterator[tuple[str, Path]]:
     """Yield the name in the zip and the path of each file of the forwarder, and of the profiler's part in the zip."""
-    root = Path(__file__).resolve().parents[3]
-    for pattern in SHARED_PATTERNS:
-        for path in root.glob(pattern):
-            yield path.relative_to(root).as_posix(), path
+    package = Path(__file__).resolve().parents[2]
+    modules = [package / f"{name}.py" for name in _SHARED_MODULES]
+    packages = {folder for module in modules for folder in module.parents if folder.is_relative_to(package)}
+    paths = [*modules, *(folder / "__init__.py" for folder in packages)]
+    for name in _SHARED_PACKAGES:
+        paths += (package / name).rglob("*.py")
+    for path in paths:
+        yield path.relative_to(package.parent).as_posix(), path
     yield "handler.py", forwarder_folder() / "handler.py"
 
 

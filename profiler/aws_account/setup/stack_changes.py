@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
@@ -19,32 +19,32 @@ _NO_CHANGES = ("didn't contain changes", "No updates are to be performed")
 _MAX_REASONS = 3
 
 
-class Change(Struct, frozen=True, kw_only=True):
-    """The change of a resource in a change set. ``replacement``: True, False or Conditional; None if not modified."""
+class Change(Struct, frozen=True):
+    """The change of a resource in a change set."""
 
     action: str
     resource: str
     type: str
-    replacement: str | None = None
+    replacement: str | None = None  # True, False or Conditional; None if not modified
 
 
 class ChangeSet(Struct, frozen=True, kw_only=True):
-    """A change set that can be applied. ``is_new``: it creates the stack."""
+    """A change set that can be applied."""
 
     arn: str
     stack_id: str
-    is_new: bool
+    is_new: bool  # it creates the stack
     changes: tuple[Change, ...] = ()
 
 
-class StackEvent(Struct, frozen=True, kw_only=True):
+class StackEvent(Struct, frozen=True):
     """An event of CloudFormation, such as ``CREATE_COMPLETE`` of a resource."""
 
-    status: str
-    resource: str
-    type: str
-    physical_id: str = ""
-    reason: str = ""
+    status: str = field(name="ResourceStatus")
+    resource: str = field(name="LogicalResourceId")
+    type: str = field(name="ResourceType")
+    physical_id: str = field(name="PhysicalResourceId", default="")
+    reason: str = field(name="ResourceStatusReason", default="")
 
 
 class StackChanges(Struct):
@@ -97,15 +97,8 @@ class StackChanges(Struct):
         if status != "CREATE_COMPLETE":
             raise TaskProfilerError(f"CloudFormation rejects the change of the stack {self.name}: {reason or status}.")
         resources = (change["ResourceChange"] for page in pages for change in page.get("Changes", ()))
-        return tuple(
-            Change(
-                action=one["Action"],
-                resource=one["LogicalResourceId"],
-                type=one["ResourceType"],
-                replacement=one.get("Replacement"),
-            )
-            for one in resources
-        )
+        names = ("Action", "LogicalResourceId", "ResourceType", "Replacement")
+        return tuple(Change(*map(one.get, names)) for one in resources)
 
     def discard(self, change_set: ChangeSet) -> None:
         """Delete a change set that is not applied, and the empty stack that it made, unless another one was applied."""
@@ -171,16 +164,8 @@ class StackChanges(Struct):
                 if len(unseen) < len(page["StackEvents"]):  # the newest come first
                     break
         self._seen.update(event["EventId"] for event in new)
-        return [
-            StackEvent(
-                status=event["ResourceStatus"],
-                resource=event["LogicalResourceId"],
-                type=event["ResourceType"],
-                physical_id=event.get("PhysicalResourceId", ""),
-                reason=" ".join(event.get("ResourceStatusReason", "").split()),
-            )
-            for event in reversed(new)
-        ]
+        events = convert(new[::-1], list[StackEvent])
+        return [replace(event, reason=" ".join(event.reason.split())) for event in events]
 
 
 def _causes(failed: Sequence[StackEvent]) -> str:
@@ -193,10 +178,11 @@ def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
     """The remaining resources, each with the command that deletes it; ``state`` is from before the deletion."""
     where = f" --region {state.region}"
     for event in kept:
-        delete = (
-            f": aws sqs delete-queue --queue-url {event.physical_id}{where}" if event.type == "AWS::SQS::Queue" else ""
-        )
-        yield f"{event.resource} ({event.physical_id if not delete else 'its messages may exist nowhere else'}){delete}"
+        text = f"{event.resource} ({event.physical_id})"
+        if event.type == "AWS::SQS::Queue":
+            command = f"aws sqs delete-queue --queue-url {event.physical_id}{where}"
+            text = f"{event.resource} (its messages may exist nowhere else): {command}"
+        yield text
     bucket = state.parameters.get("CodeBucket")
     if bucket:
         yield f"code and templates: aws s3 rm --recursive s3://{bucket}/task-profiler/{where}"
@@ -207,8 +193,7 @@ def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
             if parameter != value:
                 command = f"ssm delete-parameter --name {parameter}"
             yield f"the secret {value}: aws {command}{where}"
-    if state.parameters.get("ElasticsearchUrl"):
-        prefix = state.parameters.get("IndexPrefix", "task")
-        address = state.parameters["ElasticsearchUrl"]
+    prefix, address = state.parameters.get("IndexPrefix", "task"), state.parameters.get("ElasticsearchUrl")
+    if address:
         yield f"indices, index templates and dashboards of {prefix} in {address}: see Uninstall in docs/operate.md"
     yield "the log groups of the batches and their monitors, with the reports"

@@ -40,20 +40,15 @@ _US_EAST_1 = "us-east-1"  # the one Region that CreateBucket does not accept by 
 
 
 class StackRequest(Struct, frozen=True, kw_only=True):
-    """The requested deployment.
-
-    ``bucket`` None: the stack's, else one of the account's own. ``zip_file`` None: the code is built. ``parameters``:
-    ``Name=Value`` each. ``settings`` are values of parameters from their own options. ``secrets`` are their values by
-    the parameter that gets the secret's name. An empty value in ``tags`` removes one of the stack's.
-    """
+    """The requested deployment."""
 
     name: str = DEFAULT_STACK
-    bucket: str | None = None
-    zip_file: str | None = None
-    parameters: tuple[str, ...] = ()
-    settings: Mapping[str, str] = {}
-    secrets: Mapping[str, dict[str, str]] = {}
-    tags: Mapping[str, str] = {}
+    bucket: str | None = None  # None: the stack's, else one of the account's own
+    zip_file: str | None = None  # None: the code is built
+    parameters: tuple[str, ...] = ()  # ``Name=Value`` each
+    settings: Mapping[str, str] = {}  # values of parameters from their own options
+    secrets: Mapping[str, dict[str, str]] = {}  # values by the parameter that gets the secret's name
+    tags: Mapping[str, str] = {}  # an empty value removes one of the stack's
 
 
 class StackPlan(Struct, frozen=True, kw_only=True):
@@ -73,7 +68,6 @@ class StackPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def values(self) -> Mapping[str, str]:
-        """The value of each parameter after the deployment."""
         return parameter_values(self.template, self.given, self.state.parameters)
 
 

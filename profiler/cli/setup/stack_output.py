@@ -51,9 +51,9 @@ class ForwarderCluster:
                 self._server, setup_files(), prefix=prefix, now=datetime.now(UTC), dry_run=False, period=period
             )
             done = sum(step.done for step in steps)
+        except RejectedError:  # without the template, the first report would get other field types
+            raise
         except TaskProfilerError as error:
-            if isinstance(error, RejectedError) and error.is_permitted:
-                raise  # without the template, the first report would get other field types
             self._warn(error)
         else:
             on_step(f"installed: {done} index templates, policies and indices")

@@ -1,5 +1,7 @@
 """Errors of AWS as sentences."""
 
+from unittest.mock import Mock
+
 import pytest
 from botocore.exceptions import ClientError, ParamValidationError
 from botocore.parsers import ResponseParserError
@@ -23,16 +25,9 @@ def test_a_throttled_call_is_known_to_commands_to_the_forwarder_and_to_the_monit
         f"The list is unknown: AWS returned {code} (Rate exceeded), because there are too many calls: wait a minute."
     )
     assert isinstance(failure_of(throttled, LogTarget(group="/ecs/a", stream="s")), TransientFailure)
-    answers: list[object] = [throttled, {"taskDefinition": {"family": "etl"}}]
-
-    class Ecs:
-        def describe_task_definition(self, **_: str) -> object:
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-
-    assert EcsDefinitions(Ecs(), print).describe("arn", lambda: True) == {"family": "etl"}
+    answers = Mock(side_effect=[throttled, {"taskDefinition": {"family": "etl"}}])
+    ecs = Mock(describe_task_definition=answers)
+    assert EcsDefinitions(ecs, print).describe("arn", lambda: True) == {"family": "etl"}
 
 
 REFUSED = (

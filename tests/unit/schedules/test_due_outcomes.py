@@ -8,14 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, judge_schedules
-from profiler.schedules.schedule_model import (
-    ClusterTasks,
-    DueTime,
-    Schedule,
-    StartedTask,
-    TaskMemory,
-    did_start,
-)
+from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask, TaskMemory, did_start
 from tests.due_times import CLUSTER, MINUTE, at, schedule, task
 
 SECOND = 1_000_000_000
@@ -81,15 +74,12 @@ def test_a_task_belongs_to_the_last_due_time_before_it() -> None:
     assert outcomes(schedule(), *tasks, since=60, now=140, known_since=100) == ["unknown", "ran"]
 
 
-def test_the_previous_run_that_still_ran_is_an_overlap() -> None:
+def test_the_previous_run_that_still_ran_is_an_overlap_and_a_task_that_failed_to_start_a_refusal() -> None:
     due = judge(schedule(), task(60.1, 125), task(120.1, 121), since=60, now=126)[0].due_times[1]
     assert due.outcome == "overlapped"
     assert due.reason == "The previous run was still running: nightly of 2026-11-20T01:00:06.000Z."
     assert outcomes(schedule(), task(-300), task(60.1), since=60, now=62) == ["overlapped"]
     assert outcomes(schedule(), task(10, 60.05), task(60.1), since=60, now=62) == ["running"]
-
-
-def test_a_task_that_failed_to_start_is_a_refusal() -> None:
     failed = task(60.1, 63, stop_code="TaskFailedToStart", stopped_reason="CannotPullContainerError: no image.")
     due = the_one(schedule(), failed, since=60, now=64)
     assert (due.outcome, due.reason) == ("refused", "The task failed to start: CannotPullContainerError: no image.")
@@ -197,10 +187,8 @@ def test_schedules_that_ecs_does_not_distinguish_are_judged_together() -> None:
 
 
 HOURLY, DAILY = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
-SIX_HOURS, ONCE = (
-    schedule(f"{LONG}-a", "rate(6 hours)", created_ns=at(0)),
-    schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)"),
-)
+SIX_HOURS = schedule(f"{LONG}-a", "rate(6 hours)", created_ns=at(0))
+ONCE = schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)")
 
 
 @pytest.mark.parametrize(
@@ -303,11 +291,7 @@ def test_a_task_is_known_as_it_was_read_last_and_a_reading_that_failed_does_not_
     failed = {"jobs": ClusterTasks(problem="Throttled.")}
     assert memory.add(failed) == failed
     assert names(memory.add(reading(110, "b"))) == {"a", "b"}
-
-
-def test_the_memory_ends_after_two_days() -> None:
-    memory = TaskMemory()
-    for now in range(100, 4000, 50):
-        seen = memory.add(reading(now, f"{now}", stopped=now))
-    assert seen["jobs"].known_since_ns == (now - 2880) * MINUTE
-    assert len(names(seen)) == 2880 // 50 + 1
+    for now in range(150, 4000, 50):
+        known = memory.add(reading(now, f"{now}", stopped=now))
+    assert known["jobs"].known_since_ns == (now - 2880) * MINUTE  # the memory ends after two days
+    assert len(names(known)) == 2880 // 50 + 1

@@ -8,6 +8,7 @@ import pytest
 
 from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.dashboard_import import (
+    Flavour,
     UiVersion,
     choose_flavour,
     dashboard_objects,
@@ -27,17 +28,14 @@ OBJECTS: list[dict[str, Any]] = [
 
 class FakeUi(DashboardsServer):
     def __init__(self, *, version: str = "8.11.0", answer: ServerResponse | None = None) -> None:
-        self._version = version
-        self._answer = answer
-        self.files: list[tuple[str, list[Any]]] = []
+        self._version, self._answer = version, answer
 
     def status(self) -> ServerResponse:
         return ServerResponse(status=200, body={"name": "ui", "version": {"number": self._version}})
 
     def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
-        objects = [json.loads(line) for line in content.splitlines()]
-        self.files.append((file_name, objects))
-        return self._answer or ServerResponse(status=200, body={"success": True, "successCount": len(objects)})
+        count = len([json.loads(line) for line in content.splitlines()])
+        return self._answer or ServerResponse(status=200, body={"success": True, "successCount": count})
 
     def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
         found = [{"type": kind, "id": identity} for kind, identity in objects]
@@ -45,26 +43,17 @@ class FakeUi(DashboardsServer):
         return self._answer or ServerResponse(status=200, body={"saved_objects": [found[0], {**found[1], **absent}]})
 
 
-@pytest.mark.parametrize(
-    ("version", "flavour"),
-    [
-        ("2.19.2", "classic"),
-        ("7.17.29", "classic"),
-        ("8.1.3", "classic"),
-        ("8.2.0", "lens"),
-        ("8.11.0-SNAPSHOT", "lens"),
-    ],
-)
-def test_each_server_gets_the_charts_it_knows(version: str, flavour: str) -> None:
-    assert choose_flavour(read_version(FakeUi(version=version)), None) == flavour
-
-
-def test_lens_is_refused_by_name_before_anything_is_installed() -> None:
-    with pytest.raises(
-        TaskProfilerError, match=r"OpenSearch Dashboards 2\.19 cannot show the Lens charts.*--flavour classic"
-    ):
+def test_each_server_gets_the_charts_it_knows_and_lens_or_something_else_at_the_address_is_refused_by_name() -> None:
+    asked: tuple[tuple[str, Flavour | None], ...] = (("2.19.2", None), ("7.17.29", None), ("8.1.3", None))
+    asked += (("8.11.0", "classic"), ("8.2.0", None), ("8.11.0-SNAPSHOT", None))
+    found = [choose_flavour(read_version(FakeUi(version=version)), flavour) for version, flavour in asked]
+    assert found == ["classic"] * 4 + ["lens"] * 2
+    said = r"OpenSearch Dashboards 2\.19 cannot show the Lens charts.*--flavour classic"
+    with pytest.raises(TaskProfilerError, match=said):
         choose_flavour(read_version(FakeUi(version="2.19.2")), "lens")
-    assert choose_flavour(read_version(FakeUi(version="8.11.0")), "classic") == "classic"
+    for other in ("", "x", "8", "8.x", "8.1x"):
+        with pytest.raises(TaskProfilerError, match="no Kibana or OpenSearch Dashboards"):
+            read_version(FakeUi(version=other))
 
 
 def test_objects_that_are_there_already() -> None:
@@ -78,12 +67,6 @@ def test_a_prefix_renames_the_data_views_and_the_indices_of_a_ratio() -> None:
     assert "team-checkpoints-*" in text
     assert r"index_pattern\":\"team-reports-*" in text
     assert "task-reports-*" not in text
-
-
-@pytest.mark.parametrize("version", ["", "x", "8", "8.x", "8.1x"])
-def test_something_else_at_the_address_is_said(version: str) -> None:
-    with pytest.raises(TaskProfilerError, match="no Kibana or OpenSearch Dashboards"):
-        read_version(FakeUi(version=version))
 
 
 REFUSALS: list[tuple[ServerResponse, str]] = [
@@ -116,7 +99,8 @@ def test_opensearch_dashboards_older_kibanas_and_classic_charts_get_the_file() -
 
 
 def test_links_keep_the_time_range_and_the_filters() -> None:
-    objects = {(one["type"], one["id"]): one for one in fitted(8, 12)}
+    from_8_12 = fitted(8, 12)
+    objects = {(one["type"], one["id"]): one for one in from_8_12}
     (links,) = (one for (kind, _), one in objects.items() if kind == "links")
     dashboards = {identity for kind, identity in objects if kind == "dashboard"}
     targets = {one["name"]: one["id"] for one in links["references"]}
@@ -127,11 +111,9 @@ def test_links_keep_the_time_range_and_the_filters() -> None:
     text = json.loads(objects["visualization", links["id"]]["attributes"]["visState"])["params"]["markdown"]
     assert "(#/view/" not in text
     assert text.count("(discover#/view/") == 2
-
-
-def test_every_dashboard_has_the_links_beside_the_text() -> None:
+    # Every dashboard has the links beside the text.
     ids = list[str]()
-    for dashboard in (one for one in fitted(8, 12) if one["type"] == "dashboard"):
+    for dashboard in (one for one in from_8_12 if one["type"] == "dashboard"):
         first, second, *others = json.loads(dashboard["attributes"]["panelsJSON"])
         assert (first["type"], second["type"]) == ("links", "visualization")
         grid, beside = first["gridData"], second["gridData"]

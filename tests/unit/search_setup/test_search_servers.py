@@ -57,12 +57,9 @@ def test_amazons_addresses_are_signed_without_being_asked(
     assert signing_service(url, environment) == service
 
 
-def test_the_region_of_a_signature_is_the_one_in_the_address() -> None:
+def test_the_region_is_the_one_in_the_address_and_a_collection_gets_the_hash_of_the_body_signed() -> None:
     assert signing_region("https://search-x.eu-west-1.es.amazonaws.com") == "eu-west-1"
     assert signing_region("https://search.example.com") is None
-
-
-def test_a_collection_gets_the_hash_of_the_body_signed() -> None:
     signature = AwsSignature(Session("key", "secret").get_credentials(), "eu-west-1", "aoss")
     headers = signature.sign("POST", "https://a1.eu-west-1.aoss.amazonaws.com/_search", "{}")
     assert headers["X-Amz-Content-SHA256"] == sha256(b"{}").hexdigest()

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -36,10 +37,8 @@ class FakeCluster:
     def __init__(
         self, engine: Engine, *, lifecycles: bool = True, refuses: str = "", reason: str = "bad mapping"
     ) -> None:
-        self._engine = engine
-        self._lifecycles = lifecycles
-        self._refuses = refuses
-        self._reason = reason
+        self._engine, self._lifecycles = engine, lifecycles
+        self._refuses, self._reason = refuses, reason
         self.put: dict[str, Any] = {}
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
@@ -149,18 +148,8 @@ def test_an_index_that_the_server_does_not_create_is_no_failure(reason: str, ste
     assert "/task-checkpoints-2026.11" in cluster.put
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        ServerResponse(status=401),
-        ServerResponse(status=200, body="x"),
-        ServerResponse(status=200, body={"version": {}}),
-    ],
-)
-def test_something_else_at_the_address_is_said(answer: ServerResponse) -> None:
-    class Other:
-        def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
-            return answer
-
+@pytest.mark.parametrize(("status", "body"), [(401, None), (200, "x"), (200, {"version": {}})])
+def test_something_else_at_the_address_is_said(status: int, body: object) -> None:
+    other = Mock(request=lambda *_: ServerResponse(status=status, body=body))
     with pytest.raises(TaskProfilerError, match="no Elasticsearch or OpenSearch"):
-        detect_product(Other())
+        detect_product(other)

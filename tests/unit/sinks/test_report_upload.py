@@ -20,8 +20,7 @@ class FailingClient:
     """Keeps the times of its calls, all of which fail."""
 
     def __init__(self, error: Exception, clock: FakeClock) -> None:
-        self.error = error
-        self.clock = clock
+        self.error, self.clock = error, clock
         self.attempts: list[int] = []
 
     def put_log_events(self, **_: object) -> dict[str, object]:
@@ -61,26 +60,18 @@ def test_the_last_attempt_begins_two_seconds_before_the_end_of_the_time(seconds:
     assert max((later - earlier for earlier, later in pairwise(client.attempts)), default=0) < 5e9
 
 
-class BusyStream(FailingClient):
-    """Throttles the first reads of a stream that holds a report."""
-
-    def get_log_events(self, **_: object) -> dict[str, object]:
-        self.attempts.append(self.clock.now_ns)
-        if len(self.attempts) > 2:
-            return {"events": [{"message": '{"type":"task.report","record":{"container":{"id":"0123abc"}}}'}]}
-        raise self.error
+REPORT = {"message": '{"type":"task.report","record":{"container":{"id":"0123abc"}}}'}
 
 
 @pytest.mark.parametrize(("code", "reads", "is_found"), [("ThrottlingException", 3, True), ("AccessDenied", 1, False)])
 def test_a_read_that_is_throttled_is_repeated(code: str, reads: int, is_found: bool) -> None:  # noqa: FBT001
-    clock = FakeClock()
-    client = BusyStream(botocore.exceptions.ClientError({"Error": {"Code": code}}, "GetLogEvents"), clock)
-    assert CloudWatchLogsSink(lambda *_: client, clock).holds_report(TARGET, "0123abc", 12.5) == is_found
-    assert len(client.attempts) == reads
+    busy = botocore.exceptions.ClientError({"Error": {"Code": code}}, "GetLogEvents")
+    client = Mock(get_log_events=Mock(side_effect=[busy, busy, {"events": [REPORT]}]))
+    assert CloudWatchLogsSink(lambda *_: client, FakeClock()).holds_report(TARGET, "0123abc", 12.5) == is_found
+    assert client.get_log_events.call_count == reads
 
 
 def test_an_empty_page_is_not_the_whole_stream() -> None:
-    report = {"message": '{"type":"task.report","record":{"container":{"id":"0123abc"}}}'}
-    pages = {None: {"events": [], "nextBackwardToken": "b/1"}, "b/1": {"events": [report], "nextBackwardToken": "b/2"}}
+    pages = {None: {"events": [], "nextBackwardToken": "b/1"}, "b/1": {"events": [REPORT], "nextBackwardToken": "b/2"}}
     client = Mock(get_log_events=lambda nextToken=None, **_: pages[nextToken])
     assert CloudWatchLogsSink(lambda *_: client, FakeClock()).holds_report(TARGET, "0123abc", 9)

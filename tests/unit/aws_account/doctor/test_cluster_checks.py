@@ -30,8 +30,6 @@ from tests.runs import report
 DAY_NS = 86_400 * NS_PER_SECOND
 NOW_NS = 20_000 * DAY_NS + DAY_NS // 2  # at noon
 ARN = "arn:aws:ecs:us-east-1:123456789012:task-definition/etl:2"
-
-
 NO_REPORTS = LastReports()
 
 
@@ -49,9 +47,8 @@ def findings(
 ) -> list[Finding]:
     registered_ns = None if registered_days_ago is None else round(NOW_NS - registered_days_ago * DAY_NS)
     document = TaskDefinitionDocument(definition={}, arn=ARN, registered_ns=registered_ns)
-    monitor = FamilyMonitor(
-        state=state, planned=PlannedFamily(family="etl", action="up to date", document=document, **planned)
-    )
+    family = PlannedFamily(family="etl", action="up to date", document=document, **planned)
+    monitor = FamilyMonitor(state=state, planned=family)
     health = FamilyHealth(family="etl", monitor=state, log_group="/ecs/etl", log_group_exists=True, forwarded_to=("f",))
     checks = ClusterChecks("add-monitor --cluster jobs", schedules, reports, NOW_NS, is_indexed=True)
     (judged,) = checks.judged([monitor], [health])
@@ -101,8 +98,7 @@ def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() ->
     target = ScheduledTarget(
         kind="rule", name="nightly", group="default", cluster_arn="c", definition_arn=ARN[:-1] + "1", content={}
     )
-    reports = LastReports(newest_ns={"etl": 1})
-    (found,) = findings(unmonitored=(target,), reports=reports)
+    (found,) = findings(unmonitored=(target,), reports=LastReports(newest_ns={"etl": 1}))
     assert (found.level, found.text) == ("problem", "The rule nightly is pinned to etl:1, which has no monitor.")
     assert "add-monitor --cluster jobs --register --update-schedules" in (found.advice or "")
 
@@ -131,23 +127,16 @@ ACCOUNT, REGION = "123456789012", "us-east-1"
 
 def line(family: str, hours_ago: int, *, account_id: str | None = ACCOUNT) -> dict[str, str]:
     given, at_ns = report(0, family=family), NOW_NS - hours_ago * HOUR_NS
-    record = replace(
-        given.record,
-        task_id=f"{family}-{hours_ago}",
-        account_id=account_id,
-        region=REGION,
-        started_at=format_ms(at_ns),
-        finished_at=format_ms(at_ns),
-    )
-    return {"message": encode(replace(given, record=record, time=format_ms(at_ns))).decode()}
+    at, place = format_ms(at_ns), {"account_id": account_id, "region": REGION}
+    known = {"task_id": f"{family}-{hours_ago}", "started_at": at, "finished_at": at}
+    return {"message": encode(replace(given, record=replace(given.record, **known, **place), time=at)).decode()}
 
 
 class Groups:
     """FilterLogEvents with some pages for each group, whatever the time."""
 
     def __init__(self, **pages: list[dict[str, Any]]) -> None:
-        self.pages = pages
-        self.calls: list[str] = []
+        self.pages, self.calls = pages, list[str]()
 
     def __call__(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:
         self.calls.append(parameters["logGroupName"])

@@ -68,10 +68,8 @@ def test_notices_have_the_text_of_their_line_and_a_checkpoint_counts_more_than_t
 
 
 def task(line: Report, status: str = "running", container: str = "batch") -> Report:
-    record = replace(
-        line.record, status=status, interval=None, container=replace(line.record.container, name=container)
-    )
-    return replace(line, record=record)
+    named = replace(line.record.container, name=container)
+    return replace(line, record=replace(line.record, status=status, interval=None, container=named))
 
 
 def test_ecs_says_which_tasks_run_and_the_lines_what_they_use() -> None:

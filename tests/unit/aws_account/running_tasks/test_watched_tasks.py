@@ -18,17 +18,8 @@ from tests.sidecars import awslogs
 from tests.watched_runs import GROUP, MISSING, FakeLogs, watched_tasks
 
 
-@pytest.fixture
-def logs() -> FakeLogs:
-    return FakeLogs()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-def test_the_first_read_is_ten_minutes_and_later_ones_are_what_is_new(logs: FakeLogs, clock: FakeClock) -> None:
+def test_the_first_read_is_ten_minutes_and_later_ones_are_what_is_new() -> None:
+    logs, clock = FakeLogs(), FakeClock()
     watched = watched_tasks(logs, clock)
     start_ms = START_NS // NS_PER_MS
     logs.put(START_NS - 20 * NS_PER_SECOND, text(checkpoint_at(START_NS)))
@@ -44,7 +35,8 @@ def test_the_first_read_is_ten_minutes_and_later_ones_are_what_is_new(logs: Fake
     assert watched.runs() == ()
 
 
-def test_a_group_that_cannot_be_read_is_a_sentence_and_the_time_goes_on(logs: FakeLogs, clock: FakeClock) -> None:
+def test_a_group_that_cannot_be_read_is_a_sentence_and_the_time_goes_on() -> None:
+    logs, clock = FakeLogs(), FakeClock()
     watched = watched_tasks(logs, clock, MISSING, GROUP)
     logs.put(START_NS, text(checkpoint_at(START_NS)))
     (problem,) = watched.refresh()
@@ -54,12 +46,11 @@ def test_a_group_that_cannot_be_read_is_a_sentence_and_the_time_goes_on(logs: Fa
     assert len(logs.requests) == 2
 
 
-def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_before_it(
-    logs: FakeLogs, clock: FakeClock
-) -> None:
+def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_before_it() -> None:
+    logs = FakeLogs()
     past = [report(n, metrics={"duration_ms": 600_000}) for n in range(3)]
     past += [report(n, family="long", metrics={"duration_ms": 6_000_000}) for n in range(3)]
-    watched = watched_tasks(logs, clock, past=lambda: ListedRuns(PastRun(report=one) for one in past))
+    watched = watched_tasks(logs, FakeClock(), past=lambda: ListedRuns(PastRun(report=one) for one in past))
     lines = [
         checkpoint_at(START_NS, 5, task_id="half"),
         checkpoint_at(START_NS, 60, task_id="new", family="new"),
@@ -69,9 +60,7 @@ def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_bef
     for line in lines:
         logs.put(START_NS, text(line))
     watched.refresh()
-    assert watched.lacks_usual
-    assert watched.read_usual() == ()
-    assert not watched.lacks_usual
+    assert (watched.lacks_usual, watched.read_usual(), watched.lacks_usual) == (True, (), False)
     shown = [(one.run.report.record.task_id, one.share) for one in watched.runs()]
     assert shown == [("double", 2.0), ("half", 0.5), ("fifth", 0.2), ("new", None)]
     logs.put(START_NS, text(ended(lines[0])))
@@ -79,8 +68,8 @@ def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_bef
     assert [one.run.report.record.task_id for one in watched.runs()] == ["half", "double", "fifth", "new"]
 
 
-def test_a_clock_that_is_ahead_misses_nothing(logs: FakeLogs, clock: FakeClock) -> None:
-    aws_ns = START_NS
+def test_a_clock_that_is_ahead_misses_nothing() -> None:
+    logs, clock, aws_ns = FakeLogs(), FakeClock(), START_NS
     clock.advance(300)
     watched = watched_tasks(logs, clock)
     for minute in range(20):
@@ -117,8 +106,7 @@ class FakeEcs:
 
     def __init__(self, *families: str) -> None:
         self.tasks = {f"{PREFIX}task/jobs/id-{family}": self.task(family) for family in families}
-        self.described: list[str] = []
-        self.refused = 0
+        self.described, self.refused = list[str](), 0
 
     def task(self, family: str, **more: Any) -> dict[str, Any]:
         return {
@@ -145,8 +133,7 @@ class FakeEcs:
         return SimpleNamespace(paginate=lambda **_: [{"taskArns": [arn]} for arn in running])
 
     def describe_tasks(self, *, cluster: str, tasks: list[str]) -> Any:
-        assert cluster == "jobs"
-        assert len(tasks) <= 100
+        assert (cluster, len(tasks) <= 100) == ("jobs", True)
         return {"tasks": [self.tasks[arn] for arn in tasks if arn in self.tasks]}
 
     def describe_task_definition(self, *, taskDefinition: str) -> Any:

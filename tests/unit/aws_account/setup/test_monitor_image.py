@@ -57,14 +57,14 @@ def test_a_platform_without_an_emulator_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        ("echo Cannot connect to it. >&2; exit 1", "(Cannot connect to it): start it, or let this user use it"),
-        ("exit 1", "(exit code 1, without a reason): start it"),
+        ("echo Cannot connect to it. >&2; exit 1", "Cannot connect to it"),
+        ("exit 1", "exit code 1, without a reason"),
     ],
 )
 def test_a_daemon_that_does_not_answer_is_said(tmp_path: Path, version: str, said: str) -> None:
-    with pytest.raises(TaskProfilerError, match=r"^The Docker daemon does not answer ") as raised:
+    whole = rf"^The Docker daemon does not answer \({said}\): start it, or let this user use it"
+    with pytest.raises(TaskProfilerError, match=whole):
         docker(FakeDocker(tmp_path, version=version)).check()
-    assert said in str(raised.value)
 
 
 def test_the_password_is_in_neither_a_command_line_nor_the_users_configuration(tmp_path: Path) -> None:

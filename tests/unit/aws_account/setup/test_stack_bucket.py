@@ -18,8 +18,7 @@ class FakeS3:
 
     def __init__(self, status: int = 200, region: str = "eu-west-1") -> None:
         self.meta = SimpleNamespace(region_name="eu-west-1")
-        self._status = status
-        self._region = region
+        self._status, self._region = status, region
         self.owners: list[str] = []
 
     def __call__(self, service: str) -> Any:

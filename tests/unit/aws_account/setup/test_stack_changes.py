@@ -42,10 +42,8 @@ def test_a_change_set_is_read_page_by_page() -> None:
         Change(action="Modify", resource="B", type="AWS::SQS::Queue", replacement="Conditional"),
     )
     (asked,) = aws.calls("CreateChangeSet")
-    assert asked["ChangeSetType"] == "UPDATE"
-    assert asked["Parameters"] == parameters
-    assert asked["Tags"] == [{"Key": "team", "Value": "data"}]
-    assert asked["Capabilities"] == ["CAPABILITY_IAM"]
+    assert (asked["ChangeSetType"], asked["Parameters"]) == ("UPDATE", parameters)
+    assert (asked["Tags"], asked["Capabilities"]) == ([{"Key": "team", "Value": "data"}], ["CAPABILITY_IAM"])
     assert not aws.calls("DeleteChangeSet")
 
 
@@ -108,13 +106,11 @@ def test_a_failure_is_explained_by_its_causes(*, is_new: bool, end: str, said: s
 
 
 def test_deleting_returns_what_stays_or_explains_the_failure() -> None:
-    aws = FakeCloudFormation()
-    aws.happens = [[("DELETE_SKIPPED", "Queue"), ("DELETE_COMPLETE", "Role")], [of_stack("DELETE_COMPLETE")]]
-    changes = changes_of(aws)
+    ended = [("DELETE_SKIPPED", "Queue"), ("DELETE_COMPLETE", "Role"), of_stack("DELETE_COMPLETE")]
+    changes = changes_of(FakeCloudFormation(happens=[ended]))
     (kept,) = changes.delete(STACK_ID)
     assert (kept.resource, kept.physical_id) == ("Queue", "physical-Queue")
-    aws = FakeCloudFormation()
-    aws.happens = [[("DELETE_FAILED", "Role", "AWS::IAM::Role", "in use"), of_stack("DELETE_FAILED")]]
-    changes = changes_of(aws)
+    failing = [("DELETE_FAILED", "Role", "AWS::IAM::Role", "in use"), of_stack("DELETE_FAILED")]
+    changes = changes_of(FakeCloudFormation(happens=[failing]))
     with pytest.raises(TaskProfilerError, match=r"could not be deleted \(DELETE_FAILED\): Role: in use\.$"):
         changes.delete(STACK_ID)

@@ -65,10 +65,8 @@ def test_a_group_that_is_removed_or_moved_leaves_the_other_subscriptions_alone()
 
 def test_what_is_given_counts_what_was_set_stays_and_the_rest_is_the_templates() -> None:
     """CloudFormation refuses a parameter that a newer template has not any more."""
-    listed = changed_parameters(
-        ["Notify", "LogGroups", "New"], {"Notify": "failure"}, {"LogGroups": "/ecs/a", "Gone": "x"}
-    )
-    assert listed == [
+    names, current = ["Notify", "LogGroups", "New"], {"LogGroups": "/ecs/a", "Gone": "x"}
+    assert changed_parameters(names, {"Notify": "failure"}, current) == [
         {"ParameterKey": "Notify", "ParameterValue": "failure"},
         {"ParameterKey": "LogGroups", "UsePreviousValue": True},
     ]
@@ -92,13 +90,10 @@ def values(**given: str) -> dict[str, str]:
         (RUNNING, True),
     ],
 )
-def test_groups_are_subscribed_for_a_cluster_or_for_notices_of_running_tasks(
+def test_groups_are_subscribed_for_a_cluster_or_for_notices_which_need_groups_and_a_channel(
     given: dict[str, str], subscribes: object
 ) -> None:
     assert subscribes_groups(values(**given)) is subscribes
-
-
-@pytest.mark.parametrize("given", [{**RUNNING, "LogGroups": ""}, {**RUNNING, "SlackSecretId": ""}])
-def test_notices_of_running_tasks_need_log_groups_and_a_channel(given: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match=r"^Notify=running without Elast.* needs log groups and a channel"):
-        subscribes_groups(values(**given))
+    for lacking in ("LogGroups", "SlackSecretId"):
+        with pytest.raises(UsageError, match=r"^Notify=running without Elast.* needs log groups and a channel"):
+            subscribes_groups(values(**RUNNING | {lacking: ""}))
