@@ -2,6 +2,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.forwarder.function_settings import (
     Credentials,
@@ -31,17 +32,8 @@ def test_settings_that_the_test_of_the_deployed_template_does_not_set() -> None:
         "AWS_REGION": "eu-west-1",
     }
     credentials = Credentials(username="me", password=SECRET, aws="es")
-    assert read_settings(environment) == ForwarderSettings(
-        engine="opensearch",
-        credentials=credentials,
-        secret_id="ssm:/x",
-        region="eu-west-1",
-        ca_file="/opt/ca.pem",
-        index_period="day",
-    )
-
-
-def test_an_empty_value_counts_as_unset() -> None:
+    expected = ForwarderSettings(engine="opensearch", credentials=credentials, secret_id="ssm:/x", region="eu-west-1")
+    assert read_settings(environment) == replace(expected, ca_file="/opt/ca.pem", index_period="day")
     assert read_settings({"SEARCH_ENGINE": "", "INDEX_PREFIX": " ", "FORWARD_LOG_LINES": ""}) == ForwarderSettings()
 
 
@@ -64,11 +56,7 @@ INVALID: list[tuple[Callable[[dict[str, str]], object], dict[str, str], str]] = 
         for text in ("0", "46", "nan", "soon")
     ),
     *(
-        (
-            partial(read_export_targets, fetch={"team/otlp": secret}.__getitem__),
-            {**OTLP, "OTLP_SECRET_ID": "team/otlp"},
-            "The secret team/otlp",
-        )
+        (partial(read_export_targets, fetch={"x": secret}.__getitem__), {**OTLP, "OTLP_SECRET_ID": "x"}, "The secret x")
         for secret in (SECRET, "{}", f'{{"otlp_headers":["{SECRET}"]}}')
     ),
 ]
@@ -112,18 +100,10 @@ def test_an_invalid_secret_is_named_without_its_value(secret: str) -> None:
     assert error.value.__cause__ is None
 
 
-@pytest.mark.parametrize(
-    ("notify", "subjects"),
-    [
-        ("", {"success", "failure", "running"}),
-        ("ALL", {"success", "failure", "running"}),
-        ("failure", {"failure"}),
-        ("failure, Running,", {"failure", "running"}),
-        ("success,all", {"success", "failure", "running"}),
-    ],
-)
-def test_notify_lists_what_is_sent(notify: str, subjects: set[str]) -> None:
-    assert set(read_notice_settings({"NOTIFY": notify}).subjects) == subjects
+def test_notify_lists_what_is_sent() -> None:
+    for text in ("", "ALL", "success,all"):
+        assert read_notice_settings({"NOTIFY": text}).subjects == {"success", "failure", "running"}
+    assert read_notice_settings({"NOTIFY": "failure, Running,"}).subjects == {"failure", "running"}
 
 
 def test_the_headers_of_an_export_may_be_in_a_secret() -> None:
