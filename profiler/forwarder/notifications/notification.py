@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import LogTarget
+from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_stopped_task
@@ -43,22 +44,17 @@ class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EndedTask(Struct, frozen=True, kw_only=True):
-    """One stopped task. ``comparison`` is None if there are too few recent runs of the family.
-
-    ``container`` is the name of the batch container, ``log`` its log stream, ``labels`` its Docker labels;
-    ``report_line`` is its report or checkpoint, of the log stream ``report_log``. The newest of ``log_lines`` is the
-    last.
-    """
+    """One stopped task: ``container``, ``log`` and ``labels`` are the batch container's, None where unknown."""
 
     task: StoppedTask
     outcome: Outcome
     container: str | None = None
-    report_line: ReportLine | None = None
-    report_log: LogTarget | None = None
+    report_line: ReportLine | None = None  # a report or checkpoint
+    report_log: LogTarget | None = None  # the log stream that it is from
     log: LogTarget | None = None
     labels: Mapping[str, str] = {}
-    log_lines: tuple[str, ...] = ()
-    comparison: Comparison | None = None
+    log_lines: tuple[str, ...] = ()  # the newest is the last
+    comparison: Comparison | None = None  # None with too few recent runs of the family
     retry: MemoryRetry | None = None
 
     @property
@@ -118,7 +114,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         """The end of the run: the report's, else the event's."""
         ended = self.task.execution_stopped_at or self.task.stopped_at
         reported = self.record.finished_at if self.record is not None and self.is_complete else None
-        return reported or (None if ended is None else format_datetime(ended))
+        return reported or known(format_datetime, ended)
 
     def links(self, kibana_url: str | None) -> RunLinks:
         """The addresses of the run: its report's, as in the document; else the event's."""

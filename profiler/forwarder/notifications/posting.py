@@ -13,17 +13,12 @@ from profiler.record.notice_model import NoticeLine
 
 
 class NoticeChannel(Struct):
-    """Posts stopped tasks, and notices of running tasks and of schedules.
+    """Posts stopped tasks, and notices of running tasks and of schedules."""
 
-    ``name`` is a part of the idempotency key: never change it. ``post`` raises DeliveryError if the notification was
-    not accepted. ``accepts``: the channel is configured for successes, or for everything else; it may raise
-    SettingsError. NOTIFY and the like do not apply to a channel that is not selective.
-    """
-
-    name: str
-    post: Callable[[Notification, ChannelKind], None]
-    accepts: Callable[[ChannelKind], bool] = lambda _kind: True
-    is_selective: bool = True
+    name: str  # a part of the idempotency key: never change it
+    post: Callable[[Notification, ChannelKind], None]  # raises DeliveryError if the notification was not accepted
+    accepts: Callable[[ChannelKind], bool] = lambda _kind: True  # whether it is configured; may raise SettingsError
+    is_selective: bool = True  # NOTIFY and the like apply
 
 
 def notify(

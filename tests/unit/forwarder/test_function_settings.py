@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from profiler.forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
-    RetrySettings,
     read_credentials,
     read_export_targets,
     read_grace_minutes,
@@ -132,6 +131,6 @@ def test_cloudwatch_gets_log_records_in_the_stream_of_the_function() -> None:
 
 def test_the_grace_of_schedules_and_the_bounds_of_a_retry() -> None:
     assert [read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text}) for text in ("", "7.5")] == [15, 7.5]
-    assert read_retry_settings({}) == RetrySettings(families=(), max_memory_mb=61_440)
+    assert read_retry_settings({}) == ((), 61_440)
     read = read_retry_settings({"RETRY_OUT_OF_MEMORY": "a-*, b", "RETRY_MAX_MEMORY_MB": "8192"})
-    assert read == RetrySettings(families=("a-*", "b"), max_memory_mb=8192)
+    assert read == (("a-*", "b"), 8192)
