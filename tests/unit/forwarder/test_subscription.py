@@ -15,26 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.forwarder import subscription
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, PayloadError
 from profiler.forwarder.notifications.task_notices import TaskNotices
-from profiler.forwarder.search_cluster.document_delivery import (
-    DeliverDocuments,
-    DeliveryResult,
-    FailedItem,
-    deliver,
-    message_body,
-)
+from profiler.forwarder.search_cluster import document_delivery
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem, deliver, message_body
 from profiler.forwarder.search_cluster.interface import bulk_lines
-from profiler.forwarder.subscription import (
-    MAX_PAYLOAD_BYTES,
-    Counts,
-    LineForwarder,
-    LogEvent,
-    decode_event,
-    read_event,
-)
+from profiler.forwarder.subscription import Counts, LineForwarder, LogEvent, decode_event
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.activity_model import StackStep
 from profiler.record.record_model import Report, decode
@@ -56,7 +45,9 @@ RECORD = {"taskId": "0123", "container": {"name": "batch"}, "status": "success"}
 REPORT = {"time": "2026-03-01T10:00:03Z", "type": "task.report", "schemaVersion": "1.0", "record": RECORD}
 
 
-def forwarder(deliver: DeliverDocuments, store: list[FailedItem], settings: ForwarderSettings) -> LineForwarder:
+def forwarder(
+    deliver: document_delivery.DeliverDocuments, store: list[FailedItem], settings: ForwarderSettings
+) -> LineForwarder:
     no_notices = TaskNotices(NoticeSettings, channels=lambda _settings: [], now=lambda: datetime.now(UTC))
     return LineForwarder(settings, deliver, store.extend, no_notices)
 
@@ -101,7 +92,7 @@ def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     payload = decode_event(subscription_event(line))
     (log_event,) = payload.lines()
     assert isinstance(log_event, LogEvent)
-    document = read_event(payload, log_event, ForwarderSettings())
+    document = subscription.read_event(payload, log_event, ForwarderSettings())
     assert isinstance(document, Document)
     assert "\ufffd" in document.id
     assert json.loads(document.fields["record"])["note"] == r"kept: \ud800"
@@ -115,7 +106,7 @@ def cut(document: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (packed(gzip.compress(b" " * (MAX_PAYLOAD_BYTES + 10))), "unpacks to more than"),
+        (packed(gzip.compress(b" " * (subscription.MAX_PAYLOAD_BYTES + 10))), "unpacks to more than"),
         ({}, "neither awslogs.data nor Records"),
         ({"awslogs": {"data": 5}}, "neither awslogs.data nor Records"),
         ([], "neither awslogs.data nor Records"),

@@ -10,25 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
+from profiler.forwarder import invocation
 from profiler.forwarder.batch_report import ReportFinder, ReportLine
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
-from profiler.forwarder.invocation import (
-    DeliveryError,
-    ForwarderError,
-    InProgressError,
-    SearchClusterError,
-    SettingsError,
-    ThrottledError,
-)
-from profiler.forwarder.notifications.notification import (
-    ChannelKind,
-    Comparison,
-    EndedTask,
-    MemoryRetry,
-    Notification,
-    UnusualMeasure,
-)
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, SearchClusterError, SettingsError
+from profiler.forwarder.notifications import notification as notification_types
+from profiler.forwarder.notifications.notification import Comparison, EndedTask, MemoryRetry, Notification
 from profiler.forwarder.notifications.posting import NoticeChannel
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.run_export import exported_run
@@ -116,7 +104,7 @@ class World:
             raise SearchClusterError("away", status=None)
         return self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
 
-    def accepts(self, kind: ChannelKind) -> bool:
+    def accepts(self, kind: notification_types.ChannelKind) -> bool:
         self.may_fail("channel")
         return True
 
@@ -125,7 +113,7 @@ class World:
         self.documents += documents
         return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
 
-    def post(self, notification: Notification, kind: ChannelKind) -> None:
+    def post(self, notification: Notification, kind: notification_types.ChannelKind) -> None:
         assert isinstance(notification, EndedTask)
         self.may_fail("slack")
         self.notices.append((notification, kind))
@@ -158,7 +146,7 @@ class World:
     [
         (DeliveryError("ThrottlingException"), ["It is not known yet"]),
         (SettingsError("RETRY_MAX_MEMORY_MB"), [None]),
-        (InProgressError("busy"), []),
+        (invocation.InProgressError("busy"), []),
     ],
     ids=["not possible yet", "an invalid setting says nothing", "another invocation posts the notice"],
 )
@@ -303,7 +291,7 @@ def test_what_fails_is_raised_after_everything_else_is_done(
     assert len(other.posted) == (other.error is None)
 
 
-UNUSUAL = Comparison(text="", unusual=(UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2)
+UNUSUAL = Comparison(text="", unusual=(notification_types.UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2)
 
 
 SUCCEEDED = {"containers": [{"name": "batch", "exitCode": 0}]}
@@ -457,7 +445,7 @@ def test_logs_that_do_not_respond_raise_before_the_notice_is_posted() -> None:
 def test_throttling_is_waited_for_and_fails_no_invocation(failures: int, pauses: list[float]) -> None:
     """Also without a monitor: the batch may be wrapped by ``run``."""
     world = World({BATCH_STREAM: [report()]}, WITHOUT_MONITOR)
-    world.log_errors = [ThrottledError("Too many.")] * failures
+    world.log_errors = [invocation.ThrottledError("Too many.")] * failures
     assert world.handle(report_wait_seconds=12.0)["notified"] == "failure"
     assert (world.time.pauses, world.notice.is_complete, len(world.warnings)) == (pauses, failures == 2, failures > 2)
 

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 
 from profiler.forwarder.documents import Document
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
-from profiler.forwarder.search_cluster.document_delivery import (
-    MAX_MESSAGE_BYTES,
-    DeliveryResult,
-    FailedItem,
-    deliver,
-    message_body,
-    send_failures,
-)
+from profiler.forwarder.search_cluster import document_delivery
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem, deliver, send_failures
 from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 from tests.fake_search import Answer, FakeCluster, documents, fails, takes_all
 from tests.fakes import FakeInvocationTime
@@ -135,8 +129,8 @@ ANY_TEXT = st.text(st.characters(codec=None) | st.sampled_from("\ufffe\uffff\x00
 @given(ANY_TEXT, st.text(min_size=1, max_size=20), st.integers(0, 400_000))
 def test_a_queue_message_is_never_larger_than_sqs_accepts(reason: str, some: str, length: int) -> None:
     for document in (some * (length // len(some)), {"text": "é" * length, "more": some}):
-        body = message_body(FailedItem(document, reason))
-        assert len(body) <= MAX_MESSAGE_BYTES
+        body = document_delivery.message_body(FailedItem(document, reason))
+        assert len(body) <= document_delivery.MAX_MESSAGE_BYTES
         assert body.isascii(), "SQS rejects some other characters"
         kept = json.loads(body)
         if kept != {"document": document, "reason": reason}:
