@@ -30,8 +30,7 @@ from profiler.forwarder.invocation import (
     configure_library_logging,
 )
 from profiler.forwarder.notifications.idempotency import run_idempotently
-from profiler.forwarder.notifications.notification import Comparison, EndedTask, MemoryRetry
-from profiler.forwarder.notifications.posting import NoticeChannel
+from profiler.forwarder.notifications.notification import Comparison, EndedTask, MemoryRetry, NoticeChannel
 from profiler.forwarder.notifications.task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
@@ -262,11 +261,7 @@ def _export(ended: EndedTask, context: Context) -> None:
         now_ns=time.time_ns,
     )
     budget = InvocationTime(context, reserved_seconds=RESERVED_SECONDS)
-    export.export(
-        ended,
-        _once(context),
-        lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()),
-    )
+    export.export(ended, _once(context), lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()))
 
 
 def _once(context: Context) -> "partial[Any]":

@@ -18,7 +18,7 @@ from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import NoticeSettings
 from profiler.forwarder.invocation import ForwarderError, ReadError, attempt, raise_errors
 from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.notifications.posting import NoticeChannel, notification_key, notify
+from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
 from profiler.record.units import format_duration
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules

@@ -12,8 +12,14 @@ from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError, attempt, raise_errors
 from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.notifications.notification import ChannelKind, Comparison, EndedTask, MemoryRetry
-from profiler.forwarder.notifications.posting import NoticeChannel, notify
+from profiler.forwarder.notifications.notification import (
+    ChannelKind,
+    Comparison,
+    EndedTask,
+    MemoryRetry,
+    NoticeChannel,
+    notify,
+)
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
 from profiler.record.run_outcome import EndStatus
 from profiler.record.spot_price import cost_on

@@ -233,9 +233,7 @@ class HttpTransport:
         with answer:
             content = answer.read(MAX_ANSWER_BYTES)
         return HttpAnswer(
-            status=answer.status,
-            headers={name.lower(): value for name, value in answer.headers.items()},
-            body=content,
+            status=answer.status, headers={name.lower(): value for name, value in answer.headers.items()}, body=content
         )
 
 

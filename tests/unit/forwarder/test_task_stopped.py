@@ -16,8 +16,13 @@ from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, SearchClusterError, SettingsError
 from profiler.forwarder.notifications import notification as notification_types
-from profiler.forwarder.notifications.notification import Comparison, EndedTask, MemoryRetry, Notification
-from profiler.forwarder.notifications.posting import NoticeChannel
+from profiler.forwarder.notifications.notification import (
+    Comparison,
+    EndedTask,
+    MemoryRetry,
+    NoticeChannel,
+    Notification,
+)
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem

@@ -125,8 +125,7 @@ def test_a_pause_that_the_time_does_not_allow_is_no_retry(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "pause"),
-    [("3", 3), ("0", 0.25), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.25), ("", 0.25), ("soon", 0.25)],
+    ("text", "pause"), [("3", 3), ("0", 0.25), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.25), ("", 0.25), ("soon", 0.25)]
 )
 def test_retry_after_is_honoured_after_the_others_are_sent_if_it_is_a_pause(text: str, pause: float) -> None:
     backend = Backend({"traces": [answer(429, retry_after=text)]})
