@@ -30,16 +30,9 @@ from profiler.forwarder.invocation import (
     configure_library_logging,
 )
 from profiler.forwarder.notifications.idempotency import run_idempotently
-from profiler.forwarder.notifications.notification import Comparison, EndedTask, MemoryRetry
-from profiler.forwarder.notifications.posting import NoticeChannel
+from profiler.forwarder.notifications.notification import Comparison, EndedTask, MemoryRetry, NoticeChannel
 from profiler.forwarder.notifications.task_notices import TaskNotices
-from profiler.forwarder.search_cluster.document_delivery import (
-    DeliveryResult,
-    FailedItem,
-    deliver,
-    log_failures,
-    send_failures,
-)
+from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
@@ -114,7 +107,7 @@ def _start_again(context: Context, ended: EndedTask, definition: Mapping[str, ob
 
     budget = InvocationTime(context)
     retries = MemoryRetries(
-        function_settings.read_retry_settings(os.environ),
+        *function_settings.read_retry_settings(os.environ),
         aws=lambda: (_client("ecs"), _schedules()),
         family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
         remember=_once(context),
@@ -186,18 +179,18 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
         _print_line(text)
         return
     document = schedule_notice_document(line, text, settings)
-    for rejected in deliver(_cluster(settings), budget, [document]).rejected:
+    for rejected in delivery.deliver(_cluster(settings), budget, [document]).rejected:
         raise DeliveryError(f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}")
 
 
 def _deliver(
     settings: ForwarderSettings, context: Context, notices: TaskNotices, documents: Sequence[Document]
-) -> DeliveryResult:
+) -> delivery.DeliveryResult:
     """Connect to the search cluster only if there are documents for it. Without one, notices are only sent."""
     if settings.url is None and all(document.notice is not None for document in documents):
-        return DeliveryResult(indexed=0)
+        return delivery.DeliveryResult(indexed=0)
     budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
-    return deliver(_cluster(settings), budget, documents)
+    return delivery.deliver(_cluster(settings), budget, documents)
 
 
 def _task_notices(context: Context) -> TaskNotices:
@@ -229,7 +222,7 @@ def _index(context: Context) -> Index | None:
     cluster = _cluster(settings)
     return Index(
         settings=settings,
-        deliver=lambda documents: deliver(cluster, _index_budget(context), documents),
+        deliver=lambda documents: delivery.deliver(cluster, _index_budget(context), documents),
         find=partial(find_indexed_report, cluster, InvocationTime(context), settings),
         compare=partial(_compare, context),
     )
@@ -251,7 +244,6 @@ def _notice_budget(context: Context) -> InvocationTime:
 
 
 def _export(ended: EndedTask, context: Context) -> None:
-    """Export the run if an address for it is set."""
     if not function_settings.exports_runs(os.environ):
         return
     from profiler.core.clock import SystemClock
@@ -263,17 +255,13 @@ def _export(ended: EndedTask, context: Context) -> None:
     export = RunExport(
         partial(function_settings.read_export_targets, os.environ),
         OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random, sign=sign),
-        keep=(lambda failures: send_failures(queue_url, _client("sqs"), failures)) if queue_url else None,
+        keep=(lambda failures: delivery.send_failures(queue_url, _client("sqs"), failures)) if queue_url else None,
         warn=_warn,
         warn_once=_warn_once,
         now_ns=time.time_ns,
     )
     budget = InvocationTime(context, reserved_seconds=RESERVED_SECONDS)
-    export.export(
-        ended,
-        _once(context),
-        lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()),
-    )
+    export.export(ended, _once(context), lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()))
 
 
 def _once(context: Context) -> "partial[Any]":
@@ -375,7 +363,7 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
     return ElasticsearchCluster(url, credentials, settings.ca_file)
 
 
-def _keep_failures(queue_url: str | None, failures: Sequence[FailedItem]) -> None:
-    log_failures(_log, failures)
+def _keep_failures(queue_url: str | None, failures: Sequence[delivery.FailedItem]) -> None:
+    delivery.log_failures(_log, failures)
     if queue_url is not None:
-        send_failures(queue_url, _client("sqs"), failures)
+        delivery.send_failures(queue_url, _client("sqs"), failures)

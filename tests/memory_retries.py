@@ -16,7 +16,7 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.forwarder.batch_report import ReportLine, identify_containers, judge
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.family_runs import FamilyMemory
-from profiler.forwarder.function_settings import ForwarderSettings, RetrySettings
+from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.memory_retry import MemoryRetries, larger_memory, run_task_request
 from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from tests.fake_search import AnsweringSearch
@@ -179,7 +179,8 @@ class World:
         self.now = STOPPED + timedelta(seconds=30)
         ecs, schedules = self.aws.client("ecs"), Schedules(self.aws.client)
         self.retries = MemoryRetries(
-            RetrySettings(families=("nightly",)),
+            ("nightly",),
+            MAX_MB,
             aws=lambda: (ecs, schedules),
             family=lambda: None if search is None else FamilyMemory(cluster=search, prefix="task", timeout_seconds=5),
             remember=lambda key, work: work() if self.table is None else self.table.once(key, work),

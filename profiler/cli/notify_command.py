@@ -20,9 +20,8 @@ from profiler.forwarder.function_settings import NoticeSettings, read_notice_set
 from profiler.forwarder.invocation import ForwarderError, InvocationTime, SettingsError
 from profiler.forwarder.notifications.channels import configured_channels
 from profiler.forwarder.notifications.event_details import bus_event
-from profiler.forwarder.notifications.notification import ChannelKind, Notification
-from profiler.forwarder.notifications.posting import NoticeChannel
-from profiler.forwarder.notifications.posting import notify as post_to
+from profiler.forwarder.notifications.notification import ChannelKind, NoticeChannel, Notification
+from profiler.forwarder.notifications.notification import notify as post_to
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import decode_notice

@@ -62,16 +62,13 @@ def bounded_config(*, connect_timeout_seconds: float = 2, read_timeout_seconds: 
 
 
 def pages_backwards(read_page: Callable[..., Mapping[str, Any]], max_pages: int) -> Iterator[Mapping[str, Any]]:
-    """The pages of ``logs:GetLogEvents``, the newest first, read by a call that takes ``nextToken``.
-
-    An empty page is not the beginning of the stream; the same token again is.
-    """
+    """The pages of ``logs:GetLogEvents``, the newest first, read by a call that takes ``nextToken``."""
     position: dict[str, str] = {}
     for _ in range(max_pages):
         page = read_page(**position)
         yield page
         token = page.get("nextBackwardToken")
-        if token in (None, position.get("nextToken")):
+        if token in (None, position.get("nextToken")):  # an empty page alone is not the beginning of the stream
             return
         position = {"nextToken": token}
 

@@ -19,10 +19,7 @@ NO_SERVERLESS = (
 
 
 def signing_service(url: str, environment: Mapping[str, str]) -> str | None:
-    """The service to sign requests to a search cluster for: ``es``, or ``aoss`` for OpenSearch Serverless; else None.
-
-    ELASTICSEARCH_AWS_AUTH names it, or an address of Amazon's if there is no user. Raises UsageError.
-    """
+    """The service of ELASTICSEARCH_AWS_AUTH, else of an address of Amazon's without a user. Raises UsageError."""
     named = environment.get("ELASTICSEARCH_AWS_AUTH", "").strip().lower()
     if named not in ("", "es", SERVERLESS):
         raise UsageError(

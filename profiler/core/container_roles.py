@@ -1,7 +1,4 @@
-"""Which container of a task is the monitor, which ones AWS injected, and which one is the batch, in any document.
-
-The order of the containers never decides: if several could be the batch, all of them are ``candidates``.
-"""
+"""Which container of a task is the monitor, which ones AWS injected, and which one is the batch, in any document."""
 
 import re
 from collections.abc import Sequence
@@ -58,7 +55,7 @@ class TaskContainer(Struct, frozen=True, kw_only=True):
 
 
 class ContainerRoles(Struct, frozen=True, kw_only=True):
-    """The names of the containers by role. ``candidates`` is the batch, or all containers that could be the batch."""
+    """The names of the containers by role. ``candidates``: the batch, or all that could be it, as no order decides."""
 
     monitor: str | None
     injected: tuple[str, ...]

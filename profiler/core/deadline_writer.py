@@ -29,8 +29,7 @@ class _Block(Struct):
 class Output:
     """Writes blocks of bytes in their order. Threads may share it; none of its methods raises an OSError.
 
-    A caller waits for its block at most ``patience_seconds``. A block that was begun is completed when the output is
-    read again; until then :meth:`write` drops further blocks and counts them in ``dropped``.
+    A caller waits at most ``patience_seconds``. A block that was begun is completed when the output is read again.
     """
 
     def __init__(self, descriptor: int, patience_seconds: float = 0.25) -> None:
@@ -45,7 +44,7 @@ class Output:
         self.dropped = 0
 
     def write(self, data: bytes) -> str | None:
-        """Write the block, or drop it while nothing reads the output; returns the reason as part of a sentence."""
+        """Write the block, or drop and count it while nothing reads the output; returns why, as part of a sentence."""
         with self._changed:
             if self._is_stalled:
                 self.dropped += 1

@@ -1,7 +1,4 @@
-"""The profiler's own log: JSON lines on stderr, by structlog.
-
-structlog takes 7 MiB of memory, so it is imported with the first line. Most monitors never log one.
-"""
+"""The profiler's own log: JSON lines on stderr, by structlog."""
 
 import msgspec
 
@@ -34,7 +31,7 @@ class JsonLog(Log):
         self._output = output
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        from structlog import processors  # see the module's docstring
+        from structlog import processors  # 7 MiB of memory, and most monitors never log a line
 
         event_dict = {**fields, "event": event}
         processors.add_log_level(None, level, event_dict)

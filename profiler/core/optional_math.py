@@ -1,8 +1,16 @@
-"""Arithmetic on values that may be unknown (None): functions ignore unknown values; without values they return None."""
+"""Values that may be unknown (None): functions ignore unknown values; without values they return None."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 _Number = TypeVar("_Number", int, float)
+_Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
+
+
+def known(convert: Callable[[_Value], _Result], value: _Value | None) -> _Result | None:
+    """Convert a value; None if it is unknown."""
+    return None if value is None else convert(value)
 
 
 def max_known(*values: _Number | None) -> _Number | None:

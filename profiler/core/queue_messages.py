@@ -1,8 +1,4 @@
-"""Messages of an SQS queue that are read while they stay in it.
-
-A read hides messages: without that, every read of a queue could return the same ten. The end of the reading shows
-them again, and if that fails, the end of the visibility timeout.
-"""
+"""Messages of an SQS queue that are read while they stay in it; a read hides them, or each could return the same."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +46,7 @@ class HiddenMessages(Struct):
 
 @contextmanager
 def hidden_messages(sqs: AwsClient, url: str) -> Iterator[HiddenMessages]:
-    """Read a queue. Afterwards, what was not deleted is visible at once, for alarms and other readers."""
+    """Read a queue. Afterwards, what was not deleted is visible at once; if that fails, when its timeout ends."""
     messages = HiddenMessages(sqs, url)
     try:
         yield messages

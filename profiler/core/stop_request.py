@@ -50,10 +50,7 @@ class SignalHandler:
         return self.requested_ns is not None
 
     def wait_readable(self, source: "HasFileno", seconds: float) -> bool:
-        """Wait until the timeout, a stop request or data; returns True if ``source`` is readable.
-
-        A stop request ends one wait: the present one, or the next one if it came in between.
-        """
+        """Wait for data, or one stop request, also an earlier one, in this time; True if ``source`` is readable."""
         watched = (source.fileno(), self._has_ended_wait)
         if watched != self._watched:  # the same connection is waited for again and again
             self._watched, self._source_poll = watched, select.poll()

@@ -33,19 +33,14 @@ _UNKNOWN = frozenset({"ClientException", "ResourceNotFoundException", "InvalidPa
 
 
 class TaskContainers(Struct, frozen=True, kw_only=True):
-    """The names of the batch and the monitor, None where unknown, and the known log streams by container.
-
-    ``candidates`` are the batch, or all containers that could be it. ``reported`` are those with a report: the monitor
-    does not know which are essential. ``default`` is the candidate under which a run is recorded if nothing
-    distinguishes them. ``prints_report``: the report is in the monitor's stream, as all checkpoints are.
-    """
+    """The names of the batch and the monitor, None where unknown, and the known log streams by container."""
 
     batch: str | None
     monitor: str | None
-    candidates: tuple[str, ...] = ()
-    reported: tuple[str, ...] = ()
-    default: str | None = None
-    prints_report: bool = False
+    candidates: tuple[str, ...] = ()  # the batch, or all containers that could be it
+    reported: tuple[str, ...] = ()  # those with a report: the monitor does not know which are essential
+    default: str | None = None  # the candidate under which a run is recorded if nothing distinguishes them
+    prints_report: bool = False  # into the monitor's stream, as all checkpoints
     logs: Mapping[str, LogTarget] = {}
 
     @property
@@ -114,22 +109,20 @@ class ReportLine(Struct, frozen=True):
 
 
 class ReportFinder(Struct):
-    """Finds the report of one task's run. ``container`` is the batch's name, None if it is unknown.
+    """Finds the report of one task's run, as long as the document and the notice still have their time.
 
-    ``newest_pages`` yields the pages of a log stream, the newest line first; none if it does not exist or may not be
-    read. The newest page with lines counts. Streams are read only as long as the document and the notice still have
-    their time. ``has_time`` is True if all requested lines were read. DeliveryError: a stream could not be read.
+    The newest page of a stream with lines counts. DeliveryError: a stream could not be read.
     """
 
+    # The pages of a log stream, the newest line first; none if it does not exist or may not be read.
     newest_pages: Callable[[LogTarget], Iterator[Sequence[str]]]
     budget: InvocationTime
     task_id: str
-    container: str | None
-    has_time: bool = True
+    container: str | None  # the batch's name, None if it is unknown
+    has_time: bool = True  # all requested lines were read
     _reserved_seconds: float = 0
     _slowest_read_seconds: float = 0
-    # The wait is over when the invocation has these seconds left.
-    _end_seconds: float = math.inf
+    _end_seconds: float = math.inf  # of the invocation, left when the wait is over
     _wait_seconds: float = 0
     _lines: dict[LogTarget, Sequence[str]] = {}
     _checkpoint: ReportLine | None = None

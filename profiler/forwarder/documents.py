@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.index_names import IndexKind
 from profiler.core.json_fields import mapping
+from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime, subtract_ms
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.run_links import links_of_line, links_of_schedule_notice
@@ -48,20 +49,15 @@ class Stored(Struct, frozen=True, kw_only=True):
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """One document to write. The ``id`` makes repeated writes idempotent.
-
-    ``fields`` are set in an existing document; ``upsert`` are the fields of a new one, None: ``fields``. A document
-    that exists is read first if ``is_report``, because the task's event may have written it; then it is in ``stored``.
-    ``spot_fraction`` is the cost on Fargate Spot, which only the task's event shows, as a fraction of the run's cost.
-    """
+    """One document to write. The ``id`` makes repeated writes idempotent."""
 
     index: str
     id: str
-    fields: Mapping[str, Any]
-    upsert: Mapping[str, Any] | None = None
-    is_report: bool = False
-    stored: Stored | None = None
-    spot_fraction: float = 1.0
+    fields: Mapping[str, Any]  # set in an existing document
+    upsert: Mapping[str, Any] | None = None  # the fields of a new one; None: ``fields``
+    is_report: bool = False  # a document that exists is read first: the task's event may have written it
+    stored: Stored | None = None  # that document
+    spot_fraction: float = 1.0  # of the run's cost, on Fargate Spot, which only the task's event shows
     notice: NoticeLine | None = None
 
     @property
@@ -141,21 +137,15 @@ def event_outcome(status: str) -> str:
 
 
 def _read_fields(run: RunView) -> Fields:
-    """The values that the record has, in nested objects."""
     fields: Fields = {}
     for (*objects, name), is_moment, get in _GETTERS:
-        value = format_known_moment(parse_datetime(get(run))) if is_moment else get(run)
+        value = known(format_datetime, parse_datetime(get(run))) if is_moment else get(run)
         if value is not None:
             node = fields
             for part in objects:
                 node = node.setdefault(part, {})
             node[name] = value
     return fields
-
-
-def format_known_moment(moment: datetime | None) -> str | None:
-    """RFC 3339 in UTC with milliseconds; None for None."""
-    return None if moment is None else format_datetime(moment)
 
 
 def drop_empty(fields: Fields) -> Fields:
@@ -204,7 +194,7 @@ def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) ->
         "notice": {
             "kind": notice.kind,
             "message": notice.message,
-            "since": format_known_moment(parse_datetime(notice.since)),
+            "since": known(format_datetime, parse_datetime(notice.since)),
         },
         **_place(record.account_id, record.region, record.cluster, record.family),
         "container": {"name": record.container.name},
@@ -222,7 +212,7 @@ def schedule_notice_document(line: ScheduleNoticeLine, text: str, settings: Forw
         "notice": {
             "kind": notice.kind,
             "message": notice.message,
-            "due_at": format_known_moment(parse_datetime(notice.due_at)),
+            "due_at": known(format_datetime, parse_datetime(notice.due_at)),
             "reason": notice.reason,
         },
         **_place(line.account_id, line.region, line.cluster, line.family),

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.core.timestamps import parse_datetime
+from profiler.core.optional_math import known
+from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder import documents
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
-from profiler.forwarder.documents import Document, Fields, format_known_moment
+from profiler.forwarder.documents import Document, Fields
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.notifications.notification import EndedTask
@@ -98,16 +99,12 @@ def event_record(ended: EndedTask) -> Record:
         launch_type=task.launch_type,
         task_size=TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb) if task.is_on_fargate else None,
         container=Container(
-            name=batch.name,
-            id=batch.runtime_id,
-            arn=batch.arn,
-            image=batch.image,
-            image_digest=batch.image_digest,
+            name=batch.name, id=batch.runtime_id, arn=batch.arn, image=batch.image, image_digest=batch.image_digest
         ),
         log_group=None if log is None else log.group,
         log_stream=None if log is None else log.stream,
-        started_at=format_known_moment(task.started_at),
-        finished_at=format_known_moment(task.execution_stopped_at or task.stopped_at),
+        started_at=known(format_datetime, task.started_at),
+        finished_at=known(format_datetime, task.execution_stopped_at or task.stopped_at),
         metrics=Metrics(duration_ms=task.duration_ms, memory_size_mb=batch.memory_mb),
     )
 

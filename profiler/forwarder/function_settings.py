@@ -27,7 +27,6 @@ Subject = Literal["success", "failure", "running"]
 ALL_SUBJECTS: frozenset[Subject] = frozenset(("success", "failure", "running"))
 _DEFAULT_WAIT_SECONDS = 20.0
 DEFAULT_GRACE_MINUTES = 15
-_DEFAULT_RETRY_MEMORY_MB = 61_440
 _TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 # Valid on both engines at the start of an index name.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
@@ -116,20 +115,10 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
     )
 
 
-class RetrySettings(Struct, frozen=True, kw_only=True):
-    """The families, as globs, of which a run that was killed for memory is started again, and its largest memory."""
-
-    families: tuple[str, ...] = ()
-    max_memory_mb: float = _DEFAULT_RETRY_MEMORY_MB
-
-
-def read_retry_settings(environment: Mapping[str, str]) -> RetrySettings:
-    """Read which runs are started again."""
-    limits = 0, 1_048_576
-    return RetrySettings(
-        families=_words(environment.get("RETRY_OUT_OF_MEMORY", "")),
-        max_memory_mb=_number(environment, "RETRY_MAX_MEMORY_MB", _DEFAULT_RETRY_MEMORY_MB, limits, "MiB"),
-    )
+def read_retry_settings(environment: Mapping[str, str]) -> tuple[tuple[str, ...], float]:
+    """Read which families, as globs, are started again after they were killed for memory, and the largest memory."""
+    max_memory_mb = _number(environment, "RETRY_MAX_MEMORY_MB", 61_440, (0, 1_048_576), "MiB")
+    return _words(environment.get("RETRY_OUT_OF_MEMORY", "")), max_memory_mb
 
 
 def read_key_table(environment: Mapping[str, str]) -> str | None:

@@ -53,10 +53,6 @@ class SearchClusterError(DeliveryError):
     def is_retryable(self) -> bool:
         return self.status in {None, 429, 502, 503, 504}
 
-    @property
-    def is_too_large(self) -> bool:
-        return self.status == 413  # noqa: PLR2004  Content Too Large
-
 
 class NoticeError(DeliveryError):
     """Slack or the event bus did not accept a notice. The message has the setting's name, never an address or token."""
@@ -121,13 +117,10 @@ class InvocationTime:
 
 
 class RetryBackoff(Struct):
-    """Retries of one operation until the deadline: request timeouts, and pauses that grow exponentially with jitter.
+    """Retries of one operation until the deadline: request timeouts, and pauses that grow exponentially with jitter."""
 
-    ``RESERVED_SECONDS`` of ``budget`` are not used. ``initial_seconds`` is half of the first pause without jitter.
-    """
-
-    budget: InvocationTime
-    initial_seconds: float
+    budget: InvocationTime  # of which RESERVED_SECONDS are not used
+    initial_seconds: float  # half of the first pause without jitter
     max_seconds: float
     max_request_seconds: float
     _failures: int = 0

@@ -1,7 +1,7 @@
 """Starts a scheduled run again, once and with more memory, after it was killed for memory; and says so.
 
-A run is never started twice: the request has a token made from the killed task's id, the result is kept in the table of
-notices, and a retry is not retried. ECS forgets tokens, so that an old event starts nothing.
+Never twice: the request's token is made from the killed task's id, the result is kept in the table of notices, a retry
+is not retried, and an old event starts nothing, because ECS forgets tokens.
 """
 
 import math
@@ -19,7 +19,6 @@ from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import integer, mappings, text
 from profiler.core.text import on_one_line
 from profiler.forwarder.family_runs import FamilyMemory
-from profiler.forwarder.function_settings import RetrySettings
 from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.record.record_model import TaskSize
@@ -171,7 +170,8 @@ def _tags(tags: Any) -> list[Mapping[str, str]]:  # noqa: ANN401  as above
 class MemoryRetries(Struct, frozen=True):
     """Starts killed runs again. ``remember`` returns the work's result for a key, now or of an earlier invocation."""
 
-    settings: RetrySettings
+    families: tuple[str, ...]  # as globs
+    max_memory_mb: float
     aws: Callable[[], tuple[AwsClient, Schedules]]
     family: Callable[[], FamilyMemory | None]
     remember: Callable[[str, Callable[[], str]], str]
@@ -182,7 +182,7 @@ class MemoryRetries(Struct, frozen=True):
         """Start a run again that was killed for memory; None without a retry. Raises ForwarderError."""
         if (ended.task.started_by or "").startswith(_RETRY_STARTER):
             return self._of_retry(ended)
-        if not should_retry(ended, self.settings.families):
+        if not should_retry(ended, self.families):
             return None
         key = f"{ended.task.arn}#retry"
         kept = self.remember(key, lambda: msgspec.json.encode(self._start(ended, definition)).decode())
@@ -205,7 +205,7 @@ class MemoryRetries(Struct, frozen=True):
             raise RetryRefusedError("its task definition could not be read")
         family = self.family()
         peak_mb = None if family is None else family.highest_peak_mb(ended)
-        memory = larger_memory(task, definition, batch, peak_mb, self.settings.max_memory_mb)
+        memory = larger_memory(task, definition, batch, peak_mb, self.max_memory_mb)
         ecs, schedules = self.aws()
         requests = [run_task_request(target, task, batch, memory) for target in _targets(schedules, ended)]
         if not requests:

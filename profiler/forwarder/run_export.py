@@ -1,13 +1,13 @@
 """Exports each ended run to OpenTelemetry backends, once and after all other outputs, which it never fails."""
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_ns
 from profiler.forwarder.event_document import event_record
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
@@ -22,16 +22,13 @@ from profiler.record.record_model import Record
 
 
 class RunExport(Struct, frozen=True):
-    """Exports ended runs. What was not accepted is in the log and, by ``keep``, in the failure queue if there is one.
-
-    A signal that the backend does not take at all is in the log alone, by ``warn_once``: its runs would fill the queue.
-    """
+    """Exports ended runs. What was not accepted is in the log and, by ``keep``, in the failure queue."""
 
     targets: Callable[[FetchSecret], Targets]
     exporter: OtlpExporter
     keep: KeepFailures | None
     warn: Callable[[str], None]
-    warn_once: Callable[[str], None]
+    warn_once: Callable[[str], None]  # of a signal that the backend does not take at all: it would fill the queue
     now_ns: Callable[[], int]
 
     def export(self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]) -> None:
@@ -92,8 +89,8 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
     return ExportedRun(
         record=_record(ended),
         line=ended.report_line.text if ended.report_line is not None and ended.is_complete else None,
-        pull_started_ns=_nanoseconds(task.pull_started_at),
-        pull_stopped_ns=_nanoseconds(task.pull_stopped_at),
+        pull_started_ns=parse_ns(known(format_datetime, task.pull_started_at)),
+        pull_stopped_ns=parse_ns(known(format_datetime, task.pull_stopped_at)),
         reason=ended.reason,
         stop_category=ended.outcome.category,
         is_complete=ended.is_complete,
@@ -116,7 +113,3 @@ def _record(ended: EndedTask) -> Record:
         cost=ended.cost,
         metrics=ended.metrics,
     )
-
-
-def _nanoseconds(moment: datetime | None) -> int | None:
-    return None if moment is None else parse_ns(format_datetime(moment))

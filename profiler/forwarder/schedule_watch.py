@@ -11,19 +11,14 @@ from msgspec.structs import replace
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import FoundSchedules
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
+from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, format_ms
+from profiler.forwarder import invocation
 from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import NoticeSettings
-from profiler.forwarder.invocation import (
-    NO_TIME_TO_NOTIFY,
-    DeliveryError,
-    ForwarderError,
-    ReadError,
-    attempt,
-    raise_errors,
-)
+from profiler.forwarder.invocation import ForwarderError, ReadError, attempt, raise_errors
 from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.notifications.posting import NoticeChannel, notification_key, notify
+from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
 from profiler.record.units import format_duration
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules
@@ -89,24 +84,21 @@ def _clock(moment_ns: int) -> str:
 
 
 class ScheduleWatch(Struct, frozen=True, kw_only=True):
-    """Looks at all schedules once. A task that is missing ``grace_minutes`` after its due time or window is missed.
-
-    ``remember`` adds the tasks that earlier invocations have read, which ECS may have forgotten; ``rules`` are those
-    that they have read. ``usual`` reads the usual durations of families in the account and Region of an ARN; None
-    without a search cluster. ``may_read``: there is time to read another cluster; ``may_notify``: for another notice.
-    """
+    """Looks at all schedules once. A task that is missing ``grace_minutes`` after its due time or window is missed."""
 
     schedules: Callable[[], FoundSchedules]
     tasks: Callable[[str, int], ClusterTasks]
+    # Adds the tasks that earlier invocations have read, which ECS may have forgotten.
     remember: Callable[[Mapping[str, ClusterTasks]], Mapping[str, ClusterTasks]]
-    rules: RuleMemory
+    rules: RuleMemory  # those that earlier invocations have read
     reasons: MissedReasons
+    # The usual durations of families in the account and Region of an ARN. None without a search cluster.
     usual: Callable[[Collection[str], str], FamilyDurations] | None = None
     notifier: ScheduleNotifier
     grace_minutes: float
     now_ns: int
-    may_read: Callable[[], bool]
-    may_notify: Callable[[], bool]
+    may_read: Callable[[], bool]  # there is time to read another cluster
+    may_notify: Callable[[], bool]  # … for another notice
     _errors: list[ForwarderError] = []
 
     @property
@@ -131,7 +123,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         )
         for line, complete in self._notices(judged, clusters):
             if not self.may_notify():
-                self._errors.append(DeliveryError(NO_TIME_TO_NOTIFY))
+                self._errors.append(invocation.DeliveryError(invocation.NO_TIME_TO_NOTIFY))
                 break
             is_new = attempt(partial(self.notifier.notify, line, complete), self._errors)
             counts[line.notice.kind] += is_new is True
@@ -174,7 +166,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             notice=ScheduleNotice(
                 kind=kind,
                 message=message,
-                due_at=None if due_ns is None else format_ms(due_ns),
+                due_at=known(format_ms, due_ns),
                 task_id=None if task is None else task_id(task.arn),
             ),
             schedule=msgspec.convert(schedule, NoticedSchedule, from_attributes=True),

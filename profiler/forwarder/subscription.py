@@ -23,12 +23,8 @@ from profiler.forwarder.documents import MAX_ID_BYTES, Document, notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import ForwarderError, PayloadError, attempt, raise_errors
 from profiler.forwarder.notifications.task_notices import TaskNotices
-from profiler.forwarder.search_cluster.document_delivery import (
-    DeliverDocuments,
-    DeliveryResult,
-    FailedItem,
-    KeepFailures,
-)
+from profiler.forwarder.search_cluster import document_delivery
+from profiler.forwarder.search_cluster.document_delivery import FailedItem
 from profiler.forwarder.task_lines import InvalidReport, has_stacks, read_line, read_notice, replace_lone_surrogates
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Record
@@ -96,8 +92,8 @@ class LineForwarder(Struct):
     """Indexes lines, a bounded part at a time, then sends their notices. Raises DeliveryError; can be repeated."""
 
     settings: ForwarderSettings
-    deliver: DeliverDocuments
-    keep_failures: KeepFailures
+    deliver: document_delivery.DeliverDocuments
+    keep_failures: document_delivery.KeepFailures
     notices: TaskNotices
     _documents: list[Document] = []
     _failures: list[FailedItem] = []
@@ -179,7 +175,9 @@ class LineForwarder(Struct):
         self._held_bytes += added_bytes
 
     def _deliver(self) -> None:
-        delivered = self.deliver(self._documents) if self._documents else DeliveryResult(indexed=0)
+        delivered = document_delivery.DeliveryResult(indexed=0)
+        if self._documents:
+            delivered = self.deliver(self._documents)
         failures = [*self._failures, *delivered.rejected]
         if failures:
             self.keep_failures(failures)

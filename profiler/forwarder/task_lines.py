@@ -1,7 +1,7 @@
 """Classifies the lines of a log stream: reports, notices, invalid ones, and lines of other programs."""
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -12,9 +12,6 @@ from profiler.record.impossible_values import decode_leniently
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_notice
 from profiler.record.record_model import Report, decode
 
-_TYPES = frozenset({"task.report", "task.checkpoint"})
-_TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')
-_NOTICE = "task.notice"
 _SURROGATE_MARKERS = ("\\ud", "\\uD")
 # Each escape of a JSON text; the group is a surrogate that is not half of a pair.
 _ESCAPE = re.compile(
@@ -43,23 +40,21 @@ def replace_lone_surrogates(json_text: str) -> str:
 
 def read_line(message: str) -> Report | InvalidReport | None:
     """Return the report in a line; None for any other line, such as the batch's own output."""
-    if not any(marker in message for marker in _TYPE_MARKERS):
-        return None
-    return _decode(message, _TYPES, decode, "report")
+    return _decode(message, ("task.report", "task.checkpoint"), decode, "report")
 
 
 def read_notice(message: str) -> NoticeLine | InvalidReport | None:
     """Return the notice of a running task in a line; None for any other line."""
-    if f'"{_NOTICE}"' not in message:
-        return None
-    notice = _decode(message, frozenset({_NOTICE}), decode_notice, "notice")
+    notice = _decode(message, ("task.notice",), decode_notice, "notice")
     return None if isinstance(notice, ScheduleNoticeLine) else notice
 
 
 def _decode(
-    message: str, types: Container[object], decode_line: Callable[[str], _Line], what: str
+    message: str, types: tuple[str, ...], decode_line: Callable[[str], _Line], what: str
 ) -> _Line | InvalidReport | None:
     """Decode a line if it has one of the types; None if not."""
+    if not any(f'"{one}"' in message for one in types):
+        return None
     message = replace_lone_surrogates(message)
     try:
         line_type = decode_leniently(_TypedLine, message).type
@@ -67,7 +62,7 @@ def _decode(
         # A truncated report. A log line that only quotes a report does not start with a brace.
         return InvalidReport(_reason(error, what)) if message.lstrip().startswith("{") else None
     try:
-        return decode_line(message) if isinstance(line_type, str) and line_type in types else None
+        return decode_line(message) if line_type in types else None
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         return InvalidReport(_reason(error, what))
 

@@ -6,20 +6,20 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import (
-    ReportFinder,
-    ReportLine,
-    TaskContainers,
-    docker_labels,
-    identify_containers,
-    judge,
-)
+from profiler.forwarder import batch_report
+from profiler.forwarder.batch_report import ReportFinder, ReportLine, TaskContainers
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError, attempt, raise_errors
 from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.notifications.notification import ChannelKind, Comparison, EndedTask, MemoryRetry
-from profiler.forwarder.notifications.posting import NoticeChannel, notify
+from profiler.forwarder.notifications.notification import (
+    ChannelKind,
+    Comparison,
+    EndedTask,
+    MemoryRetry,
+    NoticeChannel,
+    notify,
+)
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
 from profiler.record.run_outcome import EndStatus
 from profiler.record.spot_price import cost_on
@@ -48,21 +48,16 @@ class TaskStoppedResult(Struct, frozen=True, kw_only=True):
 
 
 class TaskStoppedHandler(Struct, frozen=True):
-    """Handles stopped tasks. ``settings`` and ``index`` may raise SettingsError.
-
-    ``describe`` returns the task definition of an ARN; None if it does not exist or may not be read.
-    ``is_on_instance``: a monitor of its instance reports the task. ``export`` comes after everything else and raises
-    nothing.
-    """
+    """Handles stopped tasks. ``settings`` and ``index`` may raise SettingsError."""
 
     settings: Callable[[], NoticeSettings]
-    describe: Callable[[str], Mapping[str, object] | None]
+    describe: Callable[[str], Mapping[str, object] | None]  # by ARN; None if it does not exist or may not be read
     run_log: Callable[[StoppedTask, str | None], ReportFinder]
     index: Callable[[], Index | None]
     channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
     once: Idempotently = lambda _key, work: work()
-    is_on_instance: Callable[[StoppedTask], bool] = lambda _task: False
-    export: Callable[[EndedTask], None] = lambda _ended: None
+    is_on_instance: Callable[[StoppedTask], bool] = lambda _task: False  # a monitor of its instance reports the task
+    export: Callable[[EndedTask], None] = lambda _ended: None  # after everything else; raises nothing
     warn: Callable[[str], None] = lambda _sentence: None
 
     def handle(self, task: StoppedTask, start_again: StartAgain | None = None) -> TaskStoppedResult:
@@ -70,8 +65,8 @@ class TaskStoppedHandler(Struct, frozen=True):
         errors: _Errors = []
         settings = attempt(self.settings, errors)
         definition = None if task.definition_arn is None else self.describe(task.definition_arn)
-        identified = identify_containers(definition, task)
-        outcome, batch = judge(task, identified)
+        identified = batch_report.identify_containers(definition, task)
+        outcome, batch = batch_report.judge(task, identified)
         if len(identified.candidates) > 1:
             self.warn(
                 f"Task {task.id} has several possible batch containers ({', '.join(identified.candidates)}), which are "
@@ -79,13 +74,8 @@ class TaskStoppedHandler(Struct, frozen=True):
             )
         containers = replace(identified, batch=batch)
         index = attempt(self.index, errors)
-        ended = EndedTask(
-            task=task,
-            outcome=outcome,
-            container=batch,
-            log=containers.batch_log,
-            labels=docker_labels(definition, batch),
-        )
+        labels = batch_report.docker_labels(definition, batch)
+        ended = EndedTask(task=task, outcome=outcome, container=batch, log=containers.batch_log, labels=labels)
         run_log = self.run_log(task, batch)
         find_indexed = None if index is None or ended.batch is None else partial(index.find, task, ended.batch)
         wanted = settings or NoticeSettings()
@@ -156,17 +146,14 @@ def _retry(
     ended: EndedTask, definition: Mapping[str, object] | None, start_again: StartAgain, errors: _Errors
 ) -> MemoryRetry | None:
     """Start the run again. If that is not possible now, the notice says so: Lambda retries the event."""
-    failed: _Errors = []
-    retry = attempt(lambda: start_again(ended, definition), failed)
-    errors += failed
-    for error in failed:
-        if isinstance(error, InProgressError):
-            raise error  # the other invocation posts the notice
-        if isinstance(error, DeliveryError):
-            return MemoryRetry(
-                sentence="It is not known yet whether the run is started again: Lambda retries the event."
-            )
-    return retry
+    try:
+        return start_again(ended, definition)
+    except InProgressError:
+        raise  # the other invocation posts the notice
+    except ForwarderError as error:
+        errors.append(error)
+        sentence = "It is not known yet whether the run is started again: Lambda retries the event."
+        return MemoryRetry(sentence=sentence) if isinstance(error, DeliveryError) else None
 
 
 def _priced(ended: EndedTask, containers: TaskContainers, run_log: ReportFinder) -> ReportLine | None:

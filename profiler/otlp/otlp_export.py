@@ -90,19 +90,14 @@ def export_in_time(
 
 
 class OtlpExporter(Struct, eq=False):
-    """Sends signals. Each has its share of the time; the others get its unused time.
-
-    ``jitter`` returns a number from 0 to 1, which spreads the pauses of many exporters. ``lacks_signals``: the last
-    export was accepted but for signals that the backend does not take at all. ``is_unauthorized``: the backend refused
-    the sender of all of its signals.
-    """
+    """Sends signals. Each has its share of the time; the others get its unused time."""
 
     transport: Transport
     clock: Clock
-    jitter: Callable[[], float]
+    jitter: Callable[[], float]  # a number from 0 to 1, which spreads the pauses of many exporters
     sign: Sign | None = None
-    lacks_signals: bool = False
-    is_unauthorized: bool = False
+    lacks_signals: bool = False  # the last export was accepted but for signals that the backend does not take at all
+    is_unauthorized: bool = False  # the backend refused the sender of all signals of the last export
 
     def deadline_ns(self, seconds: float) -> int:
         return self.clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
@@ -238,9 +233,7 @@ class HttpTransport:
         with answer:
             content = answer.read(MAX_ANSWER_BYTES)
         return HttpAnswer(
-            status=answer.status,
-            headers={name.lower(): value for name, value in answer.headers.items()},
-            body=content,
+            status=answer.status, headers={name.lower(): value for name, value in answer.headers.items()}, body=content
         )
 
 

@@ -65,13 +65,10 @@ def read_targets(
     environment: Mapping[str, str],
     *,
     prefix: str = "OTLP",
-    default_endpoint: str | None = None,
+    default_endpoint: str | None = None,  # the address if none is set
     signs_for_aws: bool = False,
 ) -> Targets:
-    """Read the targets of the signals from variables with a prefix; none of a signal without an address.
-
-    ``default_endpoint`` is the address if none is set. Raises UsageError, which names the variable, never its value.
-    """
+    """Read the targets of the signals with an address. Raises UsageError, which names the variable, never its value."""
     reader = _Reader(environment, prefix)
     default = None if is_configured(environment, prefix) else default_endpoint
     targets = {signal: reader.target(signal, default, signs_for_aws=signs_for_aws) for signal in SIGNALS}

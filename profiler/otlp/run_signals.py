@@ -185,23 +185,18 @@ def _digest(purpose: str, task_id: str, length_bytes: int) -> str:
 
 
 class ExportedRun(Struct, frozen=True, kw_only=True):
-    """An ended run: its record, and the data that only ECS or the caller has. None is unknown.
-
-    ``line`` is the report as it was printed; None: it is encoded from the record. ``is_complete``: the record covers
-    the whole run. ``context``, the batch's Docker labels or a command's environment, may contain a ``TRACEPARENT``.
-    ``resource`` are the user's attributes, which take precedence. ``part`` distinguishes the runs of one task.
-    """
+    """An ended run: its record, and the data that only ECS or the caller has. None is unknown."""
 
     record: Record
-    line: str | None = None
+    line: str | None = None  # the report as it was printed; None: it is encoded from the record
     pull_started_ns: int | None = None
     pull_stopped_ns: int | None = None
     reason: str | None = None
     stop_category: str | None = None
-    is_complete: bool = True
-    context: Mapping[str, str] | None = None
-    resource: Mapping[str, str] = {}
-    part: str = ""
+    is_complete: bool = True  # the record covers the whole run
+    context: Mapping[str, str] | None = None  # the batch's labels or a command's environment: may have a TRACEPARENT
+    resource: Mapping[str, str] = {}  # the user's attributes, which take precedence
+    part: str = ""  # distinguishes the runs of one task
     observed_ns: int
 
     @property

@@ -42,17 +42,15 @@ SOURCE = {"record": report()}
 DONE = {"status": "failure", "indexed": True, "notified": "failure"}
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    made: list[str] = []
+def before_calls(patch: pytest.MonkeyPatch, look: Callable[[str], object]) -> None:
+    """Pass the name of each operation to ``look`` before a client of boto3 calls it."""
     original = botocore.client.BaseClient._make_api_call
 
-    def record(client: Any, name: str, arguments: Any) -> Any:
-        made.append(name)
+    def call(client: Any, name: str, arguments: Any) -> Any:
+        look(name)
         return original(client, name, arguments)
 
-    monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", record)
-    return made
+    patch.setattr(botocore.client.BaseClient, "_make_api_call", call)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +74,9 @@ def written(cluster: FakeElasticsearch) -> dict[str, Any]:
     return dict(body)
 
 
-def test_no_log_is_read_if_the_report_is_indexed(cluster: FakeElasticsearch, calls: list[str]) -> None:
+def test_no_log_is_read_if_the_report_is_indexed(cluster: FakeElasticsearch, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    before_calls(monkeypatch, calls.append)
     cluster.stored[f"{TASK_ID}/batch"] = SOURCE
     assert handler.task_stopped(event(), InvocationContext()) == DONE
     assert cluster.asked == [f"{TASK_ID}/batch"]
@@ -97,13 +97,7 @@ def test_reads_of_the_log_leave_the_time_for_the_document_and_the_notice(
 ) -> None:
     context = InvocationContext(round(1000 * seconds))
     monkeypatch.setattr(time, "sleep", context.sleep)
-    original = botocore.client.BaseClient._make_api_call
-
-    def slowly(client: Any, name: str, arguments: Any) -> Any:
-        context.sleep(read_seconds if name == "GetLogEvents" else 0)
-        return original(client, name, arguments)
-
-    monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", slowly)
+    before_calls(monkeypatch, lambda name: context.sleep(read_seconds if name == "GetLogEvents" else 0))
     monkeypatch.setenv("NOTIFY_LOG_LINES", "5")
     logs = boto3.client("logs")
     logs.create_log_group(logGroupName="/ecs/jobs")
@@ -251,8 +245,7 @@ def notify(monkeypatch: pytest.MonkeyPatch) -> Notify:
 
 def printed(result: Result) -> dict[str, Any]:
     assert result.exception is None
-    document: dict[str, Any] = json.loads(result.stdout)
-    return document
+    return dict(json.loads(result.stdout))
 
 
 def test_an_event_is_printed_and_sent_to_every_channel(

@@ -115,7 +115,6 @@ def test_a_failed_request_shows_its_status_and_no_secret(played: OneAnswer, stat
         with pytest.raises(SearchClusterError, match=sentence) as error:
             cluster.bulk(DOCUMENTS, 5)
         assert (error.value.status, error.value.is_retryable) == (status, status in {429, 503, None})
-        assert error.value.is_too_large is (status == 413)
         assert SECRET not in str(error.value)
 
 

@@ -49,8 +49,12 @@ class Failing:
 BUSY = ["ThrottlingException", "ServerException", ReadTimeoutError(endpoint_url="x")]
 
 
-def test_a_missing_definition_is_named() -> None:
-    warnings: list[str] = []
+@pytest.fixture
+def warnings() -> list[str]:
+    return []
+
+
+def test_a_missing_definition_is_named(warnings: list[str]) -> None:
     client = boto3.client("ecs")
     batch = {"name": "batch", "image": "x", "memory": 64}
     client.register_task_definition(family="nightly", containerDefinitions=[batch])
@@ -62,18 +66,18 @@ def test_a_missing_definition_is_named() -> None:
     assert "missing:1 does not exist" in warning
 
 
-def test_a_denied_permission_is_named_and_the_definition_read_again_later() -> None:
-    warnings: list[str] = []
+def test_a_denied_permission_is_named_and_the_definition_read_again_later(warnings: list[str]) -> None:
     client = Failing("AccessDeniedException", {"taskDefinition": {"family": "nightly"}})
     definitions = EcsDefinitions(client, warnings.append)
     assert definitions.describe("nightly:1") is None
-    assert "allow ecs:DescribeTaskDefinition" in warnings[0]
     assert definitions.describe("nightly:1") == {"family": "nightly"}
+    assert lines(CloudWatchTail(lambda _region: Failing("AccessDeniedException"), warnings.append)) == []
+    of_definition, of_stream = warnings
+    assert ("allow ecs:DescribeTaskDefinition" in of_definition) is ("allow logs:GetLogEvents" in of_stream) is True
 
 
 @pytest.mark.parametrize("answer", BUSY, ids=str)
-def test_a_busy_service_raises(answer: str | Exception) -> None:
-    warnings: list[str] = []
+def test_a_busy_service_raises(answer: str | Exception, warnings: list[str]) -> None:
     with pytest.raises(DeliveryError, match="nightly:1"):
         EcsDefinitions(Failing(answer), warnings.append).describe("nightly:1")
     with pytest.raises(DeliveryError, match="ecs/batch/1") as error:
@@ -109,9 +113,8 @@ class LimitedLogs:
 @pytest.mark.parametrize(("kind", "tasks", "most_calls"), [("task.report", 300, 1500), ("task.checkpoint", 50, 600)])
 def test_tasks_that_stop_together_share_the_limit_of_the_service(kind: str, tasks: int, most_calls: int) -> None:
     """Within two seconds: each finds its report or, after the whole wait, its last checkpoint."""
-    logs = LimitedLogs(
-        json.dumps({"type": kind, "time": "x", "record": {"taskId": "1", "container": {"name": "batch"}}})
-    )
+    line = {"type": kind, "time": "x", "record": {"taskId": "1", "container": {"name": "batch"}}}
+    logs = LimitedLogs(json.dumps(line))
     assert all(logs.find(2 * number / tasks, jitter=number % 8 / 8) for number in range(tasks))
     assert logs.accepted.total() + logs.throttled < most_calls
 
@@ -132,9 +135,8 @@ def lines(tail: CloudWatchTail) -> list[str]:
     return [line for page in tail.newest(PLACE) for line in page]
 
 
-def test_the_newest_lines_come_first() -> None:
+def test_the_newest_lines_come_first(warnings: list[str]) -> None:
     client = boto3.client("logs")
-    warnings: list[str] = []
     tail = CloudWatchTail(lambda _region: client, warnings.append)
     assert lines(tail) == []
     (warning,) = warnings
@@ -159,23 +161,8 @@ def test_an_empty_page_is_not_the_end_of_a_stream() -> None:
     assert [call.get("nextToken") for call in client.calls] == [None, "b/1", "b/2", "b/3", "b/4"]
 
 
-def test_a_stream_without_permission_is_named() -> None:
-    warnings: list[str] = []
-    assert lines(CloudWatchTail(lambda _region: Failing("AccessDeniedException"), warnings.append)) == []
-    (warning,) = warnings
-    assert "allow logs:GetLogEvents" in warning
-
-
-HOOK = "SLACK_FAILURE_WEBHOOK_URL"
-
-
-@pytest.mark.parametrize(
-    ("more", "url"),
-    [
-        ({"slack_failure_webhook_url": "https://hooks/2", "slack_bot_token": "x"}, "https://hooks/2"),
-        ({"slack_failure_webhook_url": "h", "slack_bot_token": None, "slack_success_channel": "", "note": [None]}, "h"),
-    ],
-)
-def test_slack_settings_in_a_secret(more: dict[str, object], url: str) -> None:
-    targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: json.dumps(more))
-    assert targets == {"failure": SlackTarget(secret=url, setting=HOOK)}
+@pytest.mark.parametrize("other", [{"slack_bot_token": "x"}, {"slack_bot_token": None, "slack_success_channel": ""}])
+def test_slack_settings_in_a_secret(other: dict[str, object]) -> None:
+    secret = json.dumps({"slack_failure_webhook_url": "https://hooks/2", "note": [None], **other})
+    targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret)
+    assert targets == {"failure": SlackTarget(secret="https://hooks/2", setting="SLACK_FAILURE_WEBHOOK_URL")}

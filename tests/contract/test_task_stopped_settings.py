@@ -72,11 +72,7 @@ def documents(cluster: FakeElasticsearch) -> list[str]:
 
 @pytest.mark.parametrize(("settings", "said"), WRONG_CLUSTERS + WRONG_SLACKS)
 def test_the_search_cluster_and_slack_work_with_invalid_settings_of_the_other(
-    settings: dict[str, str],
-    said: str,
-    cluster: FakeElasticsearch,
-    slack: FakeSlack,
-    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, str], said: str, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert said in refused(monkeypatch, settings)
     is_indexed = (settings, said) in WRONG_SLACKS

@@ -14,14 +14,8 @@ from moto.awslambda.models import LambdaFunction
 import handler
 from profiler.aws_account.setup.stack_template import parameter_values
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.function_settings import (
-    Credentials,
-    ForwarderSettings,
-    read_grace_minutes,
-    read_key_table,
-    read_notice_settings,
-    read_settings,
-)
+from profiler.forwarder import function_settings
+from profiler.forwarder.function_settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
 from profiler.forwarder.notifications.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
 from tests.bus_events import RUN
@@ -231,7 +225,7 @@ def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
 
 def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_message() -> None:
     run = ended(RUN, status="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n')
-    detail = json.loads(msgspec.json.encode(ended_run(run, kibana_url=None)))
+    detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
     sentence = "etl_daily:7 failed with exit code 127: exec: 'C:/etl.exe': file not found."
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
     lines = [json.loads(line) for line in mail_of(target["InputTransformer"], detail).splitlines()]
@@ -244,30 +238,27 @@ def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_messag
 def test_the_mails_of_notices_are_readable() -> None:
     (target,) = template()["Resources"]["EmailNoticeRule"]["Properties"]["Targets"]
     details = run_notice(stuck_notice(), kibana_url=None), schedule_notice(missed_notice(), kibana_url=None)
-    stuck, missed = (
-        mail_of(target["InputTransformer"], json.loads(msgspec.json.encode(detail))).splitlines() for detail in details
-    )
+    mails = (mail_of(target["InputTransformer"], msgspec.to_builtins(detail)) for detail in details)
+    stuck, missed = map(str.splitlines, mails)
     assert stuck[0].startswith('"nightly-etl:26 has been stuck for 30 minutes. The run used less than 0.01 vCPU')
     assert stuck[1].startswith('"Family nightly-etl in cluster jobs: https://')
     assert missed[0].startswith('"nightly-etl was due at 03:00 and no task was started: RunTask was refused')
     assert all(line.startswith('"') and line.endswith('"') and "<" not in line for line in (*stuck, *missed))
 
 
-@pytest.mark.parametrize(
-    ("parameters", "bus"),
-    [({}, ""), ({"EventBusName": "runs"}, "runs"), ({"EventBusName": "runs", "NoticeEmail": "a@b.c"}, "runs")],
-)
-def test_events_go_to_the_named_bus(parameters: dict[str, str], bus: str) -> None:
+@pytest.mark.parametrize("parameters", [{}, {"EventBusName": "runs"}, {"EventBusName": "runs", "NoticeEmail": "a@b.c"}])
+def test_events_go_to_the_named_bus(parameters: dict[str, str]) -> None:
+    bus = parameters.get("EventBusName")
     boto3.client("events").create_event_bus(Name="runs")
     stack = deploy(**parameters)
-    assert read_notice_settings(stack.environment("TaskStoppedFunction")).event_bus_name == (bus or None)
+    assert read_notice_settings(stack.environment("TaskStoppedFunction")).event_bus_name == bus
     assert resources_of(stack, "PutEvents") == ([f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{bus}"] if bus else [])
     assert len(boto3.client("events").list_rules(EventBusName="runs")["Rules"]) == 2 * ("NoticeEmail" in parameters)
 
 
 def test_the_watch_of_schedules_is_invoked_every_five_minutes_and_never_twice_for_one() -> None:
     stack = deploy(WatchSchedules="true", AlarmTopicArn=TOPIC, ScheduleGraceMinutes="20")
-    assert read_grace_minutes(stack.environment("WatchSchedulesFunction")) == 20
+    assert function_settings.read_grace_minutes(stack.environment("WatchSchedulesFunction")) == 20
     name = stack.outputs["WatchSchedulesFunctionName"]
     configuration = boto3.client("lambda").get_function_configuration(FunctionName=name)
     assert configuration["Handler"] == f"handler.{handler.watch_schedules.__name__}"
@@ -304,6 +295,8 @@ def test_without_a_cluster_forward_logs_gets_notices_only_if_they_are_asked_for(
     assert patterns == ({'{ $.type = "task.notice" }'} if is_made else set())
     assert ("ForwardLogsFunctionName" in stack.outputs) is is_made
     assert "FailedItemsQueueUrl" not in stack.outputs
+    if not parameters.get("LogGroups", "named"):  # nothing else has the numbers of the notifications
+        assert resources_of(stack, "ReadTails") == [["arn:*:logs:*:*:log-group:*:log-stream:*"]]
     if is_made:
         environment = stack.environment("ForwardLogsFunction")
         assert read_settings(environment).failed_items_queue_url is None
@@ -363,11 +356,8 @@ def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report()
     stack = deploy(ElasticsearchUrl="")
     widgets = dashboard_widgets()
     (shown,) = [one["properties"]["query"] for one in widgets if "task.ended" in json.dumps(one)]
-    (saved,) = [
-        one
-        for one in stack.resources("AWS::Logs::QueryDefinition").values()
-        if one["QueryString"].startswith("filter type = 'task.ended'")
-    ]
+    queries = stack.resources("AWS::Logs::QueryDefinition").values()
+    (saved,) = [one for one in queries if one["QueryString"].startswith("filter type = 'task.ended'")]
     (function,) = stack.resources("AWS::Lambda::Function").values()
     assert saved["LogGroupNames"] == [function["LoggingConfig"]["LogGroup"]]
     assert shown == f"SOURCE '{saved['LogGroupNames'][0]}' | {saved['QueryString']}".replace("\n", " ")
@@ -390,12 +380,6 @@ def test_each_function_works_without_the_others(parameters: dict[str, str], made
     kinds = {resource["Type"] for resource in template()["Resources"].values()}
     assert not [name for kind in kinds for name in stack.resources(kind) if name.startswith(not_made)]
     assert not [name for name in stack.outputs if name.startswith(not_made)]
-
-
-def test_without_a_cluster_and_log_groups_the_reports_can_be_read() -> None:
-    """``setup`` proposes such a stack, and nothing else has the numbers of its notifications."""
-    stack = deploy(ElasticsearchUrl="", LogGroups="", SlackSecretId="slack")
-    assert resources_of(stack, "ReadTails") == [["arn:*:logs:*:*:log-group:*:log-stream:*"]]
 
 
 def test_the_functions_read_their_settings_from_the_parameters() -> None:
@@ -425,12 +409,11 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         kibana_url="https://kibana:5601",
     )
     noticing = read_notice_settings(stack.environment("TaskStoppedFunction"))
-    assert (noticing.subjects, noticing.families, noticing.services) == (
-        frozenset({"failure"}), ("nightly-*", "hourly"), True
-    )  # fmt: skip
-    assert (noticing.report_wait_seconds, noticing.kibana_url) == (45, "https://kibana:5601")
-    assert noticing.log_lines == 7
-    assert read_key_table(stack.environment("TaskStoppedFunction")) == stack.physical_id("IdempotencyTable")
+    assert (noticing.subjects, noticing.services) == (frozenset({"failure"}), True)
+    assert noticing.families == ("nightly-*", "hourly")
+    assert (noticing.report_wait_seconds, noticing.kibana_url, noticing.log_lines) == (45, "https://kibana:5601", 7)
+    table = function_settings.read_key_table(stack.environment("TaskStoppedFunction"))
+    assert table == stack.physical_id("IdempotencyTable")
     index_settings = read_settings(stack.environment("TaskStoppedFunction"))
     assert (index_settings.index_prefix, index_settings.index_period) == ("team-a", "day")
 
@@ -535,10 +518,8 @@ def test_an_instance_monitor_is_the_definition_in_the_file_and_may_only_put_repo
     assert (service["Cluster"], service["SchedulingStrategy"], service["LaunchType"]) == ("jobs", "DAEMON", "EC2")
     role = stack.resources("AWS::IAM::Role")["InstanceMonitorRole"]
     (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
-    assert (trust["Principal"], trust["Condition"]) == (
-        {"Service": "ecs-tasks.amazonaws.com"},
-        {"StringEquals": {"aws:SourceAccount": ACCOUNT}},
-    )
+    assert trust["Principal"] == {"Service": "ecs-tasks.amazonaws.com"}
+    assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
     (put,) = stack.statements("InstanceMonitorRole")
     assert put["Action"] == ["logs:CreateLogStream", "logs:PutLogEvents", "logs:GetLogEvents"]
     assert put["Resource"] == [f"arn:*:logs:*:*:log-group:{group}:*" for group in LOG_GROUPS]

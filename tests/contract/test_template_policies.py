@@ -95,10 +95,10 @@ class Calls:
 # The resources whose ARN follows from the arguments.
 NAMED: dict[str, Callable[[dict[str, Any]], str]] = {
     "logs:GetLogEvents": lambda given: f"log-group:{given['logGroupName']}:log-stream:{given['logStreamName']}",
-    "sqs:SendMessage": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
-    "sqs:ReceiveMessage": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
-    "sqs:ChangeMessageVisibility": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
-    "sqs:GetQueueAttributes": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
+    **dict.fromkeys(
+        (f"sqs:{name}" for name in ("SendMessage", "ReceiveMessage", "ChangeMessageVisibility", "GetQueueAttributes")),
+        lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
+    ),
     "sqs:GetQueueUrl": lambda given: given["QueueName"],
     "scheduler:GetSchedule": lambda given: f"schedule/{given['GroupName']}/{given['Name']}",
     "events:ListTargetsByRule": lambda given: f"rule/{given['Rule']}",
@@ -165,9 +165,8 @@ class Ran:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, calls: Calls, **given: str) -> None:
         self._monkeypatch, self._calls = monkeypatch, calls
-        cluster, slack = Refusing(), FakeSlack()
-        self._cluster, self._signs_for = cluster, given.get("OpenSearchArn", "")
-        self._slack = slack
+        self._cluster, self._slack = cluster, slack = Refusing(), FakeSlack()
+        self._signs_for = given.get("OpenSearchArn", "")
         keep_secret(given.get("SlackSecretId", ""), slack_failure_webhook_url=slack.webhook_url)
         keep_secret(given.get("ElasticsearchSecretId", ""), api_key="a2V5")
         keep_secret(given.get("OtlpSecretId", ""), otlp_headers="api-key=a2V5")
@@ -175,12 +174,10 @@ class Ran:
         if "OtlpSecretId" in given:
             given["OtlpEndpoint"] = backend.url
         given = {name: secret_arn(value) if value.startswith(SECRET) else value for name, value in given.items()}
-        url = cluster.url
         self._account = calls.account
         queue = self._account.make_queue("failed-starts")
-        self.stack = deploy(
-            ElasticsearchUrl=url, ReportWaitSeconds="0", WatchSchedules="true", ScheduleQueueArns=queue, **given
-        )
+        given |= {"ElasticsearchUrl": cluster.url, "ReportWaitSeconds": "0", "ScheduleQueueArns": queue}
+        self.stack = deploy(WatchSchedules="true", **given)
         self._schedule(queue)
         lines = [REPORT, {**NOTICE, "time": format_datetime(datetime.now(UTC))}]
         report = subscription_event(*map(json.dumps, lines))
@@ -255,10 +252,9 @@ def keep_secret(name: str, **content: str) -> None:
 
 def secret_arn(name: str) -> str:
     """Secrets Manager gives a secret's ARN six more characters."""
-    (found,) = [
-        one for one in boto3.client("secretsmanager").list_secrets()["SecretList"] if name.endswith(one["Name"])
-    ]
-    return str(found["ARN"])
+    secrets = boto3.client("secretsmanager").list_secrets()["SecretList"]
+    (arn,) = [str(one["ARN"]) for one in secrets if name.endswith(one["Name"])]
+    return arn
 
 
 def register(*names: str) -> str:
@@ -280,16 +276,12 @@ def is_allowed(stack: Stack, name: str, action: str, arn: str) -> bool:
 
 def unused(stack: Stack, name: str, made: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Each action with each resource that the role allows and that no call needed."""
-    allowed = {
+    return {
         (action, pattern)
         for one in stack.statements(f"{name}Role")
         for action in listed(one["Action"])
         for pattern in listed(one["Resource"])
         if one["Sid"] not in CALLED_BY_AWS and action not in RARELY_CALLED
-    }
-    return {
-        (action, pattern)
-        for action, pattern in allowed
         if not any(action == called and fnmatchcase(arn, pattern) for called, arn in made)
     }
 

@@ -5,8 +5,6 @@
 The function is the zip in the stack's bucket with the stack's variables, run by a new process that sees nothing else.
 """
 
-import base64
-import gzip
 import io
 import json
 import os
@@ -19,6 +17,8 @@ from typing import Any
 
 import boto3
 import requests
+
+from tests.log_subscriptions import DOCUMENT, event
 
 _STACK = "task-profiler"
 _PROGRAM = """
@@ -41,11 +41,11 @@ def main() -> None:
     variables = {name: str(value) for name, value in function["Environment"]["Variables"].items()}
     with tempfile.TemporaryDirectory() as folder:
         zipfile.ZipFile(io.BytesIO(code)).extractall(folder)
-        for event in subscription_events(boto3.client("logs")):
+        for subscribed in subscription_events(boto3.client("logs")):
             done = subprocess.run(
                 [sys.executable, "-I", "-c", _PROGRAM, folder],
                 env={**os.environ, **variables},
-                input=json.dumps(event),
+                input=json.dumps(subscribed),
                 stdout=subprocess.PIPE,
                 text=True,
                 check=True,
@@ -69,9 +69,8 @@ def subscription_events(logs: Any) -> Iterator[dict[str, Any]]:
                 if '"type":"task.' in one["message"]
             ]
             if selected:
-                body = {"messageType": "DATA_MESSAGE", "owner": "123456789012", "logGroup": group, "logStream": name}
-                body |= {"subscriptionFilters": ["task-profiler"], "logEvents": selected}
-                yield {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(body).encode())).decode()}}
+                stream_lines = {"logGroup": group, "logStream": name, "logEvents": selected}
+                yield event({**DOCUMENT, "owner": "123456789012", **stream_lines})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """The forwarder over a real search cluster; a stopped task whose report is in a played CloudWatch Logs."""
 
-import base64
 import contextlib
-import gzip
 import json
 import re
 import time
@@ -15,6 +13,7 @@ import pytest
 import requests
 
 import handler
+from tests import log_subscriptions
 from tests.fake_slack import FakeSlack
 from tests.lambda_environment import (
     create_idempotency_table,
@@ -49,8 +48,7 @@ def event(*messages: str, stream: str = "ecs/batch/0123") -> dict[str, Any]:
     events = [{"id": f"e{number}", "timestamp": 1772359202500, "message": text} for number, text in enumerate(messages)]
     owner = re.search(r'"accountId": ?"(\d+)"', messages[0]) if messages else None
     document = {"owner": owner[1] if owner else "111122223333", "logGroup": "/ecs/jobs", "logStream": stream}
-    data = gzip.compress(json.dumps({**document, "logEvents": events}).encode())
-    return {"awslogs": {"data": base64.b64encode(data).decode()}}
+    return log_subscriptions.event({**document, "logEvents": events})
 
 
 def report(task_id: str = "0123", **record: Any) -> str:

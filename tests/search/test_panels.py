@@ -40,6 +40,7 @@ ONE_MINUTE, TWO_MINUTES = "60000.0", "120000.0"  # of elapsed time, in ms
 ONE, TWO = "2026-03-01T10:01:00.000Z", "2026-03-01T10:02:00.000Z"
 PANEL = {panel.key: panel for panel in PANELS}
 SCRIPT = {script.task_id: script for script in SCRIPTS}
+OF_A = stream("batch", SCRIPT["a"])
 KILLED_REASON = "OutOfMemoryError: Container killed due to memory usage"
 BY_USER = "Task stopped by user"
 
@@ -176,6 +177,10 @@ def by_hour(ten: dict[str, Any], eleven: dict[str, Any]) -> Rows:
     return {(name, at): (one,) for at, of_it in ((TEN, ten), (ELEVEN, eleven)) for name, one in of_it.items()}
 
 
+def of_minutes(first: Any, second: Any) -> Rows:
+    return {("nightly", ONE_MINUTE): (first,), ("nightly", TWO_MINUTES): (second,)}
+
+
 def buckets_of(buckets: Any) -> list[tuple[str, Bucket]]:
     if isinstance(buckets, dict):
         return list(buckets.items())
@@ -233,55 +238,60 @@ def test_every_panel_has_buckets_and_a_number_in_each_column(shown: Shown, fille
             assert any(row[column] is not None for row in found.values()), (panel.key, metric.label)
 
 
-def test_a_cell_of_the_cpu_heatmap(shown: Shown) -> None:
-    """Worked out by hand: the family nightly, CPU %, between 10 and 11 o'clock.
+# Worked out by hand. Batches of 2 vCPU and 1024 MiB, read once a second until half a second before their end; a heatmap
+# has the mean of those that ended in the hour. Between 10 and 11 o'clock, of nightly:
+# - `a`, 10:02:30.5. CPU: 24 s in the first 60 s (0.4 vCPU), 72 s in 90 s more (0.8 vCPU), so 96 s / 150 s / 2 = 32 %.
+#   Memory: (60 s x 256 + 90 s x 512) / 150 s = 409.6, 40 %. Its second container had ended before it could be read.
+# - `b`, 10:30:00.5. 600 s in 600 s, 50 %; 512 MiB, 50 %.
+# - `killed`, 10:45:20.5. 32 s in 20 s, 80 %; (10 s x 512 + 10 s x 1000) / 20 s = 756, 73.828 %.
+# `c` ended at 11:10 and is the next cell alone: 1620 s in 900 s, 90 %. Of hourly, failed 20 %, stopped 30 %.
+ROWS: dict[str, Rows] = {
+    "task-usage-cpu": by_hour({"hourly": close(10), "nightly": close(54)}, {"hourly": close(25), "nightly": close(90)}),
+    "task-usage-memory": by_hour(
+        {"hourly": close(6.25), "nightly": close((40 + 50 + 73.828) / 3)},
+        {"hourly": close(18.75), "nightly": close(75)},
+    ),
+    # Once each: three of nightly in the first hour, though it has four documents there.
+    "task-count-by-family": by_hour({"nightly": 3, "hourly": 1}, {"nightly": 1, "hourly": 2}),
+    "task-count-by-outcome": by_hour({"Success": 3, "Out of memory": 1}, {"Success": 1, "Failure": 1, "Stopped": 1}),
+    # Two of seven tasks failed, one of them because memory ran out.
+    "task-count": {(): (7,)},
+    "failure-rate": {(): (pytest.approx(2 / 7),)},
+    "out-of-memory-count": {(): (1,)},
+    "task-out-of-memory": {("nightly", TEN): (1,)},
+    "memory-peak-against-size": {("hourly",): (256, 1024), ("nightly",): (1000, 1024)},
+    # Means of `a` and `b`; only `a` knows what it waited for. No run of hourly has a breakdown.
+    "time-by-family": {("nightly",): tuple(map(close, (40, 10, 2.5, 40, 5, 2, 1.5, 0.5, 23)))},
+    # By hand: 0.4 of 2 vCPU in the first minute of `a`, 0.8 in the second; after 120 s it had received 120 x 1000.
+    "run-cpu": {(OF_A, ONE): (close(20),), (OF_A, TWO): (close(40),)},
+    "run-memory": {(OF_A, ONE): (256, 1024), (OF_A, TWO): (512, 1024)},
+    "run-containers": {("a", "batch"): (close(30), 512, 0, 120_000, 1200, 120 * 4096, 120 * 512, "etl:7")},
+    # Two GPUs, of which the second is 20 points above the first, and a NeuronCore like the first.
+    "run-gpu": of_minutes(close(20), close(40)),
+    "run-gpu-memory": of_minutes(6000, 6000),
+    "run-neuron": of_minutes(close(10), close(30)),
+    "run-neuron-memory": of_minutes(1500, 1500),
+    "gpu-usage": {("nightly", TEN): (close(60),)},
+    "neuron-usage": {("nightly", TEN): (close(50),)},
+    "gpu-families": {("nightly",): (1, 2, close(60), 99, close(25), close(10), 6000, "a")},
+    "gpu-idle": {("nightly",): (0.25,)},
+    "gpu-sm-active": {("nightly",): (close(60), close(25))},
+    "neuron-families": {("nightly",): (1, 1, close(50), 51, 1500, "a")},
+    "running-notices": {("Stuck", ELEVEN): (1,)},
+    "missed-runs": {("Missed", TEN): (1,), ("Late", TEN): (1,)},
+}
 
-    Three batches ended in that hour, each of 2 vCPU, read once a second until half a second before its end:
 
-    - `a`, 10:02:30.5. Its counter stood at 24 s of CPU after the first 60 s (0.4 vCPU), and at 24 + 72 = 96 s after
-      90 s more (0.8 vCPU): 96 s / 150 s = 0.64 vCPU, which is 0.64 / 2 = 32 %.
-    - `b`, 10:30:00.5: 600 s in 600 s, 1 vCPU, 50 %.
-    - `killed`, 10:45:20.5: 32 s in 20 s, 1.6 vCPU, 80 %.
-
-    The second container of `a` had ended before it could be read and counts nothing. So (32 + 50 + 80) / 3 = 54. `c`
-    ended at 11:10 and is the next cell alone: 1620 s in 900 s, 1.8 vCPU, 90 %.
-    """
-    found = shown("task-usage-cpu")
-    # Of hourly, failed 20 %, stopped 30 %.
-    ten, eleven = {"hourly": close(10), "nightly": close(54)}, {"hourly": close(25), "nightly": close(90)}
-    assert found == by_hour(ten, eleven)
+def test_the_rows_of_panels(shown: Shown) -> None:
+    for key, rows in ROWS.items():
+        assert shown(key) == rows, key
+    assert next(iter(shown("task-usage-memory")))[0] == "nightly"  # the highest first
 
 
-def test_a_cell_of_the_memory_heatmap(shown: Shown) -> None:
-    """By hand, of 1024 MiB: `a` (60 s x 256 + 90 s x 512) / 150 s = 409.6, 40 %; `b` 512, 50 %; `killed`
-    (10 s x 512 + 10 s x 1000) / 20 s = 756, 73.828 %. Their mean is 54.609 %.
-    """
-    found = shown("task-usage-memory")
-    ten = {"hourly": close(6.25), "nightly": close((40 + 50 + 73.828) / 3)}
-    assert found == by_hour(ten, {"hourly": close(18.75), "nightly": close(75)})
-    assert next(iter(found))[0] == "nightly"  # the highest first
-
-
-def test_tasks_are_counted_once(shown: Shown) -> None:
-    """Three of nightly in the first hour, though it has four documents there."""
-    found = shown("task-count-by-family")
-    assert found == by_hour({"nightly": 3, "hourly": 1}, {"nightly": 1, "hourly": 2})
-    found = shown("task-count-by-outcome")
-    assert found == by_hour({"Success": 3, "Out of memory": 1}, {"Success": 1, "Failure": 1, "Stopped": 1})
-
-
-def test_the_large_numbers(shown: Shown) -> None:
-    """Two of seven tasks failed, one of them because memory ran out."""
-    assert shown("task-count") == {(): (7,)}
-    assert shown("failure-rate") == {(): (pytest.approx(2 / 7),)}
-    assert shown("out-of-memory-count") == {(): (1,)}
-    assert shown("task-out-of-memory") == {("nightly", TEN): (1,)}
-    cost = sum(amount for (amount,) in shown("cost-by-family").values())
-    waste = sum(amount for (amount,) in shown("waste-by-family").values())
-    for prefix in ("cost-total", "sizing-cost"):
-        assert shown(prefix) == {(): (close(cost),)}
-    for prefix in ("waste-total", "sizing-waste"):
-        assert shown(prefix) == {(): (close(waste),)}
+def test_totals_are_those_of_the_families(shown: Shown) -> None:
+    for metric in ("cost", "waste"):
+        total = sum(amount for (amount,) in shown(f"{metric}-by-family").values())
+        assert shown(f"{metric}-total") == shown(f"sizing-{metric}") == {(): (close(total),)}
 
 
 def test_durations(shown: Shown, filled: SearchServer) -> None:
@@ -303,9 +313,6 @@ def test_durations(shown: Shown, filled: SearchServer) -> None:
 
 
 def test_where_the_time_went(shown: Shown) -> None:
-    """Means of `a` and `b`; only `a` knows what it waited for. No run of hourly has a breakdown."""
-    known_by_both = (close(40), close(10), close(2.5))
-    assert shown("time-by-family") == {("nightly",): (*known_by_both, *map(close, (40, 5, 2, 1.5, 0.5)), close(23))}
     of_one = shown("run-time")
     assert of_one[("a", "batch")] == tuple(map(close, (30, 10, 5, 40, 5, 2, 1.5, 0.5, 6)))
     assert of_one[("b", "batch")] == (close(50), close(10), 0, None, None, None, None, None, close(40))
@@ -357,8 +364,6 @@ def test_cost_and_waste(shown: Shown) -> None:
 
 
 def test_the_recommended_sizes(shown: Shown) -> None:
-    peaks = shown("memory-peak-against-size")
-    assert peaks == {("hourly",): (256, 1024), ("nightly",): (1000, 1024)}
     rows = by_family(shown("right-size-table"))
     assert rows[("nightly",)] == (close(usd(621) / 2), "b", 2, 1, 1024, 2048, close(50), close(50))
 
@@ -393,20 +398,7 @@ def test_the_sizes_of_one_task(shown: Shown) -> None:
     assert (two, four, eight) == (1, 1, 1)
 
 
-def test_the_checkpoints_of_one_task(shown: Shown) -> None:
-    """By hand: 0.4 of 2 vCPU in the first minute of `a`, 0.8 in the second; after 120 s it had received 120 x 1000."""
-    own = stream("batch", SCRIPT["a"])
-    assert shown("run-cpu") == {(own, ONE): (close(20),), (own, TWO): (close(40),)}
-    assert shown("run-memory") == {(own, ONE): (256, 1024), (own, TWO): (512, 1024)}
-    assert shown("run-containers") == {
-        ("a", "batch"): (close(30), 512, 0, 120_000, 1200, 120 * 4096, 120 * 512, "etl:7")
-    }
-
-
 def test_notices(shown: Shown) -> None:
-    missed, late = (("Missed", TEN), (1,)), (("Late", TEN), (1,))
-    assert shown("missed-runs") == dict([missed, late])
-    assert shown("running-notices") == {("Stuck", ELEVEN): (1,)}
     rows = shown("latest-notices")
     message = missed_notice().notice.message
     assert rows == {
@@ -415,23 +407,6 @@ def test_notices(shown: Shown) -> None:
         ("nightly", "stuck"): (1, stuck_notice().notice.message, "c", "2026-03-01T11:00:01.000Z"),
     }
     assert next(iter(rows))[0] == "nightly-etl"  # the most notices
-
-
-def test_devices(shown: Shown) -> None:
-    """Two GPUs, of which the second is 20 points above the first, and a NeuronCore like the first."""
-    for key, first, second in (
-        ("run-gpu", close(20), close(40)),
-        ("run-gpu-memory", 6000, 6000),
-        ("run-neuron", close(10), close(30)),
-        ("run-neuron-memory", 1500, 1500),
-    ):
-        assert shown(key) == {("nightly", ONE_MINUTE): (first,), ("nightly", TWO_MINUTES): (second,)}, key
-    assert shown("gpu-usage") == {("nightly", TEN): (close(60),)}
-    assert shown("neuron-usage") == {("nightly", TEN): (close(50),)}
-    assert shown("gpu-families") == {("nightly",): (1, 2, close(60), 99, close(25), close(10), 6000, "a")}
-    assert shown("gpu-idle") == {("nightly",): (0.25,)}
-    assert shown("gpu-sm-active") == {("nightly",): (close(60), close(25))}
-    assert shown("neuron-families") == {("nightly",): (1, 1, close(50), 51, 1500, "a")}
 
 
 def test_the_examples_of_alerts_find_the_failed_runs(filled: SearchServer) -> None:

@@ -22,8 +22,7 @@ from profiler.core.aws_clients import AwsClient, error_code
 from profiler.forwarder.function_settings import FetchSecret, NoticeSettings, fetch_secret, read_secret, with_secret
 from profiler.forwarder.invocation import InvocationTime, NoticeError, RetryBackoff, SettingsError
 from profiler.forwarder.notifications.event_details import LINE_TYPE, bus_event, ended_run
-from profiler.forwarder.notifications.notification import ChannelKind, EndedTask, Notification
-from profiler.forwarder.notifications.posting import NoticeChannel
+from profiler.forwarder.notifications.notification import ChannelKind, EndedTask, NoticeChannel, Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
 
 SOURCE = "task-profiler"

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
+from profiler.core.optional_math import known
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.notifications import value_formats
@@ -79,7 +80,7 @@ class EndedRun(_RunDetail, frozen=True, kw_only=True):
 
 
 def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[str, Struct]:
-    """Return the type of a notification's event, and its detail."""
+    """Return the type of a notification's event, and its detail: texts truncated, in JSON smaller than 32 KB."""
     if isinstance(notification, EndedTask):
         return "Task Run Ended", ended_run(notification, kibana_url=kibana_url)
     if isinstance(notification, NoticeLine):
@@ -88,8 +89,8 @@ def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[st
 
 
 def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
-    """Return the run of a notice, with all texts truncated; its JSON is smaller than 32 KB."""
-    task, record, outcome, started_at = notice.task, notice.record, notice.outcome, notice.task.started_at
+    """See ``bus_event``."""
+    task, record, outcome = notice.task, notice.record, notice.outcome
     breakdown = None if record is None else record.time_breakdown
     run = EndedRun(
         text=_sentence(notice),
@@ -103,7 +104,7 @@ def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
         stop_category=outcome.category,
         stopped_reason=notice.reason or None,
         exit_code=outcome.exit_code,
-        started_at=None if started_at is None else format_datetime(started_at),
+        started_at=known(format_datetime, task.started_at),
         finished_at=notice.finished_at,
         metrics=None if notice.metrics == Metrics() else notice.metrics,
         time_breakdown=breakdown and replace(breakdown, waiting_for=breakdown.waiting_for[:3]),
@@ -119,7 +120,7 @@ def _sentence(notice: EndedTask) -> str:
     """Return a sentence such as "nightly:5 failed with exit code 1: out of disk.", and one about its longest wait."""
     revision = notice.task.revision
     name = notice.family if revision is None else f"{notice.family}:{revision}"
-    code = value_formats.known(describe_exit_code, notice.outcome.exit_code or None)
+    code = known(describe_exit_code, notice.outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
     reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
     unusual, wait = value_formats.unusual(notice), value_formats.longest_wait(notice)
@@ -192,7 +193,7 @@ DETAILS: Mapping[str, tuple[type[Struct], str]] = {
 
 
 def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
-    """Return the event's detail, with all texts truncated; its JSON is smaller than 32 KB."""
+    """See ``bus_event``."""
     record = line.record
     return _bounded(
         RunNotice(
@@ -212,7 +213,7 @@ def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
 
 
 def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> ScheduleNoticeDetail:
-    """Return the event's detail, with all texts truncated; its JSON is smaller than 32 KB."""
+    """See ``bus_event``."""
     return _bounded(
         ScheduleNoticeDetail(
             text=line.notice.message or schedule_title(line),

@@ -1,14 +1,19 @@
-"""What a notification says: an ended task, with its report and its family's runs, or a notice of a running one."""
+"""A notification, of an ended task, a running one or a schedule; and the channels that it is posted to, once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import LogTarget
+from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.batch_report import ReportLine
+from profiler.forwarder.documents import schedule_notice_id
+from profiler.forwarder.invocation import ForwarderError
+from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_stopped_task
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
@@ -43,22 +48,17 @@ class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EndedTask(Struct, frozen=True, kw_only=True):
-    """One stopped task. ``comparison`` is None if there are too few recent runs of the family.
-
-    ``container`` is the name of the batch container, ``log`` its log stream, ``labels`` its Docker labels;
-    ``report_line`` is its report or checkpoint, of the log stream ``report_log``. The newest of ``log_lines`` is the
-    last.
-    """
+    """One stopped task: ``container``, ``log`` and ``labels`` are the batch container's, None where unknown."""
 
     task: StoppedTask
     outcome: Outcome
     container: str | None = None
-    report_line: ReportLine | None = None
-    report_log: LogTarget | None = None
+    report_line: ReportLine | None = None  # a report or checkpoint
+    report_log: LogTarget | None = None  # the log stream that it is from
     log: LogTarget | None = None
     labels: Mapping[str, str] = {}
-    log_lines: tuple[str, ...] = ()
-    comparison: Comparison | None = None
+    log_lines: tuple[str, ...] = ()  # the newest is the last
+    comparison: Comparison | None = None  # None with too few recent runs of the family
     retry: MemoryRetry | None = None
 
     @property
@@ -118,7 +118,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         """The end of the run: the report's, else the event's."""
         ended = self.task.execution_stopped_at or self.task.stopped_at
         reported = self.record.finished_at if self.record is not None and self.is_complete else None
-        return reported or (None if ended is None else format_datetime(ended))
+        return reported or known(format_datetime, ended)
 
     def links(self, kibana_url: str | None) -> RunLinks:
         """The addresses of the run: its report's, as in the document; else the event's."""
@@ -135,3 +135,42 @@ def completed(value: _S, other: _S) -> _S:
 
 
 Notification: TypeAlias = EndedTask | NoticeLine | ScheduleNoticeLine
+
+
+class NoticeChannel(Struct):
+    """Posts stopped tasks, and notices of running tasks and of schedules."""
+
+    name: str  # a part of the idempotency key: never change it
+    post: Callable[[Notification, ChannelKind], None]  # raises DeliveryError if the notification was not accepted
+    accepts: Callable[[ChannelKind], bool] = lambda _kind: True  # whether it is configured; may raise SettingsError
+    is_selective: bool = True  # NOTIFY and the like apply
+
+
+def notify(
+    channels: Sequence[NoticeChannel],
+    notification: Notification,
+    kind: ChannelKind,
+    once: Idempotently,
+    errors: list[ForwarderError],
+) -> tuple[str, ...]:
+    """Post to each channel that accepts the kind, once. Returns the channels that have the notification."""
+    posted = []
+    for channel in channels:
+        try:
+            if channel.accepts(kind):
+                once(f"{notification_key(notification)}#{channel.name}", partial(channel.post, notification, kind))
+                posted.append(channel.name)
+        except ForwarderError as error:
+            errors.append(error)
+    return tuple(posted)
+
+
+def notification_key(notification: Notification) -> str:
+    """The key of a task's end, of a kind of notice of a run, or of a due time's outcome. Stored: never change it."""
+    if isinstance(notification, EndedTask):
+        return notification.task.arn
+    notice = notification.notice
+    if isinstance(notification, NoticeLine):
+        record = notification.record
+        return f"{record.task_arn or record.task_id}#{record.container.name}#{notice.kind}"
+    return f"schedule#{schedule_notice_id(notification)}"

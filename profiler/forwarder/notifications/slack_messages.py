@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from profiler.core.ecs_terms import cluster_name
+from profiler.core.optional_math import known
 from profiler.core.text import as_sentence, on_one_line
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.notifications import value_formats
@@ -127,8 +128,8 @@ def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMe
     if isinstance(notification, EndedTask):
         return ended_task_message(notification, kibana_url=kibana_url)
     if isinstance(notification, NoticeLine):
-        return run_notice_message(notification, kibana_url=kibana_url)
-    return schedule_notice_message(notification, kibana_url=kibana_url)
+        return _run_notice_message(notification, kibana_url=kibana_url)
+    return _schedule_notice_message(notification, kibana_url=kibana_url)
 
 
 def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMessage:
@@ -164,8 +165,8 @@ def _title(notice: EndedTask) -> str:
 
 
 def _fallback(notice: EndedTask) -> str:
-    duration, outcome = value_formats.known(format_duration, notice.duration_ms), notice.outcome
-    code = value_formats.known(describe_exit_code, outcome.exit_code)
+    duration, outcome = known(format_duration, notice.duration_ms), notice.outcome
+    code = known(describe_exit_code, outcome.exit_code)
     parts = (
         _title(notice),
         duration and f"after {duration}",
@@ -176,14 +177,14 @@ def _fallback(notice: EndedTask) -> str:
 
 
 def _fields(notice: EndedTask) -> JsonObject | None:
-    billed = value_formats.known(format_duration, notice.metrics.billed_duration_ms)
-    cost = value_formats.known(format_usd, None if notice.cost is None else notice.cost.usd)
+    billed = known(format_duration, notice.metrics.billed_duration_ms)
+    cost = known(format_usd, None if notice.cost is None else notice.cost.usd)
     if cost is not None and is_on_spot(notice.cost):
         cost = f"≥ {cost} (Spot)"
     named = (
-        ("Duration", value_formats.known(format_duration, notice.duration_ms)),
+        ("Duration", known(format_duration, notice.duration_ms)),
         ("Billed", ", ".join(filter(None, (billed, cost)))),
-        ("Exit code", value_formats.known(describe_exit_code, notice.outcome.exit_code)),
+        ("Exit code", known(describe_exit_code, notice.outcome.exit_code)),
         ("Started", _moment(notice.task.started_at)),
     )
     return value_fields(named)
@@ -193,8 +194,8 @@ def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
     cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
     memory = metrics.memory_utilization_percent or _NOT_MEASURED
-    cpu_used = value_formats.usage(cpu.avg, cpu.max, size=value_formats.known(format_vcpu, metrics.vcpu_size))
-    size = value_formats.known(format_memory, metrics.memory_size_mb)
+    cpu_used = value_formats.usage(cpu.avg, cpu.max, size=known(format_vcpu, metrics.vcpu_size))
+    size = known(format_memory, metrics.memory_size_mb)
     memory_used = value_formats.usage(memory.avg, memory.max, peak=value_formats.peak(metrics), size=size)
     cpu_curve = memory_curve = ""
     if record is not None and record.series is not None:
@@ -248,7 +249,7 @@ def _cause_lines(notice: EndedTask) -> list[str]:
     lines = [None if unusual is None else f"Success, but {unusual}.", value_formats.cause(outcome)]
     if outcome.category == "oom":
         peak = value_formats.peak(notice.metrics)
-        limit = value_formats.known(format_memory, notice.metrics.memory_size_mb)
+        limit = known(format_memory, notice.metrics.memory_size_mb)
         sizes = (peak and f"measured peak {peak}", limit and f"limit {limit}")
         lines += [f"Memory: {', '.join(filter(None, sizes))}." if any(sizes) else None]
     if outcome.status == "failure" and notice.record is not None:
@@ -299,8 +300,7 @@ def _why(notice: EndedTask) -> list[str]:
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences if sentence]
 
 
-def run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMessage:
-    """Build the message of a notice of a running task."""
+def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMessage:
     record, notice = line.record, line.notice
     location = (
         ("cluster", cluster_name(record.cluster)),
@@ -309,7 +309,7 @@ def run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMess
         ("container", record.container.name),
     )
     values = (
-        ("Running for", value_formats.known(format_duration, record.metrics.duration_ms)),
+        ("Running for", known(format_duration, record.metrics.duration_ms)),
         ("Since", _moment(parse_datetime(notice.since))),
         ("Started", _moment(parse_datetime(record.started_at))),
     )
@@ -323,8 +323,7 @@ def run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMess
     )
 
 
-def schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None) -> SlackMessage:
-    """Build the message of a notice of a schedule."""
+def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None) -> SlackMessage:
     schedule, notice = line.schedule, line.notice
     name = schedule.name if schedule.group is None else f"{schedule.group}/{schedule.name}"
     location = (
@@ -359,4 +358,4 @@ def _message(header: str, text: str, *blocks: JsonObject | None) -> SlackMessage
 
 
 def _moment(moment: datetime | None) -> str | None:
-    return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return known("{:%Y-%m-%d %H:%M:%S} UTC".format, moment)

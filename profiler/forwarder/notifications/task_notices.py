@@ -18,7 +18,7 @@ from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.function_settings import NoticeSettings
 from profiler.forwarder.invocation import ForwarderError, attempt
 from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.notifications.posting import NoticeChannel, notification_key, notify
+from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
 from profiler.record.notice_model import NoticeLine
 
 MAX_NOTICES_OF_A_STREAM = 8

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TypeVar
 
+from profiler.core.optional_math import known
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Distribution, Metrics, Recommendation, Record
@@ -12,8 +12,6 @@ from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.task_end import Outcome
 from profiler.record.units import MIB, format_duration, format_memory, format_peak, format_percent, format_task_size
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, PAST_WAITS
-
-_Value = TypeVar("_Value")
 
 TITLES: dict[EndStatus, str] = {
     "success": "✅ Success",
@@ -32,11 +30,6 @@ _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 # Each sample covers an interval: with fewer samples, the shares are rough.
 _MIN_INTERVALS = 10
-
-
-def known(show: Callable[[_Value], str], value: _Value | None) -> str | None:
-    """Format a value; None if it is unknown."""
-    return None if value is None else show(value)
 
 
 def peak(metrics: Metrics) -> str | None:

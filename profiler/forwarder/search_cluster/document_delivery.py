@@ -108,7 +108,6 @@ class DeliveryResult(Struct, frozen=True, kw_only=True):
     rejected: tuple[FailedItem, ...] = ()
 
 
-# Writes all documents. Raises DeliveryError if some were not written and a later attempt can succeed.
 DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
 
 
@@ -130,7 +129,7 @@ def deliver(cluster: SearchCluster, budget: InvocationTime, documents: Sequence[
         try:
             results = cluster.bulk(batch, timeout_seconds)
         except SearchClusterError as error:
-            if error.is_too_large:
+            if error.status == 413:  # noqa: PLR2004  Content Too Large
                 pending += _split(batch, rejected, str(error))
                 continue
             if not error.is_retryable:

@@ -66,8 +66,7 @@ class SearchCluster(ABC):
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
         with self._checked_response():
-            found: Mapping[str, object] = self.request(f"/{index}/_search", body, timeout_seconds)
-            return found
+            return mapping(self.request(f"/{index}/_search", body, timeout_seconds))
 
     def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
         """Read a document in real time. A multi-get has the id in its body: no proxy changes its slash."""

@@ -17,6 +17,11 @@ from tests.terminals import Pipe
 from tools.waiting import wait_until
 
 LONG = b"a" * 200_000 + b"\n"  # more than a pipe holds
+NOT_READ = "takes no more bytes because nothing reads it"
+
+
+def wait_for(output: Output) -> None:
+    wait_until(lambda: not output._is_writing, 60, "the output")
 
 
 def read_all(pipe: Pipe, size: int) -> bytes:
@@ -29,15 +34,13 @@ def read_all(pipe: Pipe, size: int) -> bytes:
 def test_a_full_pipe_drops_lines_and_counts_them(pipe: Pipe) -> None:
     pipe.fill()
     output = Output(pipe.write_end, patience_seconds=0)
-    assert [output.write(b"%d\n" % number) for number in range(4)] == [
-        "takes no more bytes because nothing reads it"
-    ] * 4
+    assert [output.write(b"%d\n" % number) for number in range(4)] == [NOT_READ] * 4
     assert output._is_writing
     assert output.drain(0), "nothing has to be kept"
     pipe.drop_filling()
-    wait_until(lambda: not output._is_writing, 60, "the output")
+    wait_for(output)
     output.write(b"after\n")
-    wait_until(lambda: not output._is_writing, 60, "the output")
+    wait_for(output)
     assert pipe.read_lines() == [b"0", b"after"]
     assert output.dropped == 3
 
@@ -52,8 +55,8 @@ def test_a_line_that_was_begun_is_completed_before_the_next(pipe: Pipe) -> None:
     assert read_all(pipe, len(LONG)) == LONG
     assert output.drain(60)
     assert pipe.read_lines() == [b"kept"]
-    assert output.write(b"taken\n") in (None, "takes no more bytes because nothing reads it")
-    wait_until(lambda: not output._is_writing, 60, "the output")
+    assert output.write(b"taken\n") in (None, NOT_READ)
+    wait_for(output)
     assert pipe.read_lines() == [b"taken"]
 
 
@@ -75,7 +78,7 @@ def test_a_descriptor_that_is_not_blocking_is_waited_for(pipe: Pipe) -> None:
     output = Output(pipe.write_end, patience_seconds=0)
     output.write(LONG)
     assert read_all(pipe, len(LONG)) == LONG
-    wait_until(lambda: not output._is_writing, 60, "the output")
+    wait_for(output)
 
 
 def test_what_follows_a_line_that_was_cut_off_is_a_line_of_its_own() -> None:
@@ -84,11 +87,11 @@ def test_what_follows_a_line_that_was_cut_off_is_a_line_of_its_own() -> None:
     output.write(LONG)
     assert select.select([ours], [], [], 60)[0]
     os.close(ours)  # the write fails in the middle of the line
-    wait_until(lambda: not output._is_writing, 60, "the output")
+    wait_for(output)
     with Pipe() as pipe:
         os.dup2(pipe.write_end, theirs)
         output.keep(b"next\n")
-        wait_until(lambda: not output._is_writing, 60, "the output")
+        wait_for(output)
         assert pipe.read_lines() == [b"", b"next"]
     os.close(theirs)
 
@@ -171,8 +174,8 @@ def test_errors_wait_for_a_reader_and_other_lines_are_dropped(pipe: Pipe) -> Non
     assert not output.drain(0)
     pipe.drop_filling()
     assert output.drain(60)
-    wait_until(lambda: not output._is_writing, 60, "the output")
+    wait_for(output)
     log.info("last")
-    wait_until(lambda: not output._is_writing, 60, "the output")
+    wait_for(output)
     lines = [json.loads(line) for line in pipe.read_lines()]
     assert [line["event"] for line in lines] == ["line", "error", "last"]

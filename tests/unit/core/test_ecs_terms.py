@@ -1,14 +1,13 @@
 """ECS terms that the monitor, ``taskdef`` and the forwarder share: the log stream and the roles of the containers."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from msgspec import Struct
 
 from profiler.core.container_roles import TaskContainer, container_roles
-from profiler.core.ecs_terms import AwslogsTarget, awslogs_target
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.batch_report import TaskContainers, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
@@ -37,27 +36,20 @@ FIRELENS = {"logConfiguration": {"logDriver": "awsfirelens"}}
 
 @pytest.mark.parametrize(("options", "stream"), STREAMS)
 def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(options: dict[str, str], stream: str) -> None:
-    options = GROUP | options
-    assert awslogs_target(options, "batch", ARN) == AwslogsTarget(group="/ecs/jobs", stream=stream, region="eu-west-1")
+    options, expected = GROUP | options, LogTarget(group="/ecs/jobs", stream=stream, region="eu-west-1")
     container = ContainerMetadata(name="batch", log_driver="awslogs", log_options=options)
     task = TaskMetadata(arn=ARN, containers=(container,))
-    settings = TaskSettings()
-    assert log_target(container, task, settings, None) == LogTarget(
-        group="/ecs/jobs", stream=stream, region="eu-west-1"
-    )
+    assert log_target(container, task, TaskSettings(), None) == expected
     local = Record(task_id="local", container=Container(name="etl"), status="success")
-    record = apply_placement(
-        local, Placement(task=task, container=container), is_named=False, started_ns=0, finished_ns=0
-    )
+    placed = Placement(task=task, container=container)
+    record = apply_placement(local, placed, is_named=False, started_ns=0, finished_ns=0)
     assert (record.log_group, record.log_stream) == ("/ecs/jobs", stream)
-    definition = {
-        "containerDefinitions": [{"name": "batch", "logConfiguration": {"logDriver": "awslogs", "options": options}}]
-    }
-    found = identify_containers(definition, StoppedTask(arn=ARN)).batch_log
-    assert found == LogTarget(group="/ecs/jobs", stream=stream, region="eu-west-1")
+    logged = {"logDriver": "awslogs", "options": options}
+    definition = {"containerDefinitions": [{"name": "batch", "logConfiguration": logged}]}
+    assert identify_containers(definition, StoppedTask(arn=ARN)).batch_log == expected
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class Seen(NamedTuple):
     """What each side makes of one task."""
 
     forwarder: TaskContainers
@@ -68,32 +60,20 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 def see(*containers: Mapping[str, Any]) -> Seen:
     """The task definition does not list what AWS injects; the event and the endpoint do."""
-    listed = [one for one in containers if one not in INJECTED]
-    definition = {"containerDefinitions": listed}
-    task = StoppedTask(
-        arn="arn", containers=tuple(EventContainer(name=one["name"], image=one.get("image")) for one in containers)
+    definition = {"containerDefinitions": [one for one in containers if one not in INJECTED]}
+    in_event = (EventContainer(name=one["name"], image=one.get("image")) for one in containers)
+    task = StoppedTask(arn="arn", containers=tuple(in_event))
+    drivers = [one.get("logConfiguration", {}).get("logDriver") for one in containers]
+    answered = (
+        ContainerMetadata(name=one.name, image=one.image, log_driver=driver)
+        for one, driver in zip(task.containers, drivers, strict=True)
     )
-    endpoint = TaskMetadata(
-        containers=tuple(
-            ContainerMetadata(
-                name=one["name"],
-                image=one.get("image"),
-                log_driver=one.get("logConfiguration", {}).get("logDriver"),
-            )
-            for one in containers
-        )
-    )
-    read = read_containers(definition)
-    try:
-        command = find_batch(read, None).name
-    except TaskProfilerError:
-        command = None
-    return Seen(
-        forwarder=identify_containers(definition, task),
-        forwarder_without_definition=identify_containers(None, task),
-        monitor=select_batch(endpoint, requested=None, own=endpoint.container("task-monitor")).names,
-        command=command,
-    )
+    endpoint = TaskMetadata(containers=tuple(answered))
+    command = None
+    with suppress(TaskProfilerError):
+        command = find_batch(read_containers(definition), None).name
+    monitor = select_batch(endpoint, requested=None, own=endpoint.container("task-monitor")).names
+    return Seen(identify_containers(definition, task), identify_containers(None, task), monitor, command)
 
 
 @pytest.mark.parametrize("sidecar", SIDECARS.values(), ids=SIDECARS)
@@ -151,9 +131,7 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("container", "role"), WORDS.values(), ids=WORDS)
-def test_the_commands_and_the_forwarder_know_the_monitor_by_the_same_words(
-    container: dict[str, Any], role: str
-) -> None:
+def test_commands_and_forwarder_know_the_monitor_by_the_same_words(container: dict[str, Any], role: str) -> None:
     """With an essential container next to it, so that the image alone does not decide."""
     definition = {"containerDefinitions": [{"name": "one", **container}, BATCH]}
     found = identify_containers(definition, StoppedTask(arn="arn"))
@@ -161,8 +139,3 @@ def test_the_commands_and_the_forwarder_know_the_monitor_by_the_same_words(
     expected = "one" if role == "monitor" else None
     assert found.monitor == (None if monitor is None else monitor.name) == expected
     assert found.candidates == (("etl",) if role == "monitor" else ("one", "etl"))
-
-
-def test_of_two_containers_with_only_the_monitors_image_neither_is_chosen() -> None:
-    roles = container_roles([TaskContainer(name=name, image=OWN) for name in ("one", "two")])
-    assert (roles.monitor, roles.batch, roles.candidates) == (None, None, ("one", "two"))

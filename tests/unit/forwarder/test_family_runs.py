@@ -123,10 +123,8 @@ def test_it_is_compared_with_complete_runs_of_its_cluster_if_there_are_eight() -
 def timed(*durations_ms: float, cluster: str = "test", model: str | None = None) -> list[dict[str, Any]]:
     """Runs of which only this is known."""
     host = {} if model is None else {"host": {"cpu": {"model": model}}}
-    return [
-        {"usage": {"duration_ms": value}, "orchestrator": {"cluster": {"name": cluster}}, **host}
-        for value in durations_ms
-    ]
+    known = {"orchestrator": {"cluster": {"name": cluster}}, **host}
+    return [{"usage": {"duration_ms": value}, **known} for value in durations_ms]
 
 
 def lasted(duration_ms: float | None, **record: Any) -> EndedTask:
@@ -135,21 +133,16 @@ def lasted(duration_ms: float | None, **record: Any) -> EndedTask:
     return in_task(replace(NOTICE, report_line=report_line(own)), cluster="jobs", execution_stopped_at=None)
 
 
+OWN = timed(*[1000.0] * 5, cluster="jobs")
+
+
 @pytest.mark.parametrize(
     ("runs", "duration_ms", "sentence"),
     [
         (timed(*[1000.0] * 20), 3100, "3.1× longer than the median of the last 20 successful runs."),
         (timed(*[1000.0] * 5), 400, "2.5× shorter than the median of the last 5 successful runs."),
-        (
-            timed(*[1000.0] * 5, cluster="jobs") + timed(*[4000.0] * 7),
-            1000,
-            "About as long as the median of the last 5 successful runs.",
-        ),
-        (
-            timed(*[1000.0] * 4, cluster="jobs") + timed(*[4000.0] * 8),
-            1000,
-            "4.0× shorter than the median of the last 12 successful runs.",
-        ),
+        (OWN[:5] + timed(*[4000.0] * 7), 1000, "About as long as the median of the last 5 successful runs."),
+        (OWN[:4] + timed(*[4000.0] * 8), 1000, "4.0× shorter than the median of the last 12 successful runs."),
         (timed(*[1000.0] * 4), 9000, None),
         (timed(*[1000.0] * 20), None, None),
     ],
@@ -173,16 +166,10 @@ def test_a_processor_other_than_that_of_the_last_success_is_named() -> None:
     assert same.text.endswith("last 6 successful runs.")
 
 
-@pytest.mark.parametrize(
-    "cluster",
-    [
-        AnsweringSearch(error=SearchClusterError("away", status=None)),
-        AnsweringSearch({"hits": None}),
-        cluster_with(*[{"usage": None}] * 9),
-    ],
-)
-def test_an_unexpected_search_response_gives_no_comparison(cluster: AnsweringSearch) -> None:
-    assert compare(cluster, lasted(5)) is None
+def test_an_unexpected_search_response_gives_no_comparison() -> None:
+    away = AnsweringSearch(error=SearchClusterError("away", status=None))
+    for cluster in (away, AnsweringSearch({"hits": None}), cluster_with(*[{"usage": None}] * 9)):
+        assert compare(cluster, lasted(5)) is None
 
 
 def test_a_family_has_the_usual_duration_of_its_successes_in_a_cluster_if_there_are_enough() -> None:

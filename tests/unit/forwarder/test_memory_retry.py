@@ -12,11 +12,7 @@ from msgspec.structs import replace
 
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
-from profiler.forwarder.memory_retry import (
-    RetryRefusedError,
-    larger_memory,
-    should_retry,
-)
+from profiler.forwarder.memory_retry import RetryRefusedError, larger_memory, should_retry
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.forwarder.notifications.slack_messages import ended_task_message
@@ -45,7 +41,7 @@ from tests.task_events import ARN, container, definition, task
 from tests.values import present
 
 
-def report_line(evidence: str | None = "kernel-counter", kind: str = "task.report") -> ReportLine:
+def report_line(evidence: str = "kernel-counter", kind: str = "task.report") -> ReportLine:
     return read(report(kind, outOfMemoryEvidence=evidence))
 
 
@@ -100,9 +96,7 @@ def test_the_size_is_the_least_legal_one_that_is_enough(
         # The others' limits can need a larger size.
         enough = [one for one in LEGAL_SIZES if one.vcpu >= size.vcpu and one.memory_mb >= needed]
         first = min(enough, default=Size(0, 1_000_000))
-        assert first.memory_mb > maximum_mb or (
-            limit_mb is not None and first.memory_mb < 1.5 * limit_mb + needed + 101
-        )
+        assert first.memory_mb > maximum_mb or first.memory_mb < 1.5 * present(limit_mb) + needed + 101
         return
     assert Size(present(chosen.vcpu), chosen.new_mb) in LEGAL_SIZES
     assert needed <= chosen.new_mb <= maximum_mb
@@ -111,9 +105,8 @@ def test_the_size_is_the_least_legal_one_that_is_enough(
         assert chosen.limit_mb is None
         same = [one for one in LEGAL_SIZES if one.vcpu == size.vcpu and one.memory_mb >= needed]
         assert chosen.vcpu == size.vcpu or not same
-        assert chosen.new_mb == min(
-            one.memory_mb for one in LEGAL_SIZES if one.vcpu == chosen.vcpu and one.memory_mb >= needed
-        )
+        enough = [one for one in LEGAL_SIZES if one.vcpu == chosen.vcpu and one.memory_mb >= needed]
+        assert chosen.new_mb == min(one.memory_mb for one in enough)
     else:
         assert present(chosen.limit_mb) >= max(1.5 * limit_mb, 1.25 * (peak_mb or 0))
         assert present(chosen.limit_mb) + 100 <= chosen.new_mb
@@ -131,12 +124,8 @@ def test_on_ec2_only_the_limit_of_the_batch_grows(limit_mb: int, peak_mb: float 
 
 
 def test_the_limit_in_an_override_counts_before_the_definition() -> None:
-    killed = task(
-        cpu="1024",
-        memory="2048",
-        containers=[{"name": "batch", "exitCode": 137}],
-        overrides={"containerOverrides": [{"name": "batch", "memory": 1000}]},
-    )
+    overrides = {"containerOverrides": [{"name": "batch", "memory": 1000}]}
+    killed = task(cpu="1024", memory="2048", containers=batch(137), overrides=overrides)
     chosen = larger_memory(killed, definition(container("batch", memory=500)), "batch", None, MAX_MB)
     assert chosen.limit_mb == 1500
 
@@ -157,7 +146,7 @@ EVERYTHING = {
     "PlacementStrategy": [{"type": "spread", "field": "host"}],
     "PropagateTags": "TASK_DEFINITION",
     "ReferenceId": "ref",
-    "Tags": [{"Key": "team", "Value": "a"}],
+    "Tags": [{"Key": "team", "Value": "a"}, {"key": "stage", "value": "b"}, {"owner": "c"}],  # all forms are valid
 }
 
 
@@ -171,11 +160,7 @@ def test_everything_that_the_target_says_is_passed_on(kind: str) -> None:
         "startedBy": "task-profiler-retry/4dd5853f",
         "clientToken": "task-profiler-retry-4dd5853f44b341ee8281f38229bee377",
         "networkConfiguration": {
-            "awsvpcConfiguration": {
-                "subnets": ["subnet-1"],
-                "securityGroups": ["sg-1"],
-                "assignPublicIp": "ENABLED",
-            }
+            "awsvpcConfiguration": {"subnets": ["subnet-1"], "securityGroups": ["sg-1"], "assignPublicIp": "ENABLED"}
         },
         "platformVersion": "1.4.0",
         "group": "nights",
@@ -187,7 +172,7 @@ def test_everything_that_the_target_says_is_passed_on(kind: str) -> None:
         "propagateTags": "TASK_DEFINITION",
         "referenceId": "ref",
         "tags": [
-            {"key": "team", "value": "a"},
+            *({"key": key, "value": value} for key, value in (("team", "a"), ("stage", "b"), ("owner", "c"))),
             {"key": "task-profiler:retry-of", "value": "4dd5853f44b341ee8281f38229bee377"},
         ],
         "overrides": {"cpu": "256", "memory": "1024"},
@@ -200,39 +185,19 @@ def test_every_field_of_a_target_is_known() -> None:
         assert set(members) == {*EVERYTHING, "LaunchType"}
 
 
-@pytest.mark.parametrize("tag", [{"key": "team", "value": "a"}, {"team": "a"}])
-def test_both_forms_of_a_tag_of_scheduler(tag: dict[str, str]) -> None:
-    made = request(target({"TaskDefinitionArn": FAMILY_ARN, "Tags": [tag]}))
-    assert made["tags"][0] == {"key": "team", "value": "a"}
-
-
 def test_the_whole_input_is_kept_but_for_the_size_and_the_limit() -> None:
-    given_input = {
-        "memory": "512",
-        "taskRoleArn": "arn:aws:iam::111122223333:role/x",
-        "containerOverrides": [
-            {"name": "other", "command": ["y"]},
-            {"name": "batch", "command": ["x"], "environment": [{"name": "A", "value": "1"}], "memory": 400},
-        ],
-    }
+    other, own = {"name": "other", "command": ["y"]}, {"name": "batch", "environment": [{"name": "A", "value": "1"}]}
+    overrides = [other, {**own, "memory": 400}]
+    given_input = {"memory": "512", "taskRoleArn": "arn:aws:iam::111122223333:role/x", "containerOverrides": overrides}
     described = definition(container("batch", memory=400), container("other"))
     made = request(target(Input=json.dumps(given_input)), described)
-    assert made["overrides"] == {
-        **given_input,
-        "cpu": "256",
-        "memory": "1024",
-        "containerOverrides": [
-            {"name": "other", "command": ["y"]},
-            {"name": "batch", "command": ["x"], "environment": [{"name": "A", "value": "1"}], "memory": 600},
-        ],
-    }
+    overrides = [other, {**own, "memory": 600}]
+    assert made["overrides"] == {**given_input, "cpu": "256", "memory": "1024", "containerOverrides": overrides}
 
 
 def test_on_ec2_the_overrides_have_the_raised_limit_alone() -> None:
-    described = definition(container("batch", memory=400))
-    assert request(target(), described, launchType="EC2")["overrides"] == {
-        "containerOverrides": [{"name": "batch", "memory": 640}]
-    }
+    made = request(target(), definition(container("batch", memory=400)), launchType="EC2")
+    assert made["overrides"] == {"containerOverrides": [{"name": "batch", "memory": 640}]}
 
 
 @pytest.mark.parametrize(
@@ -408,30 +373,26 @@ def test_without_a_peak_the_size_alone_counts(search: AnsweringSearch) -> None:
 
 
 def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> EndedTask:
-    return ended(
-        **{
-            "taskArn": NEW_ARN,
-            "startedBy": "task-profiler-retry/4dd5853f",
-            "containers": [{"name": "batch", "exitCode": exit_code, "reason": reason}],
-            "memory": "1024",
-            "attributes": [{"name": "ecs.cpu-architecture", "value": "x86_64"}],
-            **detail,
-        },
-        line=read(report(status="success", metrics={"billedDurationMs": 3_600_000})),
-    )
+    line = read(report(status="success", metrics={"billedDurationMs": 3_600_000}))
+    x86 = {"attributes": [{"name": "ecs.cpu-architecture", "value": "x86_64"}]}
+    own = {"taskArn": NEW_ARN, "startedBy": "task-profiler-retry/4dd5853f", "memory": "1024", **x86}
+    return ended(line=line, **{**own, "containers": batch(exit_code, reason), **detail})
 
 
 FOUND = AnsweringSearch({"hits": {"hits": [killed()]}})
+AMBIGUOUS = AnsweringSearch({"hits": {"hits": [killed(), killed(taskArn=f"{ARN}-another")]}})
+DOWN = AnsweringSearch(error=SearchClusterError("down", status=503))
 PRICE = " (+$0.0022 a run)"
+THIS = "This was the retry of 4dd5853f"
 
 
 @pytest.mark.parametrize(
     ("search", "run", "sentence"),
     [
+        *((search, retry_run(), f"{THIS}: it succeeded with 1 GB.") for search in (None, AMBIGUOUS, DOWN)),
         (FOUND, retry_run(), f"Succeeded with 1 GB after 512 MB were too little: set 1 GB{PRICE}."),
         (FOUND, retry_run(attributes=[]), "Succeeded with 1 GB after 512 MB were too little: set 1 GB."),
         (FOUND, retry_run(137, KILLED), "This was the retry of 4dd5853f with 1 GB: it is not started again."),
-        (None, retry_run(), "This was the retry of 4dd5853f: it succeeded with 1 GB."),
         (
             AnsweringSearch({"hits": {"hits": [killed(launchType="EC2", containers=[{**BATCH, "memory": "400"}])]}}),
             retry_run(launchType="EC2", containers=[{"name": "batch", "exitCode": 0, "memory": "640"}]),
@@ -442,22 +403,11 @@ PRICE = " (+$0.0022 a run)"
 def test_the_end_of_a_retry_says_so_and_starts_nothing(
     search: AnsweringSearch | None, run: EndedTask, sentence: str
 ) -> None:
-    world = World(search)
+    """A killed run that is not certain is not named."""
+    world, killed_id = World(search), None if search in (None, AMBIGUOUS, DOWN) else TASK_ID
     for _ in range(2):
-        assert world.handle(run) == MemoryRetry(sentence=sentence, retry_of=None if search is None else TASK_ID)
+        assert world.handle(run) == MemoryRetry(sentence=sentence, retry_of=killed_id)
     assert world.aws.calls == []
-
-
-@pytest.mark.parametrize(
-    "search",
-    [
-        AnsweringSearch({"hits": {"hits": [killed(), killed(taskArn=f"{ARN}-another")]}}),
-        AnsweringSearch(error=SearchClusterError("down", status=503)),
-    ],
-)
-def test_a_killed_run_that_is_not_certain_is_not_named(search: AnsweringSearch) -> None:
-    retry = World(search).handle(retry_run())
-    assert retry == MemoryRetry(sentence="This was the retry of 4dd5853f: it succeeded with 1 GB.")
 
 
 # Settings and notifications

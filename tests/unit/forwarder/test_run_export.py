@@ -1,6 +1,6 @@
 """The export of an ended run: its record, and what happens when a backend does not accept it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -41,7 +41,7 @@ def ended(line: str | None = None, *, outcome: Outcome = FAILED, **detail: Any) 
 class Backend:
     """Answers every request alike, and keeps the once-only keys, the failures and the warnings."""
 
-    def __init__(self, *, keeps: bool = True, key: str = "", **statuses: int) -> None:
+    def __init__(self, *, key: str = "", **statuses: int) -> None:
         self.statuses = statuses  # by signal
         self.key = key  # which every request needs
         self.urls: list[str] = []
@@ -49,7 +49,7 @@ class Backend:
         self.warnings: list[str] = []
         self.table = KeyTable()
         self.table_error: Exception | None = None
-        self.keeps = keeps
+        self.keeps = True
         self.warn_once = cache(self.warnings.append)
         self.clock = FakeClock()
 
@@ -58,25 +58,20 @@ class Backend:
         status = self.statuses.get(url.rpartition("/")[2], 200) if headers.get("x-key", "") == self.key else 401
         return HttpAnswer(status=status, headers={}, body=b"")
 
-    def keep(self, failures: Sequence[FailedItem]) -> None:
-        self.failures += failures
-
     def once(self, key: str, work: Callable[[], object]) -> None:
         if self.table_error is not None:
             raise self.table_error
         self.table.once(key, work)
 
     def targets(self, fetch: FetchSecret) -> Targets:
-        key = "new" if self.key and fetch is not fetch_secret else "old"
-        return read_targets(
-            {"OTLP_ENDPOINT": "http://backend"} | ({"OTLP_HEADERS": f"x-key={key}"} if self.key else {})
-        )
+        key = "old" if fetch is fetch_secret else "new"
+        return read_targets({"OTLP_ENDPOINT": "http://backend", "OTLP_HEADERS": f"x-key={key}" if self.key else ""})
 
     def run_export(self) -> RunExport:
         return RunExport(
             self.targets,
             OtlpExporter(self.transport, self.clock, jitter=lambda: 0.0),
-            keep=self.keep if self.keeps else None,
+            keep=self.failures.extend if self.keeps else None,
             warn=self.warnings.append,
             warn_once=self.warn_once,
             now_ns=lambda: NOW_NS,
@@ -113,7 +108,8 @@ def test_a_signal_that_the_backend_does_not_take_is_one_warning(status: int) -> 
 
 
 def test_without_a_queue_the_line_names_the_task_and_another_invocation_tries_again() -> None:
-    backend = Backend(keeps=False, traces=401, logs=401, metrics=401)
+    backend = Backend(traces=401, logs=401, metrics=401)
+    backend.keeps = False
     backend.export()
     (warning,) = backend.warnings
     assert task().id in warning
@@ -123,20 +119,16 @@ def test_without_a_queue_the_line_names_the_task_and_another_invocation_tries_ag
 
 @pytest.mark.parametrize("error", [DeliveryError("The table cannot be used."), KeyError("x")])
 def test_the_record_is_kept_when_the_table_fails(error: Exception) -> None:
-    """Nothing else may need the table, and then Lambda does not retry the event."""
+    """Nothing else may need the table, and then Lambda does not retry the event. Another invocation keeps its own."""
     backend = Backend()
+    backend.table_error = InProgressError("Another invocation is at it.")
+    backend.export()
+    assert (backend.failures, backend.warnings) == ([], [])
     backend.table_error = error
     backend.export()
     (failure,), (warning,) = backend.failures, backend.warnings
     assert failure.reason in ("The table cannot be used.", "The export failed (KeyError).")
     assert (task().id in warning, backend.urls) == (True, [])
-
-
-def test_what_another_invocation_exports_is_left_to_it() -> None:
-    backend = Backend()
-    backend.table_error = InProgressError("Another invocation is at it.")
-    backend.export()
-    assert (backend.urls, backend.failures, backend.warnings) == ([], [], [])
 
 
 # The record

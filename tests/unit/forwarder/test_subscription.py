@@ -15,26 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.forwarder import subscription
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, PayloadError
 from profiler.forwarder.notifications.task_notices import TaskNotices
-from profiler.forwarder.search_cluster.document_delivery import (
-    DeliverDocuments,
-    DeliveryResult,
-    FailedItem,
-    deliver,
-    message_body,
-)
+from profiler.forwarder.search_cluster import document_delivery
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem, deliver, message_body
 from profiler.forwarder.search_cluster.interface import bulk_lines
-from profiler.forwarder.subscription import (
-    MAX_PAYLOAD_BYTES,
-    Counts,
-    LineForwarder,
-    LogEvent,
-    decode_event,
-    read_event,
-)
+from profiler.forwarder.subscription import Counts, LineForwarder, LogEvent, decode_event
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.activity_model import StackStep
 from profiler.record.record_model import Report, decode
@@ -52,15 +41,13 @@ CONTROL = {
     "subscriptionFilters": [],
     "logEvents": [{"id": "", "timestamp": 1, "message": "CWL CONTROL MESSAGE: Checking health of destination"}],
 }
-REPORT = {
-    "time": "2026-03-01T10:00:03Z",
-    "type": "task.report",
-    "schemaVersion": "1.0",
-    "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "success"},
-}
+RECORD = {"taskId": "0123", "container": {"name": "batch"}, "status": "success"}
+REPORT = {"time": "2026-03-01T10:00:03Z", "type": "task.report", "schemaVersion": "1.0", "record": RECORD}
 
 
-def forwarder(deliver: DeliverDocuments, store: list[FailedItem], settings: ForwarderSettings) -> LineForwarder:
+def forwarder(
+    deliver: document_delivery.DeliverDocuments, store: list[FailedItem], settings: ForwarderSettings
+) -> LineForwarder:
     no_notices = TaskNotices(NoticeSettings, channels=lambda _settings: [], now=lambda: datetime.now(UTC))
     return LineForwarder(settings, deliver, store.extend, no_notices)
 
@@ -105,7 +92,7 @@ def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     payload = decode_event(subscription_event(line))
     (log_event,) = payload.lines()
     assert isinstance(log_event, LogEvent)
-    document = read_event(payload, log_event, ForwarderSettings())
+    document = subscription.read_event(payload, log_event, ForwarderSettings())
     assert isinstance(document, Document)
     assert "\ufffd" in document.id
     assert json.loads(document.fields["record"])["note"] == r"kept: \ud800"
@@ -119,6 +106,7 @@ def cut(document: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
+        (packed(gzip.compress(b" " * (subscription.MAX_PAYLOAD_BYTES + 10))), "unpacks to more than"),
         ({}, "neither awslogs.data nor Records"),
         ({"awslogs": {"data": 5}}, "neither awslogs.data nor Records"),
         ([], "neither awslogs.data nor Records"),
@@ -136,13 +124,6 @@ def cut(document: object) -> dict[str, Any]:
 def test_an_undecodable_event_is_an_error_in_one_sentence(bad: Any, message: str) -> None:
     with pytest.raises(PayloadError, match=message):
         decode_event(bad)
-
-
-def test_a_compression_bomb_is_not_unpacked() -> None:
-    bomb = gzip.compress(b" " * (MAX_PAYLOAD_BYTES + 10))
-    assert len(bomb) < 100_000
-    with pytest.raises(PayloadError, match="unpacks to more than"):
-        decode_event(packed(bomb))
 
 
 TASK, OTHER_TASK = "158d1c8083dd49d6b527399fd6414f5c", "0" * 32
@@ -165,10 +146,10 @@ def test_a_report_with_a_foreign_identity_goes_to_the_failure_store(
     document: dict[str, Any], record: dict[str, Any], *, is_trusted: bool
 ) -> None:
     """It would overwrite the document of another run: any program of a task can print a line."""
-    line = json.dumps({**REPORT, "record": {**REPORT["record"], **record}})  # type: ignore[dict-item]
+    line = json.dumps({**REPORT, "record": {**RECORD, **record}})
     payload = event({**DOCUMENT, **document, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]})
-    store, writer = list[FailedItem](), RecordingWriter()
-    counts = forwarder(writer.deliver, store, ForwarderSettings()).forward(decode_event(payload))
+    store = list[FailedItem]()
+    counts = forwarder(deliver_all, store, ForwarderSettings()).forward(decode_event(payload))
     assert (counts.indexed, counts.failed) == ((1, 0) if is_trusted else (0, 1))
     assert all(failure.document == line and "not trusted" in failure.reason for failure in store)
 
@@ -176,15 +157,13 @@ def test_a_report_with_a_foreign_identity_goes_to_the_failure_store(
 def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
     held: list[int] = []
 
-    class Measuring(RecordingWriter):
-        def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-            held.append(sum(len(str(document.fields["message"])) for document in documents))
-            return super().deliver(documents)
+    def measure(documents: Sequence[Document]) -> DeliveryResult:
+        held.append(sum(len(str(document.fields["message"])) for document in documents))
+        return deliver_all(documents)
 
     settings = ForwarderSettings(forward_log_lines=True)
     payload = decode_event(subscription_event(*("x" * (number % 7000) for number in range(10_000))))
-    counts = forwarder(Measuring().deliver, [], settings).forward(payload)
-    assert counts.indexed == 10_000
+    assert forwarder(measure, [], settings).forward(payload).indexed == 10_000
     assert max(held) <= 5 * 1024 * 1024
     assert len(held) > sum(held) // (5 * 1024 * 1024)
     assert min(held[:-1]) > 2 * 1024 * 1024
@@ -210,9 +189,7 @@ odd_record = st.fixed_dictionaries(
         "status": odd,
         "exitCode": odd,
         "startedAt": st.sampled_from(["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]) | odd,
-        "metrics": st.fixed_dictionaries(
-            {}, optional={"durationMs": odd, "initDurationMs": odd, "networkRxBytes": odd}
-        ),
+        "metrics": st.dictionaries(st.sampled_from(["durationMs", "initDurationMs", "networkRxBytes"]), odd),
         "tags": st.dictionaries(odd_text, odd_text, max_size=2) | odd,
     },
 )
@@ -222,16 +199,10 @@ odd_line = st.just(json.dumps(REPORT)) | odd_report | damaged_report | odd_text 
 odd_event = odd | st.fixed_dictionaries({}, optional={"id": odd, "timestamp": odd, "message": odd_line})
 
 
-class RecordingWriter:
-    """Accepts all documents that the real delivery can send."""
-
-    def __init__(self) -> None:
-        self.cluster = FakeCluster(takes_all)
-
-    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-        delivered = deliver(self.cluster, FakeInvocationTime(), documents)
-        bulk_lines(documents if not delivered.rejected else [])
-        return delivered
+def deliver_all(documents: Sequence[Document]) -> DeliveryResult:
+    """Accept all documents that the real delivery can send."""
+    bulk_lines(documents)
+    return deliver(FakeCluster(takes_all), FakeInvocationTime(), documents)
 
 
 @pytest.mark.parametrize("forward_log_lines", [False, True])
@@ -247,7 +218,7 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     except PayloadError:
         return
     settings = ForwarderSettings(forward_log_lines=forward_log_lines)
-    counts = forwarder(RecordingWriter().deliver, store, settings).forward(payload)
+    counts = forwarder(deliver_all, store, settings).forward(payload)
     assert counts.indexed + counts.skipped + counts.failed == len(events)
     assert counts.failed == len(store)
     assert all(json.loads(message_body(failure)) for failure in store)
@@ -272,14 +243,8 @@ def test_lines_of_other_programs_are_skipped(line: str) -> None:
     assert read_line(line) is None
 
 
-STACKS = msgspec.json.encode(
-    replace(
-        waiting_stacks(),
-        steps=(
-            StackStep(offset_ms=0, duration_ms=1, stacks={f"<module> (job.py);f{n} (a.py)": n for n in range(5000)}),
-        ),
-    )
-).decode()
+LONG_STEP = StackStep(offset_ms=0, duration_ms=1, stacks={f"<module> (job.py);f{n} (a.py)": n for n in range(5000)})
+STACKS = msgspec.json.encode(replace(waiting_stacks(), steps=(LONG_STEP,))).decode()
 
 
 @pytest.mark.parametrize("line", [STACKS, STACKS[: 16 * 1024], "  " + STACKS], ids=["whole", "cut", "indented"])
@@ -313,10 +278,8 @@ def test_huge_and_deeply_nested_lines_are_read_or_rejected() -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
 def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str) -> None:
-    line = json.dumps({**REPORT, "record": {**REPORT["record"], "metrics": {"durationMs": 0}}}).replace(  # type: ignore[dict-item]
-        ": 0}", f": {number}}}"
-    )
-    assert number in line
+    measured = json.dumps({**REPORT, "record": {**RECORD, "metrics": {"durationMs": "NUMBER"}}})
+    line = measured.replace('"NUMBER"', number)
     report = read_line(line)
     assert isinstance(report, Report)
     assert report == decode(line)
@@ -331,7 +294,7 @@ WITH_QUEUE, WITHOUT_QUEUE = ForwarderSettings(failed_items_queue_url="https://sq
 
 
 def reports(*task_ids: str) -> str:
-    lines = [json.dumps({**REPORT, "record": {**REPORT["record"], "taskId": task_id}}) for task_id in task_ids]  # type: ignore[dict-item]
+    lines = [json.dumps({**REPORT, "record": {**RECORD, "taskId": task_id}}) for task_id in task_ids]
     events = [{"id": str(index), "timestamp": 1, "message": line} for index, line in enumerate(lines)]
     return packed_data({**DOCUMENT, "logEvents": events})
 
@@ -347,11 +310,9 @@ def forwarded(
 
 
 def test_all_records_are_one_bulk_request() -> None:
-    cluster = FakeCluster(takes_all)
+    cluster, store = FakeCluster(takes_all), list[FailedItem]()
     records = [record(number, reports(f"a{number}", f"b{number}")) for number in range(100)]
-    counts, repeated, _ = forwarded(
-        cluster, list[FailedItem](), WITH_QUEUE, *records, record(100, packed_data(CONTROL))
-    )
+    counts, repeated, _ = forwarded(cluster, store, WITH_QUEUE, *records, record(100, packed_data(CONTROL)))
     assert (counts, repeated) == (Counts(indexed=200), ())
     assert [len(request) for request in cluster.batches] == [200]
 
@@ -368,12 +329,10 @@ def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object
     assert set(cluster.taken) == {"a/batch", "b/batch"}
     if settings is WITH_QUEUE:
         assert (counts, repeated) == (Counts(indexed=2, failed=1), ())
-        assert [failure.document for failure in store] == [
-            {"eventID": "shardId-000000000000:2", "eventSourceARN": STREAM, "sequenceNumber": "2", "data": data}
-        ]
+        place = {"eventID": "shardId-000000000000:2", "eventSourceARN": STREAM, "sequenceNumber": "2"}
+        assert [failure.document for failure in store] == [{**place, "data": data}]
     else:
-        assert repeated == ("2",)
-        assert store == []
+        assert (repeated, store) == (("2",), [])
         assert "Record 2 of the stream cannot be decoded" in warnings[0]
 
 

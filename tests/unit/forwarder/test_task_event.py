@@ -42,18 +42,15 @@ def test_tasks_in_other_states_and_other_events_are_ignored(other: object) -> No
     assert parse_stopped_task(other) is None
 
 
-def test_an_end_before_the_start_gives_no_duration() -> None:
+def test_an_end_before_the_start_gives_no_duration_and_a_group_or_a_starter_shows_a_service() -> None:
     """startedAt is when the control plane saw the task running; a task that crashes at once ends before that."""
-    assert task(executionStoppedAt="2026-03-01T10:11:24.000Z").duration_ms is None
-    assert task(startedAt=None).duration_ms is None
-
-
-@pytest.mark.parametrize("field", [{"group": "service:web"}, {"startedBy": "ecs-svc/5888882704497679006"}])
-def test_tasks_of_services_are_recognized(field: dict[str, str]) -> None:
-    assert task(**field).is_service_task
+    assert task(executionStoppedAt="2026-03-01T10:11:24.000Z").duration_ms is task(startedAt=None).duration_ms is None
+    assert task(group="service:web").is_service_task
+    assert task(startedBy="ecs-svc/5888882704497679006").is_service_task
 
 
 EXITED, GENERIC = "EssentialContainerExited", "Essential container in task exited"
+NO_START = "TaskFailedToStart"
 OOM = "OutOfMemoryError: Container killed due to memory usage"
 CANNOT_PULL = "CannotPullContainerError: pull image manifest has been retried 5 time(s)"
 # The stop code and the reason of the task, the exit code and the reason of the batch, and what they mean.
@@ -81,13 +78,7 @@ CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
     (None, "ECS is performing maintenance on the underlying infrastructure.", 143, None, "stopped infrastructure"),
     ("TaskFailedToStart", CANNOT_PULL, None, None, "failure image"),
     ("TaskFailedToStart", "ResourceInitializationError: unable to pull secrets", None, None, "failure resources"),
-    (
-        "TaskFailedToStart",
-        "Timeout waiting for EphemeralStorage provisioning to complete.",
-        None,
-        None,
-        "failure resources",
-    ),
+    (NO_START, "Timeout waiting for EphemeralStorage provisioning to complete.", None, None, "failure resources"),
     ("TaskFailedToStart", "Capacity is unavailable at this time. Please try again", None, None, "failure resources"),
     ("TaskFailedToStart", "Something new", None, None, "failure unknown"),
     (None, GENERIC, None, "CannotCreateContainerError: Error response from daemon: x", "failure resources"),
@@ -156,6 +147,7 @@ def test_a_container_that_starts_the_monitor_is_never_the_batch() -> None:
         ({"batch": OWN, "task-monitor": OWN}, "batch", "task-monitor"),
         ({"batch": OWN}, "batch", None),
         ({"a": "x", "b": "x"}, None, None),
+        ({"one": OWN, "two": OWN}, None, None),
         ({}, None, None),
     ],
 )
@@ -184,13 +176,10 @@ TOGETHER: dict[str, tuple[dict[str, int | str | None], EndStatus, str, int | Non
 def test_possible_batch_containers_are_judged_together(
     ends: dict[str, int | str | None], status: EndStatus, batch: str, exit_code: int | None, *, is_reversed: bool
 ) -> None:
-    listed = [
-        {"name": name, **({"exitCode": 137, "reason": OOM} if end == OOM else {"exitCode": end})}
-        for name, end in ends.items()
-    ]
+    killed = {"exitCode": 137, "reason": OOM}
+    listed = [{"name": name, **(killed if end == OOM else {"exitCode": end})} for name, end in ends.items()]
     parsed = task(containers=listed[::-1] if is_reversed else listed)
-    monitor = container("task-monitor", essential=False)
-    described = definition(container("xray"), container("batch"), monitor)
+    described = definition(container("xray"), container("batch"), container("task-monitor", essential=False))
     outcome, judged = judge(parsed, identify_containers(described, parsed))
     assert (outcome.status, judged, outcome.exit_code) == (status, batch, exit_code)
 

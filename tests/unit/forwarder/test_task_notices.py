@@ -34,8 +34,7 @@ class World:
     """The channels, the table of what was sent, and the documents of all invocations."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = NoticeSettings(**settings)
-        self.settings_error: SettingsError | None = None
+        self.settings: NoticeSettings | SettingsError = NoticeSettings(**settings)
         self.slack, self.bus = fake_channel("slack", "failure"), fake_channel("event-bus", "failure")
         self.documents: list[Document] = []
         self.cluster_error: DeliveryError | None = None
@@ -51,8 +50,8 @@ class World:
         return DeliveryResult(indexed=len(documents))
 
     def read_settings(self) -> NoticeSettings:
-        if self.settings_error is not None:
-            raise self.settings_error
+        if isinstance(self.settings, SettingsError):
+            raise self.settings
         return self.settings
 
     def lines(self) -> LineForwarder:
@@ -71,10 +70,6 @@ class World:
     def forward_records(self, *records: dict[str, Any]) -> tuple[str, ...]:
         """The records to deliver again."""
         return self.lines().forward_records(records, self.warnings.append)[1]
-
-    @property
-    def ids(self) -> list[str]:
-        return [document.id for document in self.documents]
 
 
 def kinds(channel: FakeChannel) -> list[str]:
@@ -96,7 +91,7 @@ def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
     for _ in range(2):
         assert world.forward("hello", line()) == Counts(indexed=1, skipped=1)
     assert (kinds(world.slack), kinds(world.bus)) == (["stuck"], ["stuck"])
-    assert world.ids == [f"{TASK_ID}/batch/stuck"] * 2
+    assert [document.id for document in world.documents] == [f"{TASK_ID}/batch/stuck"] * 2
     arn = STUCK.record.task_arn
     first = f"{DOCUMENT['logGroup']} {STREAM}#notice-0"
     assert set(world.table.done) == {first, *(f"{arn}#batch#stuck#{channel}" for channel in ("slack", "event-bus"))}
@@ -142,20 +137,14 @@ def test_a_notice_of_another_task_is_kept_and_not_sent(place: dict[str, str], ar
     assert world.slack.posted == []
 
 
-def test_a_replayed_notice_is_indexed_and_not_sent() -> None:
-    world = World()
+def test_a_replayed_or_old_notice_is_indexed_and_not_sent() -> None:
+    world, late = World(), World()
     events = [{"logStreamName": STREAM, "eventId": "1", "timestamp": 1, "message": line().decode()}]
     payload = decode_event(build_subscription_event(events, "/ecs/jobs", ACCOUNT))
-    assert world.lines().forward(payload) == Counts(indexed=1)
-    assert world.slack.posted == []
-
-
-def test_an_old_notice_is_indexed_and_not_sent() -> None:
-    world = World()
-    world.now = NOW + MAX_AGE + timedelta(seconds=1)
-    assert world.forward(line()) == Counts(indexed=1)
-    assert world.slack.posted == []
-    assert "they are older than a day" in world.warnings[0]
+    late.now = NOW + MAX_AGE + timedelta(seconds=1)
+    assert world.lines().forward(payload) == late.forward(line()) == Counts(indexed=1)
+    assert world.slack.posted == late.slack.posted == []
+    assert "they are older than a day" in late.warnings[0]
 
 
 def test_a_flood_of_notices_is_indexed_and_the_first_ones_of_all_deliveries_are_sent() -> None:
@@ -185,17 +174,15 @@ def test_an_invalid_notice_is_kept(bad: str) -> None:
     assert world.slack.posted == []
 
 
-def of_task(number: int) -> tuple[str, bytes]:
-    """The log stream of a task, and the line of its notice."""
-    task_id = f"{number:032x}"
-    arn = f"arn:aws:ecs:us-west-2:{ACCOUNT}:task/jobs/{task_id}"
-    return f"ecs/task-monitor/{task_id}", line(record=replace(STUCK.record, task_id=task_id, task_arn=arn))
-
-
 def records(*numbers: int) -> list[dict[str, Any]]:
     """The records of a stream, each with the notice of a task."""
-    lines = ((number, *of_task(number)) for number in numbers)
-    return [record(number, packed_data(document_of(text, stream=name))) for number, name, text in lines]
+    found = []
+    for number in numbers:
+        task_id = f"{number:032x}"
+        arn = f"arn:aws:ecs:us-west-2:{ACCOUNT}:task/jobs/{task_id}"
+        text = line(record=replace(STUCK.record, task_id=task_id, task_arn=arn))
+        found.append(record(number, packed_data(document_of(text, stream=f"ecs/task-monitor/{task_id}"))))
+    return found
 
 
 def channel_that_refuses(*numbers: int) -> FakeChannel:
@@ -221,7 +208,7 @@ def test_a_channel_that_stays_away_does_not_hold_up_a_shard(minutes: int) -> Non
 
 def test_invalid_settings_fail_the_records_with_notices_alone() -> None:
     world = World()
-    world.settings_error = SettingsError("NOTIFY must be.")
+    world.settings = SettingsError("NOTIFY must be.")
     ordinary = record(2, packed_data(document_of("hello")))
     assert world.forward_records(*records(1), ordinary) == ("1",)
 

@@ -10,26 +10,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
+from profiler.forwarder import invocation
 from profiler.forwarder.batch_report import ReportFinder, ReportLine
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
-from profiler.forwarder.invocation import (
-    DeliveryError,
-    ForwarderError,
-    InProgressError,
-    SearchClusterError,
-    SettingsError,
-    ThrottledError,
-)
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, SearchClusterError, SettingsError
+from profiler.forwarder.notifications import notification as notification_types
 from profiler.forwarder.notifications.notification import (
-    ChannelKind,
     Comparison,
     EndedTask,
     MemoryRetry,
+    NoticeChannel,
     Notification,
-    UnusualMeasure,
 )
-from profiler.forwarder.notifications.posting import NoticeChannel
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
@@ -45,7 +38,7 @@ from tests.otlp_schema import check
 from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.sidecars import INJECTED, ROUTER, SIDECARS, awslogs
 from tests.stopped_tasks import BATCH_STREAM, WITH_MONITOR, report
-from tests.task_events import EVENT, container, definition, task
+from tests.task_events import EVENT, container, definition, event, task
 from tests.values import present
 
 MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"
@@ -77,7 +70,7 @@ class World:
         self.exported: list[tuple[EndedTask, int]] = []
         self.on_instance: list[str] = []  # the tasks of whose instances a monitor was looked for
         self.has_instance_monitor = False
-        self.indexed_reports: list[ReportLine | SearchClusterError | None] | None = None
+        self.indexed_reports: list[ReportLine | None] | None = None
 
     def newest(self, place: LogTarget) -> Iterator[Sequence[str]]:
         self.reads += 1
@@ -106,36 +99,26 @@ class World:
 
     def index(self) -> Index:
         self.may_fail("index")
-        return Index(settings=ForwarderSettings(), deliver=self.deliver, find=self.find, compare=self.compare)
+        return Index(
+            settings=ForwarderSettings(), deliver=self.deliver, find=self.find, compare=lambda _: self.comparison
+        )
 
     def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
         """Return the next report, and repeat the last one."""
         if self.indexed_reports is None:
             raise SearchClusterError("away", status=None)
-        found = self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
-        if isinstance(found, SearchClusterError):
-            raise found
-        return found
+        return self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
 
-    def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
-        return [NoticeChannel("world", self.post, self.accepts), *self.other_channels]
-
-    def accepts(self, kind: ChannelKind) -> bool:
+    def accepts(self, kind: notification_types.ChannelKind) -> bool:
         self.may_fail("channel")
         return True
-
-    def compare(self, notice: EndedTask) -> Comparison | None:
-        return self.comparison
-
-    def describe(self, arn: str) -> Mapping[str, object] | None:
-        return self.described
 
     def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
         self.may_fail("cluster")
         self.documents += documents
         return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
 
-    def post(self, notification: Notification, kind: ChannelKind) -> None:
+    def post(self, notification: Notification, kind: notification_types.ChannelKind) -> None:
         assert isinstance(notification, EndedTask)
         self.may_fail("slack")
         self.notices.append((notification, kind))
@@ -148,10 +131,10 @@ class World:
     def handling(self, *, cluster: bool, **settings: Any) -> TaskStoppedHandler:
         return TaskStoppedHandler(
             lambda: NoticeSettings(**settings),
-            describe=self.describe,
+            describe=lambda _arn: self.described,
             run_log=lambda task, name: ReportFinder(self.newest, self.time, task.id, name),
             index=lambda: self.index() if cluster else None,
-            channels=self.channels,
+            channels=lambda _settings: [NoticeChannel("world", self.post, self.accepts), *self.other_channels],
             once=self.table.once,
             is_on_instance=self.is_on_instance,
             export=lambda ended: self.exported.append((ended, len(self.notices))),
@@ -168,7 +151,7 @@ class World:
     [
         (DeliveryError("ThrottlingException"), ["It is not known yet"]),
         (SettingsError("RETRY_MAX_MEMORY_MB"), [None]),
-        (InProgressError("busy"), []),
+        (invocation.InProgressError("busy"), []),
     ],
     ids=["not possible yet", "an invalid setting says nothing", "another invocation posts the notice"],
 )
@@ -226,13 +209,6 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
     assert upsert["@timestamp"] == "2026-03-01T10:12:32.316Z"
 
 
-def test_without_report_and_checkpoint_the_notice_has_only_the_event() -> None:
-    world = World(described=WITHOUT_MONITOR)
-    assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
-    assert world.notice.duration_ms == 63216
-    assert (world.documents[0].index, world.runs) == ("task-reports-2026.03", {f"{task().id}/batch"})
-
-
 BOTH = {"containers": [{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]}
 NOT_STARTED = {"startedAt": None, "stopCode": "TaskFailedToStart", "containers": [{"name": "batch"}]}
 SILENT = {"name": "batch"}, {"name": "task-monitor", "essential": False}
@@ -256,6 +232,7 @@ WAITS: dict[str, tuple[Mapping[str, Any] | None, dict[str, Any], float, bool, li
 def test_how_long_a_report_is_waited_for(
     described: Mapping[str, Any] | None, detail: dict[str, Any], left: float, *, on_instance: bool, pauses: list[float]
 ) -> None:
+    """In the log streams: the search cluster does not respond."""
     world = World(described=described)
     world.time.left, world.has_instance_monitor = left, on_instance
     world.handle(task(**detail), report_wait_seconds=5.0)
@@ -319,7 +296,7 @@ def test_what_fails_is_raised_after_everything_else_is_done(
     assert len(other.posted) == (other.error is None)
 
 
-UNUSUAL = Comparison(text="", unusual=(UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2)
+UNUSUAL = Comparison(text="", unusual=(notification_types.UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2)
 
 
 SUCCEEDED = {"containers": [{"name": "batch", "exitCode": 0}]}
@@ -367,15 +344,8 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     assert world.notice.is_complete
 
 
-def test_without_a_response_from_the_cluster_the_wait_is_spent_on_the_log_streams() -> None:
-    world = World()
-    world.indexed_reports = [SearchClusterError("away", status=None)]
-    world.handle(report_wait_seconds=4.0)
-    assert world.time.pauses == [2.0, 2.0]
-    assert world.reads == 6  # both streams three times
-
-
-LINES = ["one", "two", "three", report(), report("task.checkpoint"), "REPORT TaskId: 4dd5\tDuration: 1 ms", "{}"]
+OWN_LINES = [encode_notice(stuck_notice()).decode(), msgspec.json.encode(waiting_stacks()).decode(), report()]
+LINES = ["one", "two", "three", *OWN_LINES, report("task.checkpoint"), "REPORT TaskId: 4dd5\tDuration: 1 ms", "{}"]
 
 
 @pytest.mark.parametrize(
@@ -392,15 +362,7 @@ def test_only_a_failure_shows_the_last_lines_of_the_batch(
 ) -> None:
     world = World({BATCH_STREAM: LINES})
     world.handle(task(**detail), log_lines=count)
-    assert world.notice.log_lines == shown
-
-
-def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_shown() -> None:
-    stacks = msgspec.json.encode(waiting_stacks()).decode()
-    world = World({BATCH_STREAM: ["one", encode_notice(stuck_notice()).decode(), stacks, report()]})
-    world.handle(log_lines=5)
-    ((notice, _),) = world.notices
-    assert (world.reads, notice.log_lines, notice.duration_ms) == (1, ("one",), 60000)
+    assert (world.reads, world.notice.log_lines, world.notice.duration_ms) == (1, shown, 60000)
 
 
 def test_a_failure_is_sent_without_log_lines_that_cannot_be_read() -> None:
@@ -415,12 +377,10 @@ def test_a_failure_is_sent_without_log_lines_that_cannot_be_read() -> None:
 
 def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> None:
     basis = "us-west-2 FARGATE X86_64 2026-09 on-demand price"
-    world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
-    world.handle(task(capacityProviderName="FARGATE_SPOT"))
-    assert world.cost == Cost(usd=0.006, price_basis=f"at least, on FARGATE_SPOT: 30% of {basis}")
-    world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
-    world.handle()
-    assert world.cost == Cost(usd=0.02, price_basis=basis)
+    for provider, usd, of in (("FARGATE_SPOT", 0.006, "at least, on FARGATE_SPOT: 30% of "), (None, 0.02, "")):
+        world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
+        world.handle(task(capacityProviderName=provider))
+        assert world.cost == Cost(usd=usd, price_basis=of + basis)
 
 
 @pytest.mark.parametrize("stream", [BATCH_STREAM.replace("/batch/", "/xray/"), MONITOR_STREAM])
@@ -446,13 +406,8 @@ def test_a_task_with_an_unknown_batch_gets_a_notice_but_no_document() -> None:
 
 @pytest.mark.parametrize("listed", [[], [{"name": "task-monitor", "exitCode": 0}]])
 def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition(listed: list[dict[str, Any]]) -> None:
-    never_started = {
-        "containers": listed,
-        "stopCode": "TaskFailedToStart",
-        "stoppedReason": "ResourceInitializationError: unable to pull secrets or registry auth",
-        "startedAt": None,
-        "executionStoppedAt": None,
-    }
+    reason = "ResourceInitializationError: unable to pull secrets or registry auth"
+    never_started = {**NOT_STARTED, "containers": listed, "stoppedReason": reason, "executionStoppedAt": None}
     world = World()
     assert world.handle(task(**never_started)) == {"status": "failure", "indexed": True, "notified": "failure"}
     (document,) = world.documents
@@ -495,7 +450,7 @@ def test_logs_that_do_not_respond_raise_before_the_notice_is_posted() -> None:
 def test_throttling_is_waited_for_and_fails_no_invocation(failures: int, pauses: list[float]) -> None:
     """Also without a monitor: the batch may be wrapped by ``run``."""
     world = World({BATCH_STREAM: [report()]}, WITHOUT_MONITOR)
-    world.log_errors = [ThrottledError("Too many.")] * failures
+    world.log_errors = [invocation.ThrottledError("Too many.")] * failures
     assert world.handle(report_wait_seconds=12.0)["notified"] == "failure"
     assert (world.time.pauses, world.notice.is_complete, len(world.warnings)) == (pauses, failures == 2, failures > 2)
 
@@ -521,17 +476,8 @@ def test_the_log_of_a_service_without_a_monitor_is_read_for_its_notice_alone(
 # Any event
 
 
-TIMES = st.sampled_from(
-    [
-        None,
-        "2026-03-01T10:11:29.1Z",
-        "0001-01-01T00:00:00+14:00",
-        "0001-01-01T00:00:00Z",
-        "9999-12-31T23:59:59.999-14:00",
-        "10000-01-01T00:00:00Z",
-        "1969-12-31T23:59:59Z",
-    ]
-)
+ODD_TIMES = "0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "10000-01-01T00:00:00Z"
+TIMES = st.sampled_from([None, "2026-03-01T10:11:29.1Z", "9999-12-31T23:59:59.999-14:00", *ODD_TIMES])
 TEXTS = st.none() | st.text(st.characters(codec=None), max_size=20) | st.sampled_from(["\ud800", "x" * 600, ""])
 EXIT_CODES = st.none() | st.integers() | st.sampled_from([0, 1, 137, 2**31, 2**70, -(2**70), True, 1.5, "1"])
 ANYTHING = (
@@ -552,21 +498,14 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "containers": CONTAINERS | ANYTHING,
     "lastStatus": st.sampled_from(["STOPPED", "STOPPED", "STOPPED", "RUNNING"]) | ANYTHING,
 }
-EVENTS = st.fixed_dictionaries({}, optional=FIELDS).map(
-    lambda detail: {**EVENT, "detail": {**EVENT["detail"], **detail}}
-)
+EVENTS = st.fixed_dictionaries({}, optional=FIELDS).map(lambda detail: event(**detail))
 FAILING = st.sampled_from(["", "cluster", "refused", "slack", "other", "cluster and slack"])
-TIMELESS = {**EVENT, "detail": {name: value for name, value in EVENT["detail"].items() if not name.endswith("At")}}
+TIMELESS = event(containers=[], **dict.fromkeys(name for name in EVENT["detail"] if name.endswith("At")))
 
 
 @settings(deadline=None)
 @given(event=EVENTS, failing=FAILING, is_described=st.booleans(), has_report=st.booleans())
-@example(
-    event={**TIMELESS, "detail": {**TIMELESS["detail"], "containers": []}},
-    failing="",
-    is_described=True,
-    has_report=True,
-)
+@example(event=TIMELESS, failing="", is_described=True, has_report=True)
 def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     event: dict[str, Any], failing: str, *, is_described: bool, has_report: bool
 ) -> None:
@@ -581,8 +520,7 @@ def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     world.errors = {name: error for name, error in errors.items() if name in failing}
     world.rejected = (FailedItem({}, "bad mapping"),) if failing == "refused" else ()
     other.error = DeliveryError("The bus is away.") if failing == "other" else None
-    raised = ""
-    indexed = False
+    raised, indexed = "", False
     try:
         indexed = world.handle(task, services=True, report_wait_seconds=0.0)["indexed"] is True
     except ForwarderError as error:

@@ -1,6 +1,7 @@
 """What responses say, and that the schema is the published one."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -49,18 +50,16 @@ def test_values_arrive_as_they_are(integer: int, number: float, text: str, truth
     message = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": value}]}]}]}
     read = read_protobuf("logs", encode("logs", message, "http/protobuf"))
     (record,) = read["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
-    assert [json.dumps(one) for one in record["body"]["arrayValue"]["values"]] in (
-        [json.dumps(one) for one in values],
-        [json.dumps(one) for one in [values[0], {"doubleValue": str(number).replace("inf", "Infinity")}, *values[2:]]],
-    )
+    if math.isinf(number):
+        values[1] = {"doubleValue": str(number).replace("inf", "Infinity")}
+    assert json.dumps(record["body"]["arrayValue"]["values"]) == json.dumps(values)
 
 
 def partial(rejected: int, message: str) -> bytes:
     response = ExportTraceServiceResponse()
     response.partial_success.rejected_spans = rejected
     response.partial_success.error_message = message
-    data: bytes = response.SerializeToString()
-    return data
+    return bytes(response.SerializeToString())
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,11 @@ def urls(environment: dict[str, str], **options: object) -> dict[str, str]:
     return {signal: target.url for signal, target in read_targets(environment, **options).items()}  # type: ignore[arg-type]
 
 
-def test_one_address_leads_to_all_signals() -> None:
-    assert urls({"OTLP_ENDPOINT": "https://otlp.example.com/team/ "}) == {
-        "traces": "https://otlp.example.com/team/v1/traces",
-        "logs": "https://otlp.example.com/team/v1/logs",
-        "metrics": "https://otlp.example.com/team/v1/metrics",
-    }
+def test_one_address_leads_to_all_signals_and_the_address_of_a_signal_is_complete_and_precedes() -> None:
+    signals = {signal: f"https://otlp.example.com/team/v1/{signal}" for signal in ("traces", "logs", "metrics")}
+    assert urls({"OTLP_ENDPOINT": "https://otlp.example.com/team/ "}) == signals
     with_query = urls({"OTLP_ENDPOINT": "https://otlp.example.com/team/?key=a/b"})
     assert with_query["logs"] == "https://otlp.example.com/team/v1/logs?key=a/b"
-
-
-def test_the_address_of_a_signal_is_complete_and_precedes() -> None:
     found = urls({"OTLP_ENDPOINT": "http://a:4318", "OTLP_LOGS_ENDPOINT": "https://b/loki/otlp?x=1"})
     assert found["logs"] == "https://b/loki/otlp?x=1"
     assert found["traces"] == "http://a:4318/v1/traces"

@@ -8,14 +8,7 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.otlp.run_signals import (
-    ExportedRun,
-    SpanParent,
-    find_parent,
-    signals_of,
-    span_id,
-    trace_id,
-)
+from profiler.otlp.run_signals import ExportedRun, SpanParent, find_parent, signals_of, span_id, trace_id
 from profiler.record.record_model import Container, Metrics, RaisedNotice, Record, decode
 from tests import shown_runs
 from tests.changed_records import changed_lines
@@ -76,31 +69,25 @@ def test_a_parent_leads_to_the_trace_of_the_caller() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "values", "status"),
+    ("record", "reason", "message"),
     [
-        ({"status": "failure", "exit_code": 137}, {}, {"code": 2, "message": "exit code 137 (SIGKILL)"}),
-        (
-            {"status": "failure", "exit_code": 1},
-            {"reason": "OutOfMemoryError"},
-            {"code": 2, "message": "OutOfMemoryError"},
-        ),
-        ({"status": "failure"}, {}, {"code": 2, "message": "the run failed"}),
-        ({"status": "success"}, {"reason": "ignored"}, {"code": 0}),
-        ({"status": "stopped"}, {}, {"code": 0}),
-        ({"status": "a newer word"}, {}, {"code": 0}),
+        ({"status": "failure", "exit_code": 137}, None, "exit code 137 (SIGKILL)"),
+        ({"status": "failure", "exit_code": 1}, "OutOfMemoryError", "OutOfMemoryError"),
+        ({"status": "failure"}, None, "the run failed"),
+        ({"status": "success"}, "ignored", None),
+        ({"status": "stopped"}, None, None),
+        ({"status": "a newer word"}, None, None),
     ],
 )
-def test_only_a_failure_is_an_error(record: Any, values: Any, status: Any) -> None:
-    run = exported(replace(ETL, **{"exit_code": None, **record}), **values)
-    assert spans(run)[0]["status"] == status
-    assert log_record(run)["severityText"] == ("ERROR" if status["code"] else "INFO")
+def test_only_a_failure_is_an_error(record: Any, reason: str | None, message: str | None) -> None:
+    run = exported(replace(ETL, **{"exit_code": None, **record}), reason=reason)
+    assert spans(run)[0]["status"] == ({"code": 2, "message": message} if message else {"code": 0})
+    assert log_record(run)["severityText"] == ("ERROR" if message else "INFO")
 
 
 def test_moments_and_notices_are_span_events() -> None:
-    noticed = replace(
-        ETL, notices=(RaisedNotice(kind="stuck", at="2026-11-20T03:20:00Z"), RaisedNotice(kind="x", at="?"))
-    )
-    events = spans(exported(noticed))[0]["events"]
+    notices = RaisedNotice(kind="stuck", at="2026-11-20T03:20:00Z"), RaisedNotice(kind="x", at="?")
+    events = spans(exported(replace(ETL, notices=notices)))[0]["events"]
     names = [event["name"] for event in events]
     assert names.count("task_profiler.notice") == 1
     assert {"task_profiler.moment.memory-peak", "task_profiler.moment.idle"} <= set(names)
@@ -112,18 +99,9 @@ def test_moments_and_notices_are_span_events() -> None:
 def test_metrics_are_gauges_in_base_units() -> None:
     found = gauges(replace(ETL, metrics=replace(ETL.metrics, cpu_wait_seconds=1.5)))
     assert {name.removeprefix("task_profiler.run."): unit for name, (unit, _) in found.items()} == {
-        "duration": "s",
-        "billed_duration": "s",
-        "init_duration": "s",
-        "cpu.time": "s",
-        "cpu.utilization.avg": "1",
-        "cpu.utilization.max": "1",
-        "cpu.wait": "s",
-        "memory.used.avg": "By",
-        "memory.peak": "By",
-        "memory.limit": "By",
-        "network.io": "By",
-        "disk.io": "By",
+        **dict.fromkeys(("duration", "billed_duration", "init_duration", "cpu.time", "cpu.wait"), "s"),
+        **dict.fromkeys(("cpu.utilization.avg", "cpu.utilization.max"), "1"),
+        **dict.fromkeys(("memory.used.avg", "memory.peak", "memory.limit", "network.io", "disk.io"), "By"),
         "cost": "{USD}",
     }
     end = str(STARTED_NS + 1182 * NS_PER_SECOND)
@@ -200,13 +178,8 @@ def test_ids_are_those_of_all_releases() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        f"00-{TRACE}-{SPAN}",
-        f"00-{TRACE}-{SPAN}-01-more",
-        f"00-{TRACE.upper()}-{SPAN}-01",
-        f"00-{'0' * 32}-{SPAN}-01",
-        f"00-{TRACE}-{'0' * 16}-01",
-        f"ff-{TRACE}-{SPAN}-01",
+        *("", f"00-{TRACE}-{SPAN}", f"00-{TRACE}-{SPAN}-01-more", f"00-{TRACE.upper()}-{SPAN}-01"),
+        *(f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"ff-{TRACE}-{SPAN}-01"),
     ],
 )
 def test_a_valid_parent_is_found_in_any_letter_case_and_an_invalid_one_is_none(text: str) -> None:

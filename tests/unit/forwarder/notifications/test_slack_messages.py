@@ -14,9 +14,7 @@ from profiler.forwarder.notifications.notification import Comparison, EndedTask,
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
-from profiler.record.notice_model import (
-    Notice,
-)
+from profiler.record.notice_model import Notice
 from profiler.record.spot_price import cost_on
 from profiler.record.task_end import Outcome, StoppedTask
 from profiler.sinks import LogTarget
@@ -41,33 +39,23 @@ from tests.ended_runs import (
 from tests.fake_slack import length, violations
 from tests.shown_runs import missed_notice, stuck_notice
 
-DID_NOTHING = replace(
-    NOTICE,
-    comparison=Comparison(
-        text="8.0× shorter.",
-        unusual=(
-            UnusualMeasure(metric="durationMs", value=3000, usual=2_470_000),
-            UnusualMeasure(metric="blockReadBytes", value=0, usual=2_254_857_830),
-        ),
-    ),
+UNUSUAL = (
+    UnusualMeasure(metric="durationMs", value=3000, usual=2_470_000),
+    UnusualMeasure(metric="blockReadBytes", value=0, usual=2_254_857_830),
 )
-
-
+DID_NOTHING = replace(NOTICE, comparison=Comparison(text="8.0× shorter.", unusual=UNUSUAL))
 UNKNOWN_KIND = replace(stuck_notice(), notice=Notice(kind="<!channel>", message="Look & see <@U1>."))
 
 
 def urls(sent: SlackMessage) -> dict[str, str]:
-    return {
-        element["action_id"]: element["url"]
-        for block in sent.blocks
-        if block["type"] == "actions"
-        for element in block["elements"]
-    }
+    elements = [one for block in sent.blocks if block["type"] == "actions" for one in block["elements"]]
+    return {element["action_id"]: element["url"] for element in elements}
 
 
 def test_the_message_of_a_success_has_the_usage() -> None:
     sent = message_of(NOTICE, kibana_url=KIBANA)
     assert sent.text == "✅ Success · etl_daily:7, after 2h 13m, exit code 0"
+    cpu = "*CPU*  ▰▰▰▰▱▱▱▱▱▱  42 % avg, peak 97 % of 0.5 vCPU"
     assert texts(sent.blocks) == [
         "✅ Success · etl_daily:7",
         "cluster jobs  ·  eu-west-1  ·  task 0123  ·  container batch",
@@ -75,13 +63,8 @@ def test_the_message_of_a_success_has_the_usage() -> None:
         "*Billed*\n2h 14m, $0.012",
         "*Exit code*\n0",
         "*Started*\n2026-03-01 10:00:03 UTC",
-        (
-            "*CPU*  ▰▰▰▰▱▱▱▱▱▱  42 % avg, peak 97 % of 0.5 vCPU\n"
-            "*Memory*  ▰▰▰▰▰▰▱▱▱▱  61 % avg, peak 97 % (≥993 MB) of 1 GB"
-        ),
-        "Log stream",
-        "ECS task",
-        "Kibana",
+        f"{cpu}\n*Memory*  ▰▰▰▰▰▰▱▱▱▱  61 % avg, peak 97 % (≥993 MB) of 1 GB",
+        *("Log stream", "ECS task", "Kibana"),
     ]
 
 
@@ -130,15 +113,13 @@ def test_unknown_values_are_left_out() -> None:
     ]
 
 
+USED = model.Distribution(avg=41, max=99)
+
+
 @pytest.mark.parametrize(
     ("count", "utilization", "peak_mb", "line"),
     [
-        (
-            2,
-            model.Distribution(avg=41, max=99),
-            12_000,
-            "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB",
-        ),
+        (2, USED, 12_000, "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB"),
         (1, model.Distribution(avg=0, max=0), None, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle throughout: "),
         (1, None, None, "*1 GPU*  use unknown"),
     ],
@@ -148,9 +129,8 @@ def test_gpus(count: int, utilization: model.Distribution | None, peak_mb: float
     gpus = tuple(model.Gpu(uuid=str(n), utilization_percent=utilization, memory_used_mb=memory) for n in range(count))
     assert line in text_of(recorded(NOTICE, gpus=gpus))
     cores = tuple(model.NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
-    assert line.replace("GPU", "Neuron core") in text_of(
-        recorded(NOTICE, neuron=model.Neuron(cores=cores, device_memory_used_mb=memory))
-    )
+    neuron = model.Neuron(cores=cores, device_memory_used_mb=memory)
+    assert line.replace("GPU", "Neuron core") in text_of(recorded(NOTICE, neuron=neuron))
 
 
 SERIES = model.Series(
@@ -159,18 +139,13 @@ SERIES = model.Series(
     vcpu_used=(0.0, None, 0.5, 0.25),
     memory_used_mb=(None, 512.0, 1024.0, 2048.0, None),
 )
-GPU_IDLE = model.GpuIdle(
-    percent=63.0,
-    gpu_hours=0.5,
-    usd=1.26,
-    waiting_for=TimeBreakdown(
-        disk_percent=48.0,
-        on_cpu_percent=31.0,
-        waiting_for=(WaitTarget(kind="disk", target="/data/<train>.tar", percent=48.0),),
-    ),
-)
+TAR = WaitTarget(kind="disk", target="/data/<train>.tar", percent=48.0)
+MEANWHILE = TimeBreakdown(disk_percent=48.0, on_cpu_percent=31.0, waiting_for=(TAR,))
+GPU_IDLE = model.GpuIdle(percent=63.0, gpu_hours=0.5, usd=1.26, waiting_for=MEANWHILE)
+ONE_GPU = recorded(NOTICE, gpus=(model.Gpu(uuid="a"),), gpu_idle=GPU_IDLE)
 CHEAPER = model.Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
 HALF = model.Recommendation(vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",))
+OF_PROCESSES = "of the run's processes because memory ran out"
 ONE_KILL = model.MemoryKills(count=1)
 KILLS = model.MemoryKills(count=7, processes=tuple(model.Process(name=name) for name in ("sort", "sort", "<b>")))
 # AWS changes the prices of Spot, and has no list of them.
@@ -215,33 +190,19 @@ SMALLER = [model.Recommendation(memory_mb=memory_mb, reasons=("Half of it was us
         (FAILURE, "exited with code 1."),
         (ended(FAILURE, category="unknown"), "Reason from ECS: why"),
         (ended(NOTICE, category="oom", out_of_memory=True), "because memory ran out, but"),
-        (
-            recorded(NOTICE, memory_kills=ONE_KILL),
-            "The kernel killed one of the run's processes because memory ran out.",
-        ),
-        (
-            recorded(FAILURE, memory_kills=KILLS),
-            "killed 7 of the run's processes because memory ran out: sort, &lt;b&gt;.",
-        ),
+        (recorded(NOTICE, memory_kills=ONE_KILL), f"The kernel killed one {OF_PROCESSES}."),
+        (recorded(FAILURE, memory_kills=KILLS), f"killed 7 {OF_PROCESSES}: sort, &lt;b&gt;."),
         (recorded(OOM, **VISIBLE), REMEDY),
         (recorded(BY_ECS, **VISIBLE), REMEDY),
         (recorded(FAILURE, **VISIBLE), REMEDY),
-        (
-            recorded(NOTICE, gpus=(model.Gpu(uuid="a"),), gpu_idle=GPU_IDLE),
-            (
-                "The GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/&lt;train&gt;.tar) and "
-                "used one CPU (31 %).\n0.5 idle GPU-hours ($1.26)."
-            ),
-        ),
+        (ONE_GPU, "The GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/&lt;train&gt;.tar) "),
+        (ONE_GPU, ".tar) and used one CPU (31 %).\n0.5 idle GPU-hours ($1.26)."),
         (DID_NOTHING, "⚠️ Success, but unlike its family · etl_daily:7\n"),
         (DID_NOTHING, "unlike its family: took 3.0 s (usually 41m 10s), read 0 MB (usually 2.1 GB)."),
         (replace(NOTICE, comparison=SLOW), "3.1× longer."),
         (recorded(NOTICE, recommendation=CHEAPER), "Recommended size: 0.25 vCPU, 512 MB (saves 49 %)."),
-        (
-            recorded(NOTICE, recommendation=HALF),
-            "Recommended size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do.",
-            "• Half would do.\ntask-profiler taskdef resize etl_daily\n",
-        ),
+        (recorded(NOTICE, recommendation=HALF), "Recommended size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do."),
+        (recorded(NOTICE, recommendation=HALF), "• Half would do.\ntask-profiler taskdef resize etl_daily\n"),
         (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "• Half would do.\n"),
         (recorded(NOTICE, cost=ON_SPOT), "≥ $0.30 (Spot)"),
         (ended(WAITED, status="failure", exit_code=1), f"\n{FOR_NETWORK}, 48 % for 10.0.3.9:5432.\n"),
@@ -264,18 +225,14 @@ def test_what_the_message_says(said: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize(
     ("notice", "words"),
     [
-        *((recorded(OOM, recommendation=advice), "Recommended size") for advice in SMALLER),
-        *((recorded(OOM, recommendation=advice), "Half") for advice in SMALLER),
+        *((recorded(OOM, recommendation=advice), word) for advice in SMALLER for word in ("Recommended size", "Half")),
         (recorded(FAILURE, recommendation=CHEAPER), "Recommended size"),
         (ended(NOTICE, reason="Essential container in task exited"), "Reason from ECS"),
         (recorded(ended(NOTICE, status="stopped"), **VISIBLE), "The program sees"),
         (recorded(NOTICE, **VISIBLE), "The program sees"),
         (recorded(OOM, task_size=SIZE, visible=model.Visible(memory_mb=1100, cpus=2)), "The program sees"),
         (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "Recommended size"),
-        *(
-            (replace(recorded(FAILURE, time_breakdown=breakdown), comparison=SLOW), "of the time")
-            for breakdown in NOT_WAITED
-        ),
+        *((replace(recorded(FAILURE, time_breakdown=one), comparison=SLOW), "of the time") for one in NOT_WAITED),
         (WAITED, "of the time"),
         (replace(WAITED, comparison=AS_EVER), "of the time"),
         (ended(WAITED, status="stopped"), "of the time"),
@@ -312,10 +269,8 @@ def test_an_invalid_kibana_address_has_no_button(url: str | None) -> None:
 @given(NOTICES | RUN_NOTICES | SCHEDULE_NOTICES, MAYBE_TEXT | ANY_TEXT.map(lambda text: f"https://{text}"))
 def test_any_notification_becomes_a_valid_slack_message(notification: Notification, kibana_url: str | None) -> None:
     sent = message_of(notification, kibana_url=kibana_url)
-    as_sent = json.loads(
-        json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False).encode()
-    )
-    assert violations(as_sent) == []
+    as_sent = json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False).encode()
+    assert violations(json.loads(as_sent)) == []
     for text in [sent.text, *texts(sent.blocks)]:
         assert "<" not in text
         assert ">" not in text

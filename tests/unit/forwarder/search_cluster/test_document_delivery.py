@@ -11,39 +11,30 @@ from hypothesis import strategies as st
 
 from profiler.forwarder.documents import Document
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
-from profiler.forwarder.search_cluster.document_delivery import (
-    MAX_MESSAGE_BYTES,
-    DeliveryResult,
-    FailedItem,
-    deliver,
-    message_body,
-    send_failures,
-)
+from profiler.forwarder.search_cluster import document_delivery
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem, deliver, send_failures
 from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 from tests.fake_search import Answer, FakeCluster, documents, fails, takes_all
 from tests.fakes import FakeInvocationTime
 
 
-def items(**statuses: int) -> Answer:
-    """Return a script item with a status for each document id, and 200 for all others."""
+def items(error: str | None = None, **statuses: int) -> Answer:
+    """A status for each document id, and 200 for all others."""
     return lambda batch: [
-        ItemResult(status=status, reason="because" if status >= 300 else None)
+        ItemResult(status=status, reason="because" if status >= 300 else None, error=error if status >= 300 else None)
         for status in (statuses.get(f"n{document.id}", 200) for document in batch)
     ]
 
 
-def delivered_documents(
-    cluster: FakeCluster, count: int = 3, seconds: float = 60
-) -> tuple[DeliveryResult, FakeInvocationTime]:
-    time = FakeInvocationTime(seconds)
-    return deliver(cluster, time, documents(count)), time
+def delivered_documents(cluster: FakeCluster, count: int = 3, time: FakeInvocationTime | None = None) -> DeliveryResult:
+    return deliver(cluster, time or FakeInvocationTime(60), documents(count))
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504, None])
 def test_temporary_failures_are_retried_with_growing_pauses(status: int | None) -> None:
     cluster = FakeCluster(fails(status), fails(status), fails(status), takes_all)
-    delivered, time = delivered_documents(cluster)
-    assert delivered.indexed == 3
+    time = FakeInvocationTime(60)
+    assert delivered_documents(cluster, time=time).indexed == 3
     assert time.pauses == [0.4, 0.8, 1.6]
 
 
@@ -62,7 +53,7 @@ def test_a_request_that_is_too_large_is_halved_until_the_large_document_is_alone
         return takes_all(batch)
 
     cluster = FakeCluster(too_large_with_two)
-    delivered, _ = delivered_documents(cluster, 5)
+    delivered = delivered_documents(cluster, 5)
     assert delivered.indexed == 4
     (rejected,) = delivered.rejected
     assert rejected.document == {"index": "task-reports-2026.03", "id": "2", "fields": {"n": 2}}
@@ -80,11 +71,7 @@ def test_a_request_that_is_too_large_is_halved_until_the_large_document_is_alone
     ],
 )
 def test_an_index_fault_raises_after_the_other_documents_are_written(status: int, error: str | None) -> None:
-    def answer(batch: Sequence[Document]) -> list[ItemResult]:
-        failed = ItemResult(status=status, reason="because", error=error)
-        return [failed if document.id == "1" else ItemResult(status=200) for document in batch]
-
-    cluster = FakeCluster(answer)
+    cluster = FakeCluster(items(error, n1=status))
     with pytest.raises(DeliveryError, match=r"because.*auto_configure"):
         delivered_documents(cluster)
     assert sorted(cluster.taken) == ["0", "2"]
@@ -92,8 +79,7 @@ def test_an_index_fault_raises_after_the_other_documents_are_written(status: int
 
 def test_only_throttled_items_are_retried() -> None:
     cluster = FakeCluster(items(n0=429, n2=409), items(n2=503), takes_all)
-    delivered, _ = delivered_documents(cluster)
-    assert delivered == DeliveryResult(indexed=3)
+    assert delivered_documents(cluster) == DeliveryResult(indexed=3)
     assert cluster.batches == [["0", "1", "2"], ["0", "2"], ["2"]]
 
 
@@ -114,7 +100,7 @@ def test_every_document_is_indexed_or_rejected_exactly_once(count: int, data: st
 
     cluster = FakeCluster(any_answer)
     try:
-        delivered, _ = delivered_documents(cluster, count, seconds=40)
+        delivered = delivered_documents(cluster, count, FakeInvocationTime(40))
     except DeliveryError:
         return
     assert delivered.indexed == len(cluster.taken)
@@ -131,10 +117,7 @@ def test_the_lines_are_upserts_that_are_retried_and_the_reason_of_an_error_has_i
     assert (result.is_poison, result.reason) == (True, "mapping: no field [x], because argument: bad")
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [{}, {"items": []}, {"items": [{"update": {}}]}],
-)
+@pytest.mark.parametrize("answer", [{}, {"items": []}, {"items": [{"update": {}}]}])
 def test_an_unexpected_bulk_response_is_an_error(answer: object) -> None:
     with pytest.raises(ValueError, match="the response"):
         bulk_results(answer, 1)
@@ -146,14 +129,13 @@ ANY_TEXT = st.text(st.characters(codec=None) | st.sampled_from("\ufffe\uffff\x00
 @given(ANY_TEXT, st.text(min_size=1, max_size=20), st.integers(0, 400_000))
 def test_a_queue_message_is_never_larger_than_sqs_accepts(reason: str, some: str, length: int) -> None:
     for document in (some * (length // len(some)), {"text": "é" * length, "more": some}):
-        body = message_body(FailedItem(document, reason))
-        assert len(body) <= MAX_MESSAGE_BYTES
+        body = document_delivery.message_body(FailedItem(document, reason))
+        assert len(body) <= document_delivery.MAX_MESSAGE_BYTES
         assert body.isascii(), "SQS rejects some other characters"
         kept = json.loads(body)
         if kept != {"document": document, "reason": reason}:
-            assert (document if isinstance(document, str) else json.dumps(document, separators=(",", ":"))).startswith(
-                kept["document"]
-            )
+            text = document if isinstance(document, str) else json.dumps(document, separators=(",", ":"))
+            assert text.startswith(kept["document"])
             assert kept["reason"] == f"{reason[:1000]} (the document is truncated)"
 
 
