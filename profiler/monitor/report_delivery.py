@@ -116,10 +116,7 @@ class Delivery(Struct, eq=False):
             self._log.error(f"The report is not printed: Standard output {reason}.")
 
     def print(self, line: bytes, *, is_kept: bool = False) -> None:
-        """Write a line at once. While nothing reads the output, drop it or, if it is kept, write it later.
-
-        The log shows when writing fails, and when it succeeds again.
-        """
+        """Write a line at once. While nothing reads the output, drop it or, if it is kept, write it later."""
         write = self._own_output.keep if is_kept else self._own_output.write
         reason = write(line + b"\n")
         if reason is not None and self._can_print:
@@ -144,10 +141,7 @@ class Delivery(Struct, eq=False):
 def report_target(
     container: ContainerMetadata, task: TaskMetadata, settings: TaskSettings, own: ContainerMetadata | None
 ) -> LogTarget | OwnStream | DeliveryFailure:
-    """The destination of the report: the monitor's own stream if that is chosen, else see :func:`log_target`.
-
-    ``own`` is the monitor's container, with any name; if it is unknown, the one of the usual name.
-    """
+    """The destination of the report. ``own`` is the monitor's container; if unknown, the one of the usual name."""
     if settings.report_stream == "monitor":
         return _own_stream(task, own)
     return log_target(container, task, settings, own)

@@ -31,10 +31,7 @@ _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer(TCPServer):
-    """The HTTP server; ``render`` generates the body of ``/metrics``.
-
-    The host ``::`` is every address, the port 0 any free port. Raises OSError if it cannot listen on the address.
-    """
+    """The HTTP server. The host ``::`` is every address, the port 0 any free one. OSError: it cannot listen."""
 
     allow_reuse_address = True
 

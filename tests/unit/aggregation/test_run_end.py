@@ -1,10 +1,12 @@
 import math
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.run_end import OutOfMemory, RunEnd, StopEvidence, ended, out_of_memory
+from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory, was_stopped
 from profiler.record.record_model import PeakSource
 
 GIB = 2**30
@@ -15,35 +17,35 @@ KILLED = ended(137, 1, was_stopped=False)
 @pytest.mark.parametrize(
     ("stop", "exit_code", "finished_ns", "explains"),
     [
-        (StopEvidence(), 143, 5, False),
-        (StopEvidence(is_task_stopping=True), 143, 5, True),
-        (StopEvidence(is_task_stopping=True), 143, None, True),
+        (was_stopped, 143, 5, False),
+        (partial(was_stopped, is_task_stopping=True), 143, 5, True),
+        (partial(was_stopped, is_task_stopping=True), 143, None, True),
         # Seen only after the end: an essential batch that ends by itself stops the task.
-        (StopEvidence(is_task_stopping=True), 137, 5, False),
-        (StopEvidence(is_task_stopping=True), 0, 5, False),
-        (StopEvidence(is_task_stopping=True, signalled_ns=6, execution_stopped_ns=6, seen_ns=6), 137, 5, False),
-        (StopEvidence(signalled_ns=4), 137, 5, True),
-        (StopEvidence(signalled_ns=4), 0, 5, True),
-        (StopEvidence(execution_stopped_ns=8 * SECOND - 1), 0, 9 * SECOND, True),
-        (StopEvidence(execution_stopped_ns=9 * SECOND), 0, 9 * SECOND, False),
+        (partial(was_stopped, is_task_stopping=True), 137, 5, False),
+        (partial(was_stopped, is_task_stopping=True), 0, 5, False),
+        (partial(was_stopped, is_task_stopping=True, signalled_ns=6, first_end_ns=6, seen_ns=6), 137, 5, False),
+        (partial(was_stopped, signalled_ns=4), 137, 5, True),
+        (partial(was_stopped, signalled_ns=4), 0, 5, True),
+        (partial(was_stopped, first_end_ns=8 * SECOND - 1), 0, 9 * SECOND, True),
+        (partial(was_stopped, first_end_ns=9 * SECOND), 0, 9 * SECOND, False),
         # The fraction of the batch's own end was cut.
-        (StopEvidence(execution_stopped_ns=9 * SECOND), 0, 9 * SECOND + 999_999_999, False),
-        (StopEvidence(execution_stopped_ns=9_123_000_000), 0, 9_123_456_789, False),
-        (StopEvidence(execution_stopped_ns=9 * SECOND, others_finished_ns=(7 * SECOND,)), 0, 9_999_999_999, False),
-        (StopEvidence(execution_stopped_ns=9 * SECOND, others_finished_ns=(9_999_999_999,)), 0, 9_500_000_000, False),
-        (StopEvidence(execution_stopped_ns=9_300_000_000, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
-        (StopEvidence(execution_stopped_ns=9 * SECOND, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
-        (StopEvidence(seen_ns=4), 3, 5, True),
-        (StopEvidence(seen_ns=6), 3, 5, False),
-        (StopEvidence(seen_ns=6), 143, 5, True),
-        (StopEvidence(seen_ns=4), 3, None, True),
-        (StopEvidence(signalled_ns=4, execution_stopped_ns=4), 3, None, False),
+        (partial(was_stopped, first_end_ns=9 * SECOND), 0, 9 * SECOND + 999_999_999, False),
+        (partial(was_stopped, first_end_ns=9_123_000_000), 0, 9_123_456_789, False),
+        (partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(7 * SECOND,)), 0, 9_999_999_999, False),
+        (partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(9_999_999_999,)), 0, 9_500_000_000, False),
+        (partial(was_stopped, first_end_ns=9_300_000_000, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
+        (partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
+        (partial(was_stopped, seen_ns=4), 3, 5, True),
+        (partial(was_stopped, seen_ns=6), 3, 5, False),
+        (partial(was_stopped, seen_ns=6), 143, 5, True),
+        (partial(was_stopped, seen_ns=4), 3, None, True),
+        (partial(was_stopped, signalled_ns=4, first_end_ns=4), 3, None, False),
     ],
 )
 def test_a_stop_explains_an_end_that_followed_it(
-    *, stop: StopEvidence, exit_code: int | None, finished_ns: int | None, explains: bool
+    *, stop: Callable[[int | None, int | None], bool], exit_code: int | None, finished_ns: int | None, explains: bool
 ) -> None:
-    assert stop.explains(exit_code, finished_ns) is explains
+    assert stop(exit_code, finished_ns) is explains
 
 
 ENDED_WITHOUT_A_CODE = ended(None, 1, was_stopped=False)

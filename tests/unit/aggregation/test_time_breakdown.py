@@ -84,7 +84,9 @@ def idle_run(*spans: tuple[float, float]) -> Run:
 
 def idle_parts(run: Run) -> dict[str, float]:
     run.account.flush(None)
-    return {name: percent for name, percent in all_parts(present(run.account.idle_breakdown())).items() if percent}
+    return {
+        name: percent for name, percent in all_parts(present(run.account.breakdown(is_idle=True))).items() if percent
+    }
 
 
 def all_parts(made: TimeBreakdown) -> dict[str, float | None]:
@@ -102,13 +104,13 @@ def test_the_time_in_which_the_gpus_were_idle_is_divided_on_its_own() -> None:
     disk = Wait("disk", "/data/train.tar")
     run = idle_run((1, 3.5)).step(NETWORK).step(disk).step(disk, run=0.5).step(NETWORK, wait=1)
     assert idle_parts(run) == {"on_cpu": 20.0, "waiting_for_cpu": 20.0, "disk": 60.0}
-    idle = present(run.account.idle_breakdown())
+    idle = present(run.account.breakdown(is_idle=True))
     assert idle.waiting_for == (WaitTarget(kind="disk", target="/data/train.tar", percent=60.0),)
     assert idle.covered_percent == 100
     assert run.parts == {"on_cpu": 12.5, "waiting_for_cpu": 25.0, "disk": 37.5, "network": 25.0}
     never_idle = Run().step(NETWORK)
     never_idle.account.flush(None)
-    assert never_idle.account.idle_breakdown() is None
+    assert never_idle.account.breakdown(is_idle=True) is None
 
 
 @given(
@@ -119,7 +121,7 @@ def test_if_the_gpus_are_always_idle_both_divisions_are_the_same(steps: list[tup
     for busy, kind, length in steps:
         run.step(*([] if kind is None else [Wait(kind)]), run=busy * length, length=length)
     whole = run.breakdown
-    assert run.account.idle_breakdown() == whole
+    assert run.account.breakdown(is_idle=True) == whole
 
 
 def test_several_threads_fill_a_step_once() -> None:
@@ -332,7 +334,7 @@ def test_a_gap_whose_ends_show_the_same_wait_belongs_to_it_but_is_not_covered() 
 class TestTheLongestWait:
     def since(self, run: Run, at: float) -> Wait | None:
         run.account.flush(None)
-        return run.account.longest_wait(START_NS + seconds(at))
+        return run.account.recent_waits.longest(START_NS + seconds(at))
 
     def test_a_socket_that_was_closed_before_a_lock_hung_is_not_named(self) -> None:
         run = Run()
