@@ -17,18 +17,24 @@ from profiler.sizing.prices import PriceOverrides
 V4 = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/abc"}
 
 
-def test_defaults() -> None:
-    assert read_settings(V4) == MonitorSettings(
+def test_defaults_also_for_empty_values_and_v4_is_preferred_to_v3() -> None:
+    v3, empty = (
+        {"ECS_CONTAINER_METADATA_URI": "http://169.254.170.2/v3/abc"},
+        {"CONTAINER": "", "INTERVAL_SECONDS": " "},
+    )
+    environment = {**v3, **V4, **{f"TASK_PROFILER_{name}": value for name, value in empty.items()}}
+    assert read_settings(environment) == MonitorSettings(
         endpoint_address="http://169.254.170.2/v4/abc",
         endpoint_version=4,
         task=TaskSettings(checkpoint_seconds=60.0),
         interval_seconds=1.0,
         stop_seconds=25.0,
     )
+    assert read_settings(v3).endpoint_version == 3
 
 
-def test_the_monitor_of_an_instance_needs_no_task_and_prints_no_checkpoints() -> None:
-    names = {"SCOPE": "Instance", "FAMILIES": "etl, night-*", "PROCESSES": "on"}
+def test_the_monitor_of_an_instance_needs_no_task_prints_no_checkpoints_and_serves_no_metrics() -> None:
+    names = {"SCOPE": "Instance", "FAMILIES": "etl, night-*", "PROCESSES": "on", "PROMETHEUS_PORT": "9100"}
     assert read_settings({f"TASK_PROFILER_{name}": value for name, value in names.items()}) == MonitorSettings(
         endpoint_address="",
         endpoint_version=4,
@@ -36,12 +42,9 @@ def test_the_monitor_of_an_instance_needs_no_task_and_prints_no_checkpoints() ->
         scope="instance",
         families=("etl", "night-*"),
         processes="on",
+        prometheus_port=9100,
+        problems=("TASK_PROFILER_PROMETHEUS_PORT has no effect with TASK_PROFILER_SCOPE=instance",),
     )
-
-
-def test_a_setting_that_has_no_effect_on_an_instance_is_named() -> None:
-    settings = read_settings({"TASK_PROFILER_SCOPE": "instance", "TASK_PROFILER_PROMETHEUS_PORT": "9100"})
-    assert settings.problems == ("TASK_PROFILER_PROMETHEUS_PORT has no effect with TASK_PROFILER_SCOPE=instance",)
 
 
 def test_all_settings() -> None:
@@ -90,21 +93,10 @@ def test_all_settings() -> None:
     )
 
 
-def test_v4_is_preferred_to_v3() -> None:
-    v3 = {"ECS_CONTAINER_METADATA_URI": "http://169.254.170.2/v3/abc"}
-    assert read_settings({**v3, **V4}).endpoint_version == 4
-    assert read_settings(v3).endpoint_version == 3
-
-
 @pytest.mark.parametrize("environment", [{}, {"ECS_CONTAINER_METADATA_URI_V4": " "}])
 def test_outside_of_ecs_a_sentence_says_what_to_do(environment: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"task-profiler run -- CMD"):
         read_settings(environment)
-
-
-def test_an_empty_value_counts_as_unset() -> None:
-    empty = {"TASK_PROFILER_CONTAINER": "", "TASK_PROFILER_INTERVAL_SECONDS": " "}
-    assert read_settings({**V4, **empty}) == read_settings(V4)
 
 
 @pytest.mark.parametrize(
