@@ -179,12 +179,16 @@ class Groups(InstanceCgroups):
 
 @dataclass
 class Docker(DockerApi):
-    """Shows no container from ``is_empty_from`` on. ``failing`` returns why an inspection fails, None if not."""
+    """Shows no container from ``is_empty_from`` on. ``failing`` returns why an inspection fails, None if not.
+
+    ``change`` returns another answer.
+    """
 
     world: "Instance"
     inspected: list[str] = field(default_factory=list)
     is_empty_from: float = inf
     failing: Callable[[str], Unavailable | None] = lambda _docker_id: None
+    change: Callable[[EcsContainer], EcsContainer | Unavailable] = lambda inspected: inspected
 
     def _shown(self) -> list[Box]:
         return [box for box in self.world.boxes if box.runs[0][0] <= self.world.now]
@@ -202,7 +206,7 @@ class Docker(DockerApi):
         if (failure := self.failing(docker_id)) is not None:
             return failure
         found = [box for box in self._shown() if box.docker_id == docker_id]
-        return found[0].inspect(self.world.now) if found else GONE
+        return self.change(found[0].inspect(self.world.now)) if found else GONE
 
 
 @dataclass
@@ -268,12 +272,16 @@ class Agent(TaskMetadataSource):
 
 
 class Instance(FakeMonitor):
-    """Runs the loop until ``until``. ``tasks`` are changes of the agent's answers by task; None: it does not answer."""
+    """Runs the loop until ``until``. ``tasks`` are changes of the agent's answers by task; None: it does not answer.
+
+    ``change`` returns another answer.
+    """
 
     def __init__(self, *boxes: Box, folder: Path, began: float = 0.0, until: float = 30.0, **settings: Any) -> None:
         super().__init__(FakeClock(), until)
         self.boxes, self.began = boxes, began
         self.tasks: dict[str, dict[str, Any] | None] = {}
+        self.change: Callable[[TaskMetadata], TaskMetadata | Unavailable] = lambda task: task
         self.policies: set[str] = set()
         self.asked: list[str] = []
         self.clock.advance(began)
@@ -319,7 +327,7 @@ class Instance(FakeMonitor):
                 for box in boxes
             ),
         )
-        return replace(known, **changes)
+        return self.change(replace(known, **changes))
 
     def wait(self, wait_seconds: float) -> None:
         """Until the time is over or, as in the real program, the next event."""

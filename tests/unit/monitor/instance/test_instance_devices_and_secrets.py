@@ -54,12 +54,12 @@ def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Pat
     assert not [one for record in records.values() for one in record["monitor"].get("warnings", ())]
 
 
-def secret_document(docker_id: str, known: EcsContainer) -> dict[str, Any]:
+def secret_document(known: EcsContainer) -> dict[str, Any]:
     """The inspect document of a container, with a secret wherever an owner can put one."""
     document: dict[str, Any] = json.loads(json.dumps(RECORDED["running"]))
     state = {"Running": known.is_running, "ExitCode": known.exit_code or 0, "StartedAt": "2025-11-20T00:53:22Z"}
     state["FinishedAt"] = "0001-01-01T00:00:00Z" if known.is_running else "2025-11-20T00:53:32.4Z"
-    document |= {"Id": docker_id, "Args": [CANARY], "Path": CANARY, "Name": CANARY}
+    document |= {"Id": known.docker_id, "Args": [CANARY], "Path": CANARY, "Name": CANARY}
     document["State"] |= {**state, "Error": CANARY}
     names = ("PASSWORD", "TASK_PROFILER_CONTAINER", "AWS_SECRET_ACCESS_KEY", CANARY, "NVIDIA_VISIBLE_DEVICES")
     document["Config"]["Env"] = [*(f"{name}={CANARY}" for name in names), CANARY]
@@ -90,20 +90,15 @@ def test_no_value_of_an_environment_variable_is_in_anything_that_is_written(
     world = Instance(Box(runs=((2.0, 12.4),), exit_code=3), folder=tmp_path)
     if "agent" in defect:
         world.tasks["0123"] = None
-    inspect = world.docker.inspect
 
-    def secretly(docker_id: str) -> EcsContainer | Unavailable:
-        known = inspect(docker_id)
-        assert isinstance(known, EcsContainer)
-        document = secret_document(docker_id, known)
+    def secretly(known: EcsContainer) -> EcsContainer | Unavailable:
+        document = secret_document(known)
         if "malformed" in defect:
             document["State"] = document["Config"] = [CANARY]
         return decode_container(json.dumps(document).encode())
 
-    with (
-        patch.object(world.docker, "inspect", secretly),
-        patch.object(defect.get("target", Instance), defect.get("method", "record"), fail),
-    ):
+    world.docker.change = secretly
+    with patch.object(defect.get("target", Instance), defect.get("method", "record"), fail):
         world.run()
     assert bool(world.streams.lines) == ("malformed" not in defect)
     written = [*(line for _, line in world.streams.lines), *world.output.lines, repr(world.log.lines).encode()]

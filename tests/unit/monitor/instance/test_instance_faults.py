@@ -39,8 +39,7 @@ def test_a_defect_with_a_running_task_costs_neither_its_report_nor_another_task(
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_two_containers_that_ended_before_the_monitor_began_do_not_get_each_others_numbers(
-    is_first: bool,  # noqa: FBT001
-    tmp_path: Path,
+    *, is_first: bool, tmp_path: Path
 ) -> None:
     """Only their sum is known."""
     boxes = [Box(name="a", runs=((1.0, 11.0),), vcpu=1), Box(name="b", runs=((1.0, 11.2),), vcpu=0.1)]
@@ -62,24 +61,17 @@ def test_the_mark_of_a_task_with_a_second_program_is_not_the_batchs(name: str, t
 def test_the_mark_is_not_the_batchs_if_another_container_cannot_be_inspected(tmp_path: Path) -> None:
     other = Box(name="log_router", runs=((1.0, 12.9),), memory_mib=lambda _at: 80)
     world = Instance(BATCH, other, folder=tmp_path)
-    world.docker.failing, answer = only_the_batch, world.answer
-
-    def started(task_id: str) -> Any:
-        task = answer(task_id)
-        assert isinstance(task, TaskMetadata)
-        at = boxes_started[0]
-        return replace(task, containers=tuple(replace(one, started_ns=at) for one in task.containers))
-
-    boxes_started = [other.inspect(2.0).started_ns]
-    with patch.object(world, "answer", started):
-        metrics = world.run().records()["0123-batch"]["metrics"]
+    world.docker.failing, started_ns = only_the_batch, other.inspect(2.0).started_ns
+    world.change = lambda task: replace(
+        task, containers=tuple(replace(one, started_ns=started_ns) for one in task.containers)
+    )
+    metrics = world.run().records()["0123-batch"]["metrics"]
     assert metrics["memoryPeakSource"] == "sampled"
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_a_container_that_docker_does_not_show_yet_gives_the_batch_none_of_its_numbers(
-    is_listed: bool,  # noqa: FBT001
-    tmp_path: Path,
+    *, is_listed: bool, tmp_path: Path
 ) -> None:
     """It is known from the list or from its events alone, because the agent does not answer."""
     other = Box(name="other", runs=((0.5 if is_listed else 3.0, 12.9),), memory_mib=lambda _at: 80)
@@ -108,9 +100,7 @@ def test_a_pause_container_takes_nothing_from_the_batch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "is_known"), [("~internal~ecs~pause", True), ("log_router", False)])
 def test_a_kill_in_the_tasks_group_is_the_batchs_if_it_is_the_only_program(
-    name: str,
-    is_known: bool,  # noqa: FBT001
-    tmp_path: Path,
+    *, name: str, is_known: bool, tmp_path: Path
 ) -> None:
     killed = Box(runs=((1.0, 11.0),), exit_code=5, group_kills=1)
     other = Box(name=name, runs=((1.0, 10.9),), vcpu=0, memory_mib=lambda _at: 0)
@@ -182,14 +172,8 @@ def test_events_before_the_first_inspection_count_for_the_attempt_that_they_belo
     world = Instance(box, folder=tmp_path, until=60)
     world.policies = {"0123-batch"}
     world.tasks = {"0123": {"desired_status": "RUNNING"}}
-    inspect = world.docker.inspect
-
-    def hanging(docker_id: str) -> Any:
-        found = HUNG if world.now < 13 else inspect(docker_id)
-        return found if isinstance(found, Unavailable) else replace(found, oom_killed=False)
-
-    with patch.object(world.docker, "inspect", hanging):
-        record = world.run().record()
+    world.docker.change = lambda found: HUNG if world.now < 13 else replace(found, oom_killed=False)
+    record = world.run().record()
     assert {name: record[name] for name in expected} == expected
 
 
@@ -206,16 +190,15 @@ def test_an_agent_that_hangs_does_not_delay_the_others_while_many_tasks_end(tmp_
     """It never says whether their own monitors will start."""
     ended = [Box(task=f"{n}", name=name, runs=runs) for n in range(50) for name, runs in ENDED.items()]
     world = Instance(*ended, Box(task="runs", runs=((1.0, 80.0),)), folder=tmp_path, until=90)
-    answer = world.answer
 
-    def hanging(task_id: str) -> Any:
+    def hanging(task: TaskMetadata) -> TaskMetadata | Unavailable:
         if 12 < world.now < 79:
             world.clock.advance(0.2)
             return HUNG
-        return answer(task_id)
+        return task
 
-    with patch.object(world, "answer", hanging):
-        records = world.run().records()
+    world.change = hanging
+    records = world.run().records()
     assert len(records) == 51
     assert records["runs-batch"]["sampling"]["missedTicks"] == 0
 
