@@ -37,7 +37,7 @@ _BATCH_SCOPE = "batch"
 _PERCENT = 100
 _HERTZ_PER_MHZ = 1_000_000
 # The longest name in ECS.
-MAX_LABEL_LENGTH = 255
+_MAX_LABEL_LENGTH = 255
 # Twice the largest possible number: 16 containers, 32 GPUs with 8 reasons each, 128 NeuronCores.
 _LABEL_CACHE_SIZE = 1024
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -173,13 +173,9 @@ def metrics_text(snapshot: Snapshot) -> bytes:
 @lru_cache(_LABEL_CACHE_SIZE)
 def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     """The labels of a series in braces: the task's and the metric's ``names``, sorted by name."""
-    pairs = sorted(zip((*TASK_LABELS, *names), map(label_value, values), strict=True))
+    cut = (without_surrogates(value[:_MAX_LABEL_LENGTH]) for value in values)
+    pairs = sorted(zip((*TASK_LABELS, *names), cut, strict=True))
     return "{" + ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in pairs) + "}"
-
-
-def label_value(text: str) -> str:
-    """The value of a label: at most 255 characters, with characters that UTF-8 cannot encode replaced."""
-    return without_surrogates(text[:MAX_LABEL_LENGTH])
 
 
 def _values(*labels: str, **values: float | None) -> Values:

@@ -144,10 +144,8 @@ def test_a_shared_network_counter_continues_when_a_container_is_replaced(
     *, shares_network: bool, received: int, sent: int
 ) -> None:
     feed = Feed()
-    feed.add(1, network_rx_bytes=1000, network_tx_bytes=600, shares_network=shares_network)
-    feed.add(
-        2, network_rx_bytes=1100, network_tx_bytes=650, shares_network=shares_network, docker_id="b", block_read_bytes=1
-    )
+    for at, rx, tx, docker_id in ((1, 1000, 600, "a"), (2, 1100, 650, "b")):
+        feed.add(at, network_rx_bytes=rx, network_tx_bytes=tx, shares_network=shares_network, docker_id=docker_id)
     total = feed.usage.traffic()
     assert (total["network_rx_bytes"], total["network_tx_bytes"]) == (received, sent)
 
@@ -176,12 +174,11 @@ def test_memory_of_an_unobserved_period_is_not_counted() -> None:
 
 
 def test_a_period_that_is_longer_than_any_stats_are_old_is_one_step() -> None:
-    usage = ContainerUsage(seconds(60))
+    feed = Feed()
+    feed.usage = ContainerUsage(seconds(60))
     for minute, memory_mib in ((1, 100), (2, 300)):
-        taken = sample(START_NS + seconds(60 * minute), None, memory_mib * MIB)
-        usage.add(taken, epoch="a", received_ns=seconds(60 * minute), started_ns=START_NS)
-    memory = present(usage.run.memory_bytes.distribution(per=MIB))
-    assert memory.avg == 200
+        feed.add(60 * minute, memory_mib=memory_mib)
+    assert present(feed.usage.run.memory_bytes.distribution(per=MIB)).avg == 200
 
 
 counts = st.none() | st.integers(min_value=0, max_value=2**62)
@@ -232,10 +229,9 @@ def series_of(feed: Feed) -> Series:
 def test_a_step_is_taken_once() -> None:
     feed = Feed()
     assert feed.usage.take_ended_step_ns() == 0
-    feed.add(1, cpu=0.25)
-    assert (feed.usage.last_vcpu, feed.usage.take_ended_step_ns()) == (0.25, seconds(1))
-    feed.add(1, cpu=0.25)
-    assert (feed.usage.last_vcpu, feed.usage.take_ended_step_ns()) == (0.25, 0)
+    for step_ns in (seconds(1), 0):
+        feed.add(1, cpu=0.25)
+        assert (feed.usage.last_vcpu, feed.usage.take_ended_step_ns()) == (0.25, step_ns)
 
 
 def test_readings_of_devices_are_on_the_time_line_of_the_samples() -> None:

@@ -1,13 +1,13 @@
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory, was_stopped
-from profiler.record.record_model import PeakSource
 
 GIB = 2**30
 SECOND = 10**9
@@ -54,25 +54,11 @@ UNKNOWN = OutOfMemory()
 EXCLUDED = OutOfMemory(likely=False)
 
 
-def verdict(
-    end: RunEnd,
-    share: float | None,
-    *,
-    size_bytes: float | None = GIB,
-    peak_source: PeakSource = "sampled",
-    limit_hits: int | None = None,
-    memory_kills: int | None = None,
-    may_have_missed_a_kill: bool = False,
-) -> OutOfMemory:
-    """The verdict for a peak of this share of a GiB."""
+def verdict(end: RunEnd, share: float | None, **more: Any) -> OutOfMemory:
+    """The verdict for a sampled peak of this share of a GiB."""
+    peak_bytes = None if share is None else math.ceil(share * GIB)
     return out_of_memory(
-        end,
-        memory_max_bytes=None if share is None else math.ceil(share * GIB),
-        memory_size_bytes=size_bytes,
-        peak_source=peak_source,
-        limit_hits=limit_hits,
-        memory_kills=memory_kills,
-        may_have_missed_a_kill=may_have_missed_a_kill,
+        end, **{"memory_max_bytes": peak_bytes, "memory_size_bytes": GIB, "peak_source": "sampled", **more}
     )
 
 
@@ -114,7 +100,7 @@ def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_n
 )
 def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(end: RunEnd, share: float, found: OutOfMemory) -> None:
     assert verdict(end, share, peak_source="kernel") == found
-    assert verdict(KILLED, 0.95, size_bytes=None, peak_source="kernel") == UNKNOWN
+    assert verdict(KILLED, 0.95, memory_size_bytes=None, peak_source="kernel") == UNKNOWN
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 137])
@@ -139,21 +125,15 @@ def test_a_counted_kill_is_decisive_for_any_end_of_the_batch(end: RunEnd) -> Non
 
 
 @given(
-    st.none() | st.integers(0, 255),
-    st.booleans(),
-    st.none() | st.floats(0, 2),
-    st.none() | st.integers(1, GIB),
-    st.none() | st.integers(0, 3),
+    end=st.builds(ended, st.none() | st.integers(0, 255), st.just(1), was_stopped=st.booleans()),
+    share=st.none() | st.floats(0, 2),
+    size=st.none() | st.integers(1, GIB),
+    hits=st.none() | st.integers(0, 3),
 )
 def test_a_sampled_peak_never_excludes_a_kill_and_evidence_names_only_what_was_seen(
-    exit_code: int | None,
-    stopped: bool,  # noqa: FBT001
-    share: float | None,
-    size: int | None,
-    hits: int | None,
+    end: RunEnd, share: float | None, size: int | None, hits: int | None
 ) -> None:
-    end = ended(exit_code, 1, was_stopped=stopped)
-    found = verdict(end, share, size_bytes=size, limit_hits=hits)
-    assert found.likely is not False or exit_code not in (None, 137)
+    found = verdict(end, share, memory_size_bytes=size, limit_hits=hits)
+    assert found.likely is not False or end.exit_code not in (None, 137)
     assert (found.evidence is not None) is (found.likely is True)
-    assert found.evidence != "exit-137-at-limit" or exit_code == 137
+    assert found.evidence != "exit-137-at-limit" or end.exit_code == 137

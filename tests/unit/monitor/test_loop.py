@@ -50,7 +50,7 @@ def test_the_end_is_seen_by_polling() -> None:
     assert (record["logGroup"], record["region"], record["logRegion"]) == ("/ecs/jobs", "eu-west-1", "eu-central-1")
     assert record["containers"][0]["name"] == "task-monitor"
     assert record["monitor"] == {"version": "0.1.0", "cpuSeconds": 0.5, "maxRssMB": 27.1, "restarts": 0, "warnings": []}
-    assert world.log.lines == world.output.lines == []
+    assert (world.log.lines, world.output.lines) == ([], [])
 
 
 @pytest.mark.parametrize(

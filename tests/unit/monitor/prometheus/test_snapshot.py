@@ -61,14 +61,11 @@ def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_ba
     usual, world.source.stats_at = world.source.stats_at, lambda _at: Unavailable("refused")
     assert len(world.tick(10).containers) == 1
     gone = world.tick()
-    assert gone.containers == ()
-    assert gone.sources["task-metadata-v4"] is False
+    assert (gone.containers, gone.sources["task-metadata-v4"], gone.read_failures) == ((), False, 11)
     assert gone.task is world.sampler.task
-    assert gone.read_failures == 11
     world.source.stats_at = usual
     back = world.tick()
-    assert back.sources["task-metadata-v4"] is True
-    assert back.containers[0].container.name == "batch"
+    assert (back.sources["task-metadata-v4"], back.containers[0].container.name) == (True, "batch")
 
 
 def test_a_network_of_ones_own_is_the_containers() -> None:
@@ -111,13 +108,7 @@ def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
 def test_without_an_instance_nothing_is_read_of_it(launch_type: str | None) -> None:
     world = SnapshotWorld(task=replace(TASK, launch_type=launch_type))
     snapshot = world.tick()
-    assert (snapshot.instance, world.instance_reads) == (None, 0)
-    assert "instance" not in snapshot.sources
-
-
-def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> GpuCollector:
-    source = ScriptedSource(reading(*uuids, percent=40), Unavailable("lost"))
-    return GpuCollector(source, scope or GpuScope(()), clock, Log(), seconds(1), is_required=False)
+    assert (snapshot.instance, world.instance_reads, "instance" in snapshot.sources) == (None, 0, False)
 
 
 def shown(snapshot: Snapshot) -> list[str]:
@@ -125,13 +116,13 @@ def shown(snapshot: Snapshot) -> list[str]:
 
 
 def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
-    watch = gpu_watch(FakeClock(), "GPU-a", "GPU-b")
+    source = ScriptedSource(reading("GPU-a", "GPU-b", percent=40), Unavailable("lost"))
+    watch = GpuCollector(source, GpuScope(()), FakeClock(), Log(), seconds(1), is_required=False)
     world = SnapshotWorld(watch)
     assert "nvml" not in world.tick().sources
     watch.tick()
     now = world.tick()
-    assert shown(now) == ["GPU-a", "GPU-b"]
-    assert now.sources["nvml"] is True
+    assert (shown(now), now.sources["nvml"]) == (["GPU-a", "GPU-b"], True)
     watch.tick()
     assert len(shown(world.tick(10))) == 2
     gone = world.tick()
