@@ -297,7 +297,7 @@ def test_the_record_describes_the_batch_and_its_task() -> None:
     ],
 )
 def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
-    fields: dict[str, int] | None, limit_bytes: int | None, *, likely: bool | None
+    fields: dict[str, Any] | None, limit_bytes: int | None, *, likely: bool | None
 ) -> None:
     usage = None if fields is None else usage_with(**fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=limit_bytes)
@@ -321,7 +321,7 @@ def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_chil
     peak_mib: int | None, cache_mib: int, restarts: int, *, likely: bool | None
 ) -> None:
     """The batch held 100 of its 400 MiB whenever it was sampled, and ended with 0."""
-    fields = {} if peak_mib is None else {"memory_usage_peak_bytes": peak_mib * MIB}
+    fields: dict[str, Any] = {} if peak_mib is None else {"memory_usage_peak_bytes": peak_mib * MIB}
     usage = usage_with(memory_cache_bytes=cache_mib * MIB, **fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB, restart_count=restarts)
     end = ended(0, START_NS, was_stopped=False)
