@@ -148,15 +148,3 @@ def test_neuron_cores_vanish_with_the_reports() -> None:
     silent.failure = ThreadFailure(0, "KeyError: 'cores'")
     gone = world.tick()  # a collector that has stopped is down at once
     assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
-
-
-def test_an_old_snapshot_has_no_readings_and_no_source_that_answers() -> None:
-    world = SnapshotWorld()
-    world.builder.shared.ticker.missed = 3
-    snapshot = world.tick()
-    assert snapshot.at(snapshot.valid_until_ns) is snapshot
-    assert snapshot.valid_until_ns == world.clock.monotonic_ns() + seconds(10)
-    old = snapshot.at(snapshot.valid_until_ns + 1)
-    assert (old.task, old.own_usage, old.missed_ticks) == (snapshot.task, snapshot.own_usage, 3)
-    assert (old.containers, old.instance) == ((), None)
-    assert set(old.sources.values()) == {False}
