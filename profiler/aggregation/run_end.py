@@ -82,7 +82,7 @@ def ended(exit_code: int | None, finished_ns: int | None, *, was_stopped: bool) 
 
 
 class OutOfMemory(Struct, frozen=True, kw_only=True):
-    """Whether the kernel probably killed the batch or one of its processes for lack of memory, and the evidence."""
+    """A verdict of :func:`out_of_memory`."""
 
     likely: bool | None = None
     evidence: OutOfMemoryEvidence | None = None

@@ -241,7 +241,6 @@ def padded_column(values: Column | None, length: int) -> Column | None:
 
 
 def _coarsen(values: Column, factor: int, *, use_maximum: bool) -> Column:
-    """Combine each ``factor`` values: to their maximum or their mean."""
     parts = [values[index : index + factor] for index in range(0, len(values), factor)]
     known = [[value for value in part if value is not None] for part in parts]
     return tuple(_rounded(max(part) if use_maximum else sum(part) / len(part)) if part else None for part in known)

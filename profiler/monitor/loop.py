@@ -124,7 +124,6 @@ class MonitoredTask:
             self._reporter.warnings.append(problem)
 
     def _check_ends(self) -> None:
-        """After a read of the task: report on every batch that has ended."""
         task = self._sampler.task
         if task is None:
             return
@@ -225,7 +224,6 @@ class MonitoredTask:
                 self._report(batch, task, self._listed_end(batch, listed, task))
 
     def _report_after_failure(self, error: Exception) -> None:
-        """Report all known values, with a warning that has the error's type and place, but not its text."""
         self.add_warning(
             f"The monitor failed ({describe(error)}). The report holds only what was measured until then: "
             f"{REPORT_DEFECT}"
@@ -269,7 +267,6 @@ class MonitoredTask:
         batch.is_reported = True
 
     def _since_stop_seconds(self) -> float:
-        """The seconds since the stop request; 0 without one."""
         stop_ns = self._stop.requested_ns
         return 0 if stop_ns is None else (self._clock.monotonic_ns() - stop_ns) / NS_PER_SECOND
 

@@ -60,11 +60,9 @@ class Delivery(Struct, eq=False):
     ) -> None:
         """Start to upload the report to its log stream within ``seconds``; print the report if that is impossible.
 
-        ``on_done`` is called when it is uploaded or printed. Nothing is uploaded if the log stream holds a report of
-        the container ``may_be_there``.
-
-        The line of the call ``stacks`` comes before it in its log stream, and is not printed elsewhere. Where both are
-        printed, it comes after all reports: it would fill the pipe of a log driver that hangs.
+        Nothing is uploaded if the log stream holds a report of the container ``may_be_there``. The line of the call
+        ``stacks`` comes before it in its log stream, and is not printed elsewhere. Where both are printed, it comes
+        after all reports: it would fill the pipe of a log driver that hangs.
         """
         if isinstance(target, LogTarget) and seconds > 0:
             upload = partial(self._upload, line, target, seconds, stacks, may_be_there=may_be_there)
@@ -110,7 +108,6 @@ class Delivery(Struct, eq=False):
         self._print_report(line)
 
     def _print_report(self, line: bytes) -> None:
-        """Write a line that is never dropped, as soon as the output is read."""
         reason = self._own_output.keep(short_line(line) + b"\n")
         if reason is not None:
             self._log.error(f"The report is not printed: Standard output {reason}.")

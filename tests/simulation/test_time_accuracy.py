@@ -61,14 +61,14 @@ _KINDS: dict[str, WaitKind] = {
 }
 # The innermost of a program's own functions in a phase, where that is not the phase itself.
 _OWN_FUNCTIONS = {
-    "compute": {"compute", "_spin"},
+    "compute": {"_spin"},
     "compute_half": {"compute_half", "_spin"},
     "receive": {"receive", "_ask"},
     "run_child": {"run_child", "pause"},
-    "threads_of_many_kinds": {"threads_of_many_kinds", "receive", "sleep", "wait_for_lock"},
+    "threads_of_many_kinds": {"_in_threads", "receive", "sleep", "wait_for_lock"},
     "processes_of_many_kinds": {"_in_processes", "receive", "sleep", "pause"},
-    "computing_process": {"_in_processes", "_spin", "compute", "receive"},
-    **{f"herd_{threads}": {"_herd", "work"} for threads in _HERDS},
+    "computing_process": {"_in_processes", "_spin", "receive"},
+    **{f"herd_{threads}": {"_herd", "_in_threads", "work"} for threads in _HERDS},
     **{name: {"ask_again", "_spin", "stand_by", "_show_progress", "_ask_in_shell", name} for name in _BYSTANDERS},
     "pool_of_32": {"pool_of_32", "_in_processes", "_compute_together", "_sleep_until"},
 }

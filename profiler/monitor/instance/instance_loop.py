@@ -303,7 +303,6 @@ class InstanceLoop:
             self._done.discard(arn)
 
     def _drop(self, arn: str) -> None:
-        """Follow a task no longer: it is reported, or needs no report."""
         task = self._tasks.pop(arn, None)
         if arn in self._arns.values():
             self._done.add(arn)

@@ -1,11 +1,9 @@
 """The live metrics: name, labels and help text, and their values in a snapshot.
 
 The record has a separate catalogue (``profiler/record/metric_catalogue.py``): it describes a whole run, and not in the
-base units and names that Prometheus' conventions require (https://prometheus.io/docs/practices/naming/). The numbers of
-devices have the record's limits.
-
-:func:`metrics_text` writes the plain text format, which every version of Prometheus reads. prometheus_client would take
-six times as long, because it formats the labels of each series again.
+base units and names that Prometheus' conventions require (https://prometheus.io/docs/practices/naming/). The plain text
+format is read by every version of Prometheus. prometheus_client would take six times as long to write it, because it
+formats the labels of each series again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

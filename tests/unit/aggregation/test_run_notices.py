@@ -12,7 +12,6 @@ from profiler.aggregation.run_notices import MIN_RUN_NS, GrowthFit, GrowthToLimi
 from profiler.core.timestamps import format_ms
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.notice_model import Notice, NoticeEvidence
-from profiler.record.record_model import RaisedNotice
 from profiler.record.units import MIB
 from tests.fakes import START_NS, seconds
 from tests.values import present
@@ -196,18 +195,6 @@ def test_memory_that_grows_to_its_limit() -> None:
     )
     ((_, finding),) = found(stuck_minutes=0, disk_per_minute=500, minutes=35)
     assert (finding.kind, "of 19.5 GB of ephemeral storage" in notice(finding).message) == ("disk", True)
-
-
-def test_all_kinds_are_found_once_and_listed() -> None:
-    findings = found(minutes=100, expected_seconds=60, memory_per_minute=8, disk_per_minute=170)
-    assert sorted(finding.kind for _, finding in findings) == ["disk", "memory", "overdue", "stuck"]
-    notices = RunNotices(START_NS)
-    for _, finding in findings[:2]:
-        notices.describe(finding, lambda _: None)
-    assert notices.raised == (
-        RaisedNotice(kind="overdue", at=format_ms(START_NS + seconds(70))),
-        RaisedNotice(kind="stuck", at=format_ms(START_NS + seconds(1800))),
-    )
 
 
 _COUNTS = ("cpu_ns", "network_bytes", "block_bytes", "own_line_ns", "memory_used_bytes")

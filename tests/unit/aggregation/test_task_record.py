@@ -235,38 +235,32 @@ def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() 
 
 def test_the_record_describes_the_batch_and_its_task() -> None:
     arn = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123"
+    of_task: dict[str, Any] = {"cluster": "jobs", "family": "nightly", "revision": "7", "launch_type": "FARGATE"}
+    of_container: dict[str, Any] = {"name": "batch", "arn": "arn:c", "image": "jobs:1", "image_digest": "sha256:0"}
     task = TaskMetadata(
         arn=arn,
-        cluster="jobs",
-        family="nightly",
-        revision="7",
+        **of_task,
         availability_zone="eu-west-1b",
-        launch_type="FARGATE",
         vcpu_limit=2,
         memory_limit_bytes=400 * MIB,
         pull_started_ns=START_NS - seconds(5),
         ephemeral_storage_used_mib=261,
         ephemeral_storage_size_mib=20496,
     )
-    container = ContainerMetadata(
-        name="batch", docker_id="0123-1", arn="arn:c", image="jobs:1", image_digest="sha256:0", started_ns=START_NS
-    )
+    container = ContainerMetadata(docker_id="0123-1", started_ns=START_NS, **of_container)
     side = OtherContainer(name="side")
     end = ended(3, START_NS + seconds(90), was_stopped=False)
     host = replace(HOST, cpu_architecture="ARM64", processor_model="Neoverse-N1", processor_count=4)
     assert build_batch_record(container, task, usage_with(0.123456789), end, host, others=[side]) == Record(
         task_id="0123",
         task_arn=arn,
-        cluster="jobs",
-        family="nightly",
-        revision="7",
+        **of_task,
         region="eu-west-1",
         account_id="111122223333",
         availability_zone="eu-west-1b",
-        launch_type="FARGATE",
         cpu_architecture="ARM64",
         processor=Processor(model="Neoverse-N1", count=4),
-        container=Container(name="batch", id="0123-1", arn="arn:c", image="jobs:1", image_digest="sha256:0"),
+        container=Container(id="0123-1", **of_container),
         status="failure",
         exit_code=3,
         likely_out_of_memory=False,

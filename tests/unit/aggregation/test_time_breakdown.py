@@ -302,8 +302,7 @@ def test_a_gap_between_readings_is_covered_by_the_sample_at_its_end_for_an_inter
 
 def test_a_gap_whose_ends_show_the_same_wait_belongs_to_it_but_is_not_covered() -> None:
     run = Run().step(NETWORK).step(NETWORK).step(NETWORK, run=2, length=8)
-    assert run.parts == {"on_cpu": 20.0, "network": 80.0}
-    assert run.breakdown.covered_percent == 35.0
+    assert (run.parts, run.breakdown.covered_percent) == ({"on_cpu": 20.0, "network": 80.0}, 35.0)
     assert present(Run().step(NETWORK).record(duration=4).time_breakdown).covered_percent == 25.0  # after the last
     run = Run().step(NETWORK).step(Wait("lock"), wait=[0.4] * 300, length=9)
     assert run.parts == {"waiting_for_cpu": 4.0, "network": 10.0, "lock": 14.3, "other": 71.7}

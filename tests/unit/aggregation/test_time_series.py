@@ -38,8 +38,7 @@ def test_a_step_is_the_mean_of_its_cpu_and_the_maximum_of_its_memory() -> None:
         run.add_memory(START_NS + seconds(at), size * MIB)
     found = values(run)
     assert (found.step_ms, found.started_at) == (1000, "2023-11-14T22:13:20.000Z")
-    assert found.vcpu_used == (0.5, 0.5, None, 2.0)
-    assert found.memory_used_mb == (30, None, None, 5)
+    assert (found.vcpu_used, found.memory_used_mb) == ((0.5, 0.5, None, 2.0), (30, None, None, 5))
     assert (found.gpu_utilization_percent, found.neuron_utilization_percent) == (None, None)
 
 

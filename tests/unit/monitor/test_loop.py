@@ -28,8 +28,7 @@ def test_the_end_is_seen_by_polling() -> None:
     record = world.report()
     assert world.clock.now_ns == seconds(31)
     assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("success", 0, False)
-    assert record["startedAt"] == "2025-11-20T00:53:20.000Z"
-    assert record["finishedAt"] == "2025-11-20T00:53:50.500Z"
+    assert (record["startedAt"], record["finishedAt"]) == ("2025-11-20T00:53:20.000Z", "2025-11-20T00:53:50.500Z")
     metrics = record["metrics"]
     assert (metrics["durationMs"], metrics["initDurationMs"], metrics["billedDurationMs"]) == (30500, 20000, 60000)
     assert (metrics["cpuSeconds"], metrics["vcpuSize"], metrics["memorySizeMB"]) == (15.0, 1, 1024)
@@ -302,8 +301,7 @@ def test_a_batch_that_may_still_start_is_waited_for_and_leaves_a_record(known_st
     world = World(container="bach", stop_at=300.5)
     world.of_task = lambda _at: {"known_status": known_status, "containers": (OWN,)}
     (document,) = world.run().printed()
-    assert document["record"]["container"] == {"name": "bach"}
-    assert document["record"]["status"] == "unknown"
+    assert (document["record"]["container"], document["record"]["status"]) == ({"name": "bach"}, "unknown")
     assert any("'bach'" in error for error in world.log.events("error"))
     assert world.clock.now_ns > seconds(300)
 
@@ -329,8 +327,7 @@ def test_a_batch_that_starts_after_the_monitor() -> None:
     world.of_task = lambda at: {} if at >= 5 else {"containers": (pulled, OWN)}
     world.source.stats_at = lambda at: world.usual_stats(at) if at >= 6 else {}
     record = world.run().report()
-    assert (record["status"], record["sampling"]["samples"]) == ("success", 25)
-    assert record["metrics"]["cpuSeconds"] == 15.0
+    assert (record["status"], record["sampling"]["samples"], record["metrics"]["cpuSeconds"]) == ("success", 25, 15.0)
 
 
 def test_collectors_take_a_final_reading_before_the_report_and_stop_after_it() -> None:
@@ -448,8 +445,7 @@ def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direc
     assert (record["status"], record["exitCode"]) == ("success", 0)
     metrics = record["metrics"]
     assert (metrics["durationMs"], metrics["billedDurationMs"], metrics["initDurationMs"]) == (40_000, 60_000, 20_000)
-    assert metrics["cpuSeconds"] == 19.5
-    assert {*metrics["vcpuUsed"].values(), *record["series"]["vcpuUsed"]} == {0.5}
+    assert (metrics["cpuSeconds"], {*metrics["vcpuUsed"].values(), *record["series"]["vcpuUsed"]}) == (19.5, {0.5})
     assert None not in record["series"]["memoryUsedMB"]
     assert (record["sampling"]["samples"], record["sampling"]["longestGapMs"]) == (39, 1000)
     (warning,) = record["monitor"]["warnings"]
@@ -629,8 +625,7 @@ def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> No
     world.settings = replace(world.settings, container="batch")
     world.source.stats_at = stats_at
     metrics = world.run().report()["metrics"]
-    assert metrics["vcpuSaturatedPercent"] == 40.0
-    assert set(metrics["slowdownAtVcpu"]) == {"0.25", "0.5"}
+    assert (metrics["vcpuSaturatedPercent"], set(metrics["slowdownAtVcpu"])) == (40.0, {"0.25", "0.5"})
     # With 0.5 vCPU: 8 s at 0.961 and 12 s at 0.501, of which the monitor uses 0.001.
     bounds = {"min": (8 * 0.961 / 0.5 + 12 * 0.501 / 0.5) / 20, "max": 1 + (0.961 * 8 + 0.501 * 12) / 20}
     assert metrics["slowdownAtVcpu"]["0.5"] == pytest.approx(bounds, abs=1e-3)
