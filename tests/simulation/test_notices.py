@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_notices import RunNotices
+from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
 
@@ -395,18 +396,14 @@ def _reading(point: Point, batch: Batch, own_line_ns: int | None) -> NoticeReadi
     return NoticeReading(
         at_ns=sample.read_ns,
         cpu_ns=sample.cpu_ns,
-        network_bytes=_sum(sample.network_rx_bytes, sample.network_tx_bytes),
-        block_bytes=_sum(sample.block_read_bytes, sample.block_write_bytes),
+        network_bytes=sum_known(sample.network_rx_bytes, sample.network_tx_bytes),
+        block_bytes=sum_known(sample.block_read_bytes, sample.block_write_bytes),
         memory_used_bytes=sample.memory_used_bytes,
         memory_size_bytes=batch.course.memory_limit_mb * MIB,
         disk_used_mb=point.disk_used_mb,
         disk_size_mb=batch.course.disk_size_mb,
         own_line_ns=own_line_ns,
     )
-
-
-def _sum(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first + second
 
 
 def expected_kind(batch: Batch) -> str | None:

@@ -134,11 +134,10 @@ def test_a_put_in_progress_does_not_stop_the_sampling_of_another_batch() -> None
     web = replace(world.batch(0), name="web", docker_id="w")
     ended = replace(web, known_status="STOPPED", exit_code=0, finished_ns=START_NS + seconds(5))
     world.of_task = lambda at: {"containers": (world.batch(at), ended if at >= 5 else web, OWN)}
-    world.run()
-    records = [json.loads(line)["record"] for _, line in world.streams.lines]
-    assert [record["container"]["name"] for record in records] == ["web", "batch"]
-    assert (records[1]["sampling"]["samples"], records[1]["sampling"]["missedTicks"]) == (30, 0)
-    assert records[1]["metrics"]["cpuSeconds"] == 15.0
+    first, second = (json.loads(line)["record"] for _, line in world.run().streams.lines)
+    assert (first["container"]["name"], second["container"]["name"]) == ("web", "batch")
+    found = (second["sampling"]["samples"], second["sampling"]["missedTicks"], second["metrics"]["cpuSeconds"])
+    assert found == (30, 0, 15.0)
 
 
 @pytest.mark.parametrize(("stop_seconds", "left"), [(25, 24), (4, 3), (2, 1.5), (1, 0.75)])
@@ -597,11 +596,10 @@ def test_the_report_has_the_series_and_checkpoints_have_none() -> None:
 def test_the_series_and_checkpoints_can_be_switched_off_and_bad_settings_are_in_the_record() -> None:
     world = World(batch_ends=70.5, series_points=0, checkpoint_seconds=0)
     world.warnings = (problems_message(["SERIES_POINTS='x'"]),)
-    world.run()
-    assert "series" not in world.report()
-    assert "SERIES_POINTS='x'" in world.report()["monitor"]["warnings"][0]
-    assert world.report()["metrics"]["slowdownAtVcpu"]["0.25"] == {"min": 2.004, "max": 2.503}
-    assert world.output.lines == []
+    report = world.run().report()
+    assert ("series" in report, world.output.lines) == (False, [])
+    assert "SERIES_POINTS='x'" in report["monitor"]["warnings"][0]
+    assert report["metrics"]["slowdownAtVcpu"]["0.25"] == {"min": 2.004, "max": 2.503}
 
 
 def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> None:

@@ -2,7 +2,6 @@
 
 from unittest.mock import Mock
 
-import pytest
 from msgspec.structs import replace
 
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
@@ -97,18 +96,14 @@ def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
 
 def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
     world = SnapshotWorld()
-    assert world.tick(25).instance == InstanceReading(memory_size_bytes=1)
-    assert world.instance_reads == 3
+    assert (world.tick(25).instance, world.instance_reads) == (InstanceReading(memory_size_bytes=1), 3)
     world.instance = Unavailable("no /proc")
     snapshot = world.tick(10)
     assert (snapshot.instance, snapshot.sources["instance"]) == (None, False)
-
-
-@pytest.mark.parametrize("launch_type", ["FARGATE", None])
-def test_without_an_instance_nothing_is_read_of_it(launch_type: str | None) -> None:
-    world = SnapshotWorld(task=replace(TASK, launch_type=launch_type))
-    snapshot = world.tick()
-    assert (snapshot.instance, world.instance_reads, "instance" in snapshot.sources) == (None, 0, False)
+    for launch_type in ("FARGATE", None):  # without an instance nothing is read of it
+        world = SnapshotWorld(task=replace(TASK, launch_type=launch_type))
+        snapshot = world.tick()
+        assert (snapshot.instance, world.instance_reads, "instance" in snapshot.sources) == (None, 0, False)
 
 
 def shown(snapshot: Snapshot) -> list[str]:
