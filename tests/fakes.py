@@ -103,7 +103,6 @@ class FakeTaskSource(TaskSource):
     has_news: bool = False
     is_resumed: bool = False
     task_reads: int = 0
-    stats_reads: int = 0
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
         assert max_seconds is None or max_seconds > 0
@@ -112,7 +111,6 @@ class FakeTaskSource(TaskSource):
 
     def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         assert max_seconds is None or max_seconds > 0
-        self.stats_reads += 1
         asked_ns = self.clock.now_ns
         reading = self.stats_at(asked_ns / NS_PER_SECOND)
         if max_seconds is not None and self.clock.now_ns > asked_ns + seconds(max_seconds):

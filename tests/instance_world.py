@@ -1,7 +1,7 @@
 """An instance on a fake clock: its containers, as Docker, the control groups and the ECS agent show them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -83,15 +83,10 @@ class Box:
         run = self.run_at(at)
         is_running = self.is_running(at)
         start, end = (None, None) if run is None else run
+        of_task = {"cluster": "jobs", "family": self.family, "revision": "7"}
         return EcsContainer(
             docker_id=self.docker_id,
-            labels=EcsLabels(
-                task_arn=self.arn,
-                container_name=self.name,
-                cluster="jobs",
-                family=self.family,
-                revision="7",
-            ),
+            labels=EcsLabels(task_arn=self.arn, container_name=self.name, **of_task),
             is_running=is_running,
             image=self.image,
             started_ns=None if start is None else START_NS + seconds(start),
@@ -152,10 +147,8 @@ class Group(OpenGroup):
 
     def mark_bytes(self) -> int:
         """A task's group has two pages of its own."""
-        return (
-            round(sum(box.mark_mib(self.world.now, is_task=self.is_task) for box in self.boxes) * MIB)
-            + 8192 * self.is_task
-        )
+        mark_mib = sum(box.mark_mib(self.world.now, is_task=self.is_task) for box in self.boxes)
+        return round(mark_mib * MIB) + 8192 * self.is_task
 
     def close(self) -> None:
         self.is_closed = True
@@ -179,12 +172,16 @@ class Groups(InstanceCgroups):
 
 @dataclass
 class Docker(DockerApi):
-    """Shows no container from ``is_empty_from`` on. ``failing`` returns why an inspection fails, None if not."""
+    """Shows no container from ``is_empty_from`` on. ``failing`` returns why an inspection fails, None if not.
+
+    ``change`` returns another answer.
+    """
 
     world: "Instance"
     inspected: list[str] = field(default_factory=list)
     is_empty_from: float = inf
     failing: Callable[[str], Unavailable | None] = lambda _docker_id: None
+    change: Callable[[EcsContainer], EcsContainer | Unavailable] = lambda inspected: inspected
 
     def _shown(self) -> list[Box]:
         return [box for box in self.world.boxes if box.runs[0][0] <= self.world.now]
@@ -202,7 +199,7 @@ class Docker(DockerApi):
         if (failure := self.failing(docker_id)) is not None:
             return failure
         found = [box for box in self._shown() if box.docker_id == docker_id]
-        return found[0].inspect(self.world.now) if found else GONE
+        return self.change(found[0].inspect(self.world.now)) if found else GONE
 
 
 @dataclass
@@ -223,19 +220,18 @@ class Events(DockerEvents):
         """There is nothing to stop."""
 
     def all(self) -> list[tuple[float, ContainerEvent]]:
-        found = []
-        for box in self.world.boxes:
-            for start, end in box.runs:
-                found.append((start + 0.001, self._event("start", box, start)))
-                if end is not None:
-                    found.append((end + 0.05, self._event("die", box, end, exit_code=box.exit_code)))
-            if box.is_out_of_memory:
-                end = box.runs[-1][1] or 0
-                found.append((end + 0.04, self._event("oom", box, end)))
-            if box.killed_at is not None:
-                killed = self._event("kill", box, box.killed_at, signal=box.signal)
-                found.append((box.killed_at + self.delay, killed))
-        return sorted(found, key=lambda one: one[0])
+        return sorted((one for box in self.world.boxes for one in self._events_of(box)), key=lambda one: one[0])
+
+    def _events_of(self, box: Box) -> Iterator[tuple[float, ContainerEvent]]:
+        for start, end in box.runs:
+            yield start + 0.001, self._event("start", box, start)
+            if end is not None:
+                yield end + 0.05, self._event("die", box, end, exit_code=box.exit_code)
+        if box.is_out_of_memory:
+            end = box.runs[-1][1] or 0
+            yield end + 0.04, self._event("oom", box, end)
+        if box.killed_at is not None:
+            yield box.killed_at + self.delay, self._event("kill", box, box.killed_at, signal=box.signal)
 
     def _event(self, action: str, box: Box, at: float, **more: int) -> ContainerEvent:
         time_ns = START_NS + seconds(at)
@@ -268,12 +264,16 @@ class Agent(TaskMetadataSource):
 
 
 class Instance(FakeMonitor):
-    """Runs the loop until ``until``. ``tasks`` are changes of the agent's answers by task; None: it does not answer."""
+    """Runs the loop until ``until``. ``tasks`` are changes of the agent's answers by task; None: it does not answer.
+
+    ``change`` returns another answer.
+    """
 
     def __init__(self, *boxes: Box, folder: Path, began: float = 0.0, until: float = 30.0, **settings: Any) -> None:
         super().__init__(FakeClock(), until)
         self.boxes, self.began = boxes, began
         self.tasks: dict[str, dict[str, Any] | None] = {}
+        self.change: Callable[[TaskMetadata], TaskMetadata | Unavailable] = lambda task: task
         self.policies: set[str] = set()
         self.asked: list[str] = []
         self.clock.advance(began)
@@ -308,18 +308,13 @@ class Instance(FakeMonitor):
             desired_status=STOPPED if is_over else RUNNING,
             vcpu_limit=1.0,
             memory_limit_bytes=2048 * MIB,
-            containers=tuple(
-                ContainerMetadata(
-                    name=box.name,
-                    docker_id=box.docker_id,
-                    image=box.image,
-                    known_status=RUNNING,
-                    has_restart_policy=box.docker_id in self.policies,
-                )
-                for box in boxes
-            ),
+            containers=tuple(self._known(box) for box in boxes),
         )
-        return replace(known, **changes)
+        return self.change(replace(known, **changes))
+
+    def _known(self, box: Box) -> ContainerMetadata:
+        known = ContainerMetadata(name=box.name, docker_id=box.docker_id, image=box.image, known_status=RUNNING)
+        return replace(known, has_restart_policy=box.docker_id in self.policies)
 
     def wait(self, wait_seconds: float) -> None:
         """Until the time is over or, as in the real program, the next event."""

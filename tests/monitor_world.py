@@ -44,7 +44,6 @@ class FakeCollector:
     def __init__(self, world: "World") -> None:
         self._world = world
         self.calls: list[tuple[str, int]] = []
-        self.records: list[Record] = []
 
     def _note(self, what: str) -> None:
         self.calls.append((what, len(self._world.streams.lines)))
@@ -64,41 +63,25 @@ class FakeCollector:
 
     def part(self, record: Record, batch: str) -> RecordPart:
         assert batch == "b"
-        self.records.append(record)
         return RecordPart(values={"gpus": (Gpu(uuid="GPU-a"),)}, source="fake", warnings=("A warning.",))
 
 
 class FakeDevices:
-    """Two GPUs at 20 % and at one more percent a second, with 1 and 3 GiB, and a NeuronCore at 7 %; counts reads."""
+    """Two GPUs at 20 % and at one more percent a second, with 1 and 3 GiB, and a NeuronCore at 7 %."""
 
     name = "fake devices"
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
-        self.reads = 0
 
     def part(self, record: Record, batch: str) -> RecordPart:
         return RecordPart()
 
     def take_readings(self, _batch: str, into: DeviceReadings) -> None:
-        self.reads += 1
         for percent, gibibytes in ((20, 1), (self._clock.now_ns / seconds(1), 3)):
             into.gpu_percent.add(percent)
             into.gpu_memory_bytes.add(gibibytes * 1024 * MIB)
         into.neuron_percent.add(7)
-
-
-class SampleHook:
-    """Calls a function with each sample of a batch."""
-
-    def __init__(self, on_sample: Callable[[str, ContainerSample], None]) -> None:
-        self._on_sample = on_sample
-
-    def on_sample(self, batch: str, sample: ContainerSample, _sizes: ResourceLimits) -> None:
-        self._on_sample(batch, sample)
-
-    def part(self, record: Record, batch: str) -> RecordPart:
-        return RecordPart()
 
 
 class FakeMonitor:
@@ -139,7 +122,7 @@ class FakeMonitor:
 
 
 class World(FakeMonitor):
-    """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``."""
+    """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``. Sees the batches' samples."""
 
     def __init__(
         self,
@@ -163,7 +146,7 @@ class World(FakeMonitor):
         self.others: tuple[ContainerMetadata, ...] = ()
         self.devices: tuple[FakeDevices, ...] = ()
         self.exporter: Mock | None = None
-        self.on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None
+        self.on_sample: Callable[[str, ContainerSample, ResourceLimits], None] = lambda _batch, _sample, _sizes: None
         self.interval_ns, self.stop_seconds = seconds(interval_seconds), stop_seconds
         self.warnings: tuple[str, ...] = ()
         self.settings = TaskSettings(**settings)
@@ -209,7 +192,10 @@ class World(FakeMonitor):
         return sample(START_NS + seconds(at), at * 0.5, self.memory_mib(at) * MIB)
 
     def shared(self, *more: Collector) -> SharedParts:
-        return super().shared(*more, *self.devices, SampleHook(self.on_sample))
+        return super().shared(*more, *self.devices, self)
+
+    def part(self, record: Record, batch: str) -> RecordPart:
+        return RecordPart()
 
     def task(self, shared: SharedParts) -> MonitoredTask:
         return self.task_of(self.source, shared, self.warnings)

@@ -48,10 +48,8 @@ class ContainerUsage:
     The vCPU of a step is the increase of ``total_usage`` divided by the increase of ``read`` between two samples. The
     first step begins at the container's start, where the counter was 0. A sample with an unchanged ``read`` is a
     duplicate. A step in which the wall clock was set is corrected by as much. Values that the machine cannot reach are
-    left out and counted in ``impossible``.
-
-    ``received_ns`` is the monotonic time of ``last_sample``. ``kernel_peak_bytes`` is the peak by the kernel's mark
-    after the end, without page cache. The other arguments are those of :class:`RunSeries` (0 points: no series).
+    left out and counted in ``impossible``. ``received_ns`` is the monotonic time of ``last_sample``.
+    ``kernel_peak_bytes`` is the peak by the kernel's mark after the end, without page cache. 0 points: no series.
     """
 
     def __init__(

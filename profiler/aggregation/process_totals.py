@@ -161,10 +161,7 @@ class GroupTotal(Struct):
     def read(
         self, group: MemoryReading, processes: Iterable[ProcessReading], tree_bytes: int, *, is_exact: bool
     ) -> int:
-        """Add a reading of the group and its processes; returns the total in bytes.
-
-        ``tree_bytes`` is the memory of the processes together; with ``is_exact``, it counts no page twice.
-        """
+        """Add a reading; returns the total. ``is_exact``: ``tree_bytes``, of all processes, counts no page twice."""
         present = [process for process in processes if process.rss_bytes is not None]
         if is_exact:
             self._missing_bytes = max(tree_bytes - group.used_bytes, 0)
@@ -201,10 +198,7 @@ class TreeBlocks(Struct):
     _total: BlockBytes = BlockBytes(read_bytes=0, write_bytes=0)
 
     def add(self, processes: Iterable[ProcessReading], reaped: BlockBytes) -> BlockBytes | None:
-        """Add a reading of all processes; returns the tree's total, or None if it is unknown this time.
-
-        ``reaped`` is the block I/O of all children that this process itself has waited for so far.
-        """
+        """Add a reading; returns the total; None: unknown now. ``reaped``: of the children this process waited for."""
         blocks = [process.blocks for process in processes]
         known = [process_blocks for process_blocks in blocks if process_blocks is not None]
         if len(known) < len(blocks):

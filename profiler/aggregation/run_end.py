@@ -38,42 +38,37 @@ def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int) -> RunE
     return end if until_ns < started_ns else replace(end, until_ns=until_ns)
 
 
-class StopEvidence(Struct, frozen=True, kw_only=True):
-    """The evidence of a stop of the task. Times are wall-clock times, None if unknown.
+def was_stopped(
+    exit_code: int | None,
+    finished_ns: int | None,
+    *,
+    seen_ns: int | None = None,
+    signalled_ns: int | None = None,
+    first_end_ns: int | None = None,
+    others_finished_ns: Sequence[int] = (),
+    is_task_stopping: bool = False,
+) -> bool:
+    """Whether the batch ended because the task was stopped. Times are wall-clock times, None if unknown.
 
     ``seen_ns`` is when a stop was seen while the batch was listed as running, ``signalled_ns`` the monitor's own
-    SIGTERM, ``execution_stopped_ns`` the end of the task's first essential container, ``others_finished_ns`` the ends
-    of the other containers. ``is_task_stopping``: ECS has requested the end of the task, at an unknown time.
+    SIGTERM, ``first_end_ns`` the task's ExecutionStoppedAt, the end of its first essential container.
+    ``is_task_stopping``: ECS has requested the end of the task, at an unknown time. An essential batch that ends by
+    itself stops the task, too. So a request that was first seen after the end explains only the exit code of SIGTERM,
+    and never a kill. Docker may log the signal after the end.
     """
-
-    seen_ns: int | None = None
-    signalled_ns: int | None = None
-    execution_stopped_ns: int | None = None
-    others_finished_ns: Sequence[int] = ()
-    is_task_stopping: bool = False
-
-    def explains(self, exit_code: int | None, finished_ns: int | None) -> bool:
-        """Whether the batch ended because the task was stopped.
-
-        An essential batch that ends by itself stops the task, too. So a request that was first seen after the end
-        explains only the exit code of SIGTERM, and never a kill. Docker may log the signal after the end.
-        """
-        if exit_code == SIGTERM_EXIT_CODE and (self.is_task_stopping or self.seen_ns is not None):
-            return True
-        if finished_ns is None:
-            return self.seen_ns is not None
-        requests_ns = (self.seen_ns, self.signalled_ns)
-        if any(request_ns is not None and finished_ns > request_ns for request_ns in requests_ns):
-            return True
-        # ExecutionStoppedAt alone is proof only more than the margin before the end. Nearer to the end, the end of
-        # another container at that time is the proof, because the time may be the batch's own end.
-        stopped_ns = self.execution_stopped_ns
-        if stopped_ns is None or stopped_ns >= finished_ns:
-            return False
-        return stopped_ns < finished_ns - _STAMP_MARGIN_NS or any(
-            other_ns < finished_ns and abs(other_ns - stopped_ns) <= _STAMP_MARGIN_NS
-            for other_ns in self.others_finished_ns
-        )
+    if exit_code == SIGTERM_EXIT_CODE and (is_task_stopping or seen_ns is not None):
+        return True
+    if finished_ns is None:
+        return seen_ns is not None
+    if any(request_ns is not None and finished_ns > request_ns for request_ns in (seen_ns, signalled_ns)):
+        return True
+    # The first end alone is proof only more than the margin before the batch's. Nearer to it, the end of another
+    # container at that time is the proof, because the time may be the batch's own end.
+    if first_end_ns is None or first_end_ns >= finished_ns:
+        return False
+    return first_end_ns < finished_ns - _STAMP_MARGIN_NS or any(
+        other_ns < finished_ns and abs(other_ns - first_end_ns) <= _STAMP_MARGIN_NS for other_ns in others_finished_ns
+    )
 
 
 def ended(exit_code: int | None, finished_ns: int | None, *, was_stopped: bool) -> RunEnd:
@@ -87,7 +82,7 @@ def ended(exit_code: int | None, finished_ns: int | None, *, was_stopped: bool) 
 
 
 class OutOfMemory(Struct, frozen=True, kw_only=True):
-    """Whether the kernel probably killed the batch or one of its processes for lack of memory, and the evidence."""
+    """A verdict of :func:`out_of_memory`."""
 
     likely: bool | None = None
     evidence: OutOfMemoryEvidence | None = None

@@ -115,10 +115,7 @@ def _growth(levels: Sequence[float], length_ns: int) -> float:
 
 
 class NoticeFinding(Struct, frozen=True, kw_only=True):
-    """A condition that was met from ``since_ns`` on, in words, and in the fields of NoticeEvidence.
-
-    ``waited_since_ns``: what the run has waited for since then is to be named.
-    """
+    """A condition met from ``since_ns`` on. What was waited for since ``waited_since_ns`` is to be named."""
 
     kind: "NoticeKind"
     since_ns: int
@@ -129,10 +126,7 @@ class NoticeFinding(Struct, frozen=True, kw_only=True):
 
 
 class RunNotices:
-    """The notices of one run, in constant memory. Each kind is found once.
-
-    A batch is stuck after ``stuck_minutes`` without work (0: never), and overdue after ``expected_seconds``.
-    """
+    """The notices of one run, in constant memory, each kind once. ``stuck_minutes`` are without work; 0: never."""
 
     def __init__(
         self,

@@ -90,10 +90,7 @@ class SeriesByCommand(Generic[_Key]):
         return key in self._commands
 
     def add_to(self, series: Series, shown: Mapping[_Key, str]) -> Series:
-        """Return the run's series with those of the commands to ``show``, each with its text, and of all others.
-
-        They have the same steps: shorter ones of the run are merged.
-        """
+        """The run's series, with shorter steps merged, those of the commands ``shown`` by text, and all others'."""
         whole = self._whole.copy(min_step_ms=series.step_ms)
         if not whole.length or series.started_at != format_ms(self._started_ns):
             return series

@@ -17,14 +17,12 @@ _DIGITS = 3
 
 
 class CpuDemand:
-    """Aggregates of the vCPUs that all containers of a task used, of constant size.
-
-    The sizes of Fargate are always followed, so that the task's size can also be found later.
-    """
+    """The vCPUs that all containers of a task used, in constant memory, and how often they filled each size."""
 
     def __init__(self, vcpu_size: float | None = None) -> None:
         self._time_ns = 0
         self._cpu_ns = 0.0
+        # The sizes of Fargate are always followed, so that the task's size can also be found later.
         self._saturated_ns = dict.fromkeys((*VCPU_SIZES, vcpu_size) if vcpu_size else VCPU_SIZES, 0)
         self._least_vcpu = SATURATED_SHARE * min(self._saturated_ns)
         # By how much each step would have been longer.

@@ -72,18 +72,11 @@ class TimeWeightedStatistics:
         """The statistics, divided by ``per`` and rounded to ``digits``; None before the first value."""
         if not self._weight_ns:
             return None
-
-        def shown(value: float) -> float:
-            return round(value / per, digits)
-
-        return Distribution(
-            # Rounding of the sum can move the quotient beyond the extremes by one unit in the last place.
-            avg=shown(self._within(self._weighted_sum / self._weight_ns)),
-            p50=shown(self._quantile(0.50)),
-            p95=shown(self._quantile(0.95)),
-            p99=shown(self._quantile(0.99)),
-            max=shown(self._maximum),
-        )
+        # Rounding of the sum can move the quotient beyond the extremes by one unit in the last place.
+        mean = self._within(self._weighted_sum / self._weight_ns)
+        values = {"avg": mean, "p50": self._quantile(0.50), "p95": self._quantile(0.95), "p99": self._quantile(0.99)}
+        values["max"] = self._maximum
+        return Distribution(**{name: round(value / per, digits) for name, value in values.items()})
 
     def median(self) -> float | None:
         return self._quantile(0.5) if self._weight_ns else None

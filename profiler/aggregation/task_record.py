@@ -84,12 +84,9 @@ def with_while_idle(record: Record, while_idle: "TimeBreakdown | None") -> Recor
 def container_limits(
     container: "ContainerMetadata", task: "TaskMetadata", usage: ContainerUsage | None, host: Host
 ) -> ResourceLimits:
-    """The vCPUs of the task, else of the machine. The container's own memory limit, else the task's.
-
-    A memory limit in the stats above the machine's memory means "unlimited".
-    """
+    """The vCPUs of the task, else of the machine. The container's own memory limit, else the task's."""
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
-    stats_bytes = None if usage is None else usage.memory_limit_bytes
+    stats_bytes = None if usage is None else usage.memory_limit_bytes  # above the machine's memory: unlimited
     if memory_bytes is None and stats_bytes and stats_bytes <= (host.memory_bytes or 0):
         memory_bytes = stats_bytes
     return ResourceLimits(vcpu=host.vcpu if task.vcpu_limit is None else task.vcpu_limit, memory_bytes=memory_bytes)
@@ -125,10 +122,8 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
 
 
 def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits) -> Metrics:
-    """Replace the memory peak of the samples, also as the distributions' maximum; far above them, it has no time.
-
-    The kernel lets a process that it kills exceed the limit by less than 1 MiB; the peak is then the limit.
-    """
+    """Replace the memory peak of the samples, also as the distributions' maximum; far above them, it has no time."""
+    # The kernel lets a process that it kills exceed the limit by less than 1 MiB.
     if size_bytes is not None and sizes.memory_bytes and sizes.memory_bytes < size_bytes < sizes.memory_bytes + MIB:
         size_bytes = sizes.memory_bytes
     percent = None if size_bytes is None or not sizes.memory_bytes else round(100 * size_bytes / sizes.memory_bytes, 3)
@@ -146,11 +141,8 @@ def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | N
 
 
 def within_total(processes: Iterable[Process], total_mb: Number | None, *, is_one: bool = False) -> tuple[Process, ...]:
-    """The processes, each with at most the memory peak of all together; the only one (``is_one``) has it.
-
-    The kernel's mark of a process can be a little higher than its control group's.
-    """
-    return tuple(
+    """The processes, each with at most the memory peak of all together; the only one (``is_one``) has it."""
+    return tuple(  # the kernel's mark of a process can be a little higher than its control group's
         replace(process, max_memory_used_mb=total_mb if is_one else min_known(process.max_memory_used_mb, total_mb))
         if process.max_memory_used_mb is not None
         else process

@@ -290,7 +290,7 @@ class TimeAccount:
         self._last_waits: dict[int, tuple[int, int]] = {}
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=2 * _MAX_OPEN_STEPS)
         self._parts, self._idle_parts = _Parts(), _Parts()
-        self._recent = RecentWaits()
+        self.recent_waits = RecentWaits()  # as of the last :meth:`flush`
         self._last_shown: _Shown | None = None
 
     def add(self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None = None) -> None:
@@ -312,7 +312,7 @@ class TimeAccount:
     def added_to(self, record: Record, cpu_ns: int) -> Record:
         """Return the record with the division and the waits for a CPU, as of the last :meth:`flush`."""
         duration_ms = record.metrics.duration_ms
-        breakdown = self._breakdown(None if duration_ms is None else round(duration_ms * NS_PER_MS))
+        breakdown = self.breakdown(None if duration_ms is None else round(duration_ms * NS_PER_MS))
         if breakdown is None or not self._has_waits:
             return replace(record, time_breakdown=breakdown)
         metrics = replace(
@@ -326,12 +326,8 @@ class TimeAccount:
             sampling = replace(sampling, cpu_wait_covered_percent=covered)
         return replace(record, metrics=metrics, sampling=sampling, time_breakdown=breakdown)
 
-    def idle_breakdown(self) -> TimeBreakdown | None:
-        """The division of the time in which all GPUs were idle, as of the last :meth:`flush`; None without such."""
-        return self._breakdown(None, is_idle=True)
-
-    def _breakdown(self, duration_ns: int | None, *, is_idle: bool = False) -> TimeBreakdown | None:
-        """The division so far; None without a sample. ``duration_ns`` is the length of the time, if it is known."""
+    def breakdown(self, duration_ns: int | None = None, *, is_idle: bool = False) -> TimeBreakdown | None:
+        """The division of the whole time, or of that in which all GPUs were idle, as of the last :meth:`flush`."""
         if not self._is_sampled:
             return None
         parts, last_shown = (self._idle_parts if is_idle else self._parts).copy(), self._last_shown
@@ -346,10 +342,6 @@ class TimeAccount:
 
     def _idle_part_ns(self, step: _Step) -> int:
         return min(self._idle_ns(step.start_ns, step.end_ns), step.length_ns) if self._idle_ns else 0
-
-    def longest_wait(self, since_ns: int) -> Wait | None:
-        """The longest wait of the run since then, as of the last :meth:`flush`; None if it is unknown."""
-        return self._recent.longest(since_ns)
 
     def flush(self, series: RunSeries | None) -> None:
         """Add the readings that wait, also to the series. Many at once cost a third of one after the other."""
@@ -378,7 +370,7 @@ class TimeAccount:
         self._steps.append(step)
         self._add_waits(step, growth, series)
         if shown is not None:
-            self._recent.add(start_ns, read_ns, dict(shown.divide(max(covered_ns - run_ns, 0))))
+            self.recent_waits.add(start_ns, read_ns, dict(shown.divide(max(covered_ns - run_ns, 0))))
         if len(self._steps) > _MAX_OPEN_STEPS:
             following, first = self._following(0), self._steps.popleft()
             self._parts.add(first, first.length_ns, self._last_shown, following)
@@ -415,7 +407,7 @@ class TimeAccount:
         self._last_waits.update((grown.thread, (step.end_ns, grown.wait_ns)) for grown in growth if grown.wait_ns)
         while series is not None and self._for_series:  # there is none before the second sample
             start_ns, end_ns, wait_ns, is_late = self._for_series.popleft()
-            series.add_cpu_wait(start_ns, end_ns, wait_ns, is_late=is_late)
+            series.spread(series.cpu_wait, start_ns, end_ns, wait_ns, is_late=is_late)
 
     def _add_late(self, late: list[tuple[ThreadGrowth, int]]) -> None:
         """Add waits to the steps before the one in which they ended: they fill the last part of these steps."""

@@ -83,19 +83,15 @@ class RunSeries:
         self._neuron: _Column[_Sum] = _Column((0.0, 0), _add)
         self._read: _Column[int | None] = _Column(None, sum_known)
         self._written: _Column[int | None] = _Column(None, sum_known)
-        self._cpu_wait: _Column[_Sum] = _Column((0, 0), _add)
-        cpu: tuple[_Column[Any], ...] = (self.cpu, self._cpu_wait)
+        self.cpu_wait: _Column[_Sum] = _Column((0, 0), _add)
+        cpu: tuple[_Column[Any], ...] = (self.cpu, self.cpu_wait)
         self.columns = (*cpu, self.memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written)
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
-        """Spread ``cpu_ns`` evenly over the time, from the start of the run on; nothing is lost by rounding."""
-        self._spread(self.cpu, start_ns, end_ns, cpu_ns)
+        self.spread(self.cpu, start_ns, end_ns, cpu_ns)
 
-    def add_cpu_wait(self, start_ns: int, end_ns: int, wait_ns: int, *, is_late: bool = False) -> None:
-        """Spread the time that threads waited for a CPU; ``is_late``: the wait became known after the step."""
-        self._spread(self._cpu_wait, start_ns, end_ns, wait_ns, is_late=is_late)
-
-    def _spread(self, column: _Column[_Sum], start_ns: int, end_ns: int, sum_ns: int, *, is_late: bool = False) -> None:
+    def spread(self, column: _Column[_Sum], start_ns: int, end_ns: int, sum_ns: int, *, is_late: bool = False) -> None:
+        """Spread a time evenly, from the start of the run on, without rounding; ``is_late``: of a step that is over."""
         start_ns = max(start_ns, self._started_ns)
         if end_ns <= start_ns:
             return
@@ -154,7 +150,7 @@ class RunSeries:
             memory_used_mb=rounded_column(tuple(memory)),
             gpu_utilization_percent=rounded_column(_means(self._gpu, length)),
             neuron_utilization_percent=rounded_column(_means(self._neuron, length)),
-            cpu_wait=rounded_column(_means(self._cpu_wait, length)),
+            cpu_wait=rounded_column(_means(self.cpu_wait, length)),
         )
 
     def steps(self) -> Iterator[SeriesRow]:
@@ -245,7 +241,6 @@ def padded_column(values: Column | None, length: int) -> Column | None:
 
 
 def _coarsen(values: Column, factor: int, *, use_maximum: bool) -> Column:
-    """Combine each ``factor`` values: to their maximum or their mean."""
     parts = [values[index : index + factor] for index in range(0, len(values), factor)]
     known = [[value for value in part if value is not None] for part in parts]
     return tuple(_rounded(max(part) if use_maximum else sum(part) / len(part)) if part else None for part in known)

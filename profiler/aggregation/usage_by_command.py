@@ -86,10 +86,7 @@ class ProcessTotals:
     def add(
         self, processes: Iterable[ProcessReading], read_ns: int | None = None, *, total_bytes: int | None = None
     ) -> None:
-        """Add a reading of all processes; ``read_ns`` is its time in the time series, where it has one.
-
-        There, no command exceeds ``total_bytes``, the memory of all processes together.
-        """
+        """Add a reading; in the series, where it has a time, no command exceeds the ``total_bytes`` of all together."""
         before, now = self._present, dict[tuple[int, int], tuple[_ProcessName, ProcessReading]]()
         readings: dict[_ProcessName, list[ProcessReading]] = {}
         changed: set[_ProcessName] = set()
@@ -180,10 +177,7 @@ class ProcessTotals:
         )
 
     def warnings(self, total_ns: int) -> tuple[str, ...]:
-        """A sentence if the processes lack CPU time that matters of ``total_ns``.
-
-        A process ended before its first reading, or processes with several names ended together.
-        """
+        """A sentence if a part of ``total_ns`` is missing: of processes that ended unread, or several together."""
         missing_ns = total_ns - self._read_cpu_ns
         if missing_ns < max(_MIN_MISSING_NS, _MIN_MISSING_SHARE * total_ns):
             return ()

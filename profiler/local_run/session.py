@@ -218,7 +218,7 @@ class _Session:
             if is_tick:
                 self._plan.on_sample(sample)
                 if self._looks_for_notices and now_ns - self._started.started_ns >= self._first_notices_ns:
-                    self._look_for_notices(sample, details.time.longest_wait)
+                    self._look_for_notices(sample, details.time.recent_waits.longest)
             began_ns = time.thread_time_ns()
             self._plan.show(sample, processes)
             if not self._has_shown:  # the first time it imports the view
@@ -352,7 +352,7 @@ class _Session:
 
         record = details.time.added_to(record, self._sampler.cpu_ns)
         record = with_collected(with_warnings(record, wait_warnings(record)), self._plan.collectors)
-        return with_while_idle(record, details.time.idle_breakdown())
+        return with_while_idle(record, details.time.breakdown(is_idle=True))
 
     def _are_children_lost(self, ending: CommandExit | None) -> bool:
         ignores = ending is not None and ending.ignored_sigchld and not self._prepared.own_cgroup.has_cpu_accounting

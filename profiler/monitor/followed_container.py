@@ -25,9 +25,9 @@ class NoticeState(Struct, eq=False):
 class FollowedContainer(Struct, eq=False):
     """A container over all its attempts. Collectors keep what they know of it by ``container.followed_id``.
 
-    ``container`` is as it was listed last; it has only the name before. From ``demand`` on, the data is for batches.
-    ``demand`` covers all containers of the task, in the steps of this one; None if it is no batch. ``vcpu_size`` is the
-    task's size, else the host's. ``interval_devices`` are the readings of the devices since the last checkpoint.
+    ``container`` is as it was listed last; it has only the name before. From ``demand`` on, the data is for batches:
+    ``demand`` covers all containers of the task, in the steps of this one (None: no batch), ``vcpu_size`` is the task's
+    size, else the host's, ``interval_devices`` are the readings of the devices since the last checkpoint.
     """
 
     container: ContainerMetadata

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from profiler.aggregation.run_end import RunEnd, StopEvidence, ended
+from profiler.aggregation.run_end import RunEnd, ended, was_stopped
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.batch_notices import BatchNotices
 from profiler.monitor.followed_container import FollowedContainer
@@ -124,7 +124,6 @@ class MonitoredTask:
             self._reporter.warnings.append(problem)
 
     def _check_ends(self) -> None:
-        """After a read of the task: report on every batch that has ended."""
         task = self._sampler.task
         if task is None:
             return
@@ -165,10 +164,13 @@ class MonitoredTask:
         signalled_ns = None
         if self._task_stop_ns is not None:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._task_stop_ns)
-        stop = StopEvidence(
+        exit_code, finished_ns = container.exit_code, container.finished_ns
+        is_stopped = was_stopped(
+            exit_code,
+            finished_ns,
             seen_ns=container.stop_signalled_ns or batch.stop_seen_ns,
             signalled_ns=signalled_ns,
-            execution_stopped_ns=task.execution_stopped_ns,
+            first_end_ns=task.execution_stopped_ns,
             others_finished_ns=[
                 other.finished_ns
                 for other in task.containers
@@ -176,8 +178,7 @@ class MonitoredTask:
             ],
             is_task_stopping=task.is_stop_requested,
         )
-        exit_code, finished_ns = container.exit_code, container.finished_ns
-        return ended(exit_code, finished_ns, was_stopped=stop.explains(exit_code, finished_ns))
+        return ended(exit_code, finished_ns, was_stopped=is_stopped)
 
     def _wait_for_end(self) -> None:
         """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped it already.
@@ -223,7 +224,6 @@ class MonitoredTask:
                 self._report(batch, task, self._listed_end(batch, listed, task))
 
     def _report_after_failure(self, error: Exception) -> None:
-        """Report all known values, with a warning that has the error's type and place, but not its text."""
         self.add_warning(
             f"The monitor failed ({describe(error)}). The report holds only what was measured until then: "
             f"{REPORT_DEFECT}"
@@ -267,7 +267,6 @@ class MonitoredTask:
         batch.is_reported = True
 
     def _since_stop_seconds(self) -> float:
-        """The seconds since the stop request; 0 without one."""
         stop_ns = self._stop.requested_ns
         return 0 if stop_ns is None else (self._clock.monotonic_ns() - stop_ns) / NS_PER_SECOND
 
@@ -313,10 +312,7 @@ class MonitoredTask:
 
 
 def monitor_task(task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None" = None) -> None:
-    """Monitor the sidecar's task until every batch has its report, or a stop request was handled.
-
-    No defect is raised: an orchestrator may take a monitor that fails for a batch that fails.
-    """
+    """Monitor a sidecar's task to its end. It raises nothing: a monitor that fails may be taken for the batch."""
     try:
         _sample_until_end(task, shared, exporter)
     except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run

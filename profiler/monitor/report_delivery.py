@@ -60,11 +60,9 @@ class Delivery(Struct, eq=False):
     ) -> None:
         """Start to upload the report to its log stream within ``seconds``; print the report if that is impossible.
 
-        ``on_done`` is called when it is uploaded or printed. Nothing is uploaded if the log stream holds a report of
-        the container ``may_be_there``.
-
-        The line of the call ``stacks`` comes before it in its log stream, and is not printed elsewhere. Where both are
-        printed, it comes after all reports: it would fill the pipe of a log driver that hangs.
+        Nothing is uploaded if the log stream holds a report of the container ``may_be_there``. The line of the call
+        ``stacks`` comes before it in its log stream, and is not printed elsewhere. Where both are printed, it comes
+        after all reports: it would fill the pipe of a log driver that hangs.
         """
         if isinstance(target, LogTarget) and seconds > 0:
             upload = partial(self._upload, line, target, seconds, stacks, may_be_there=may_be_there)
@@ -110,16 +108,12 @@ class Delivery(Struct, eq=False):
         self._print_report(line)
 
     def _print_report(self, line: bytes) -> None:
-        """Write a line that is never dropped, as soon as the output is read."""
         reason = self._own_output.keep(short_line(line) + b"\n")
         if reason is not None:
             self._log.error(f"The report is not printed: Standard output {reason}.")
 
     def print(self, line: bytes, *, is_kept: bool = False) -> None:
-        """Write a line at once. While nothing reads the output, drop it or, if it is kept, write it later.
-
-        The log shows when writing fails, and when it succeeds again.
-        """
+        """Write a line at once. While nothing reads the output, drop it or, if it is kept, write it later."""
         write = self._own_output.keep if is_kept else self._own_output.write
         reason = write(line + b"\n")
         if reason is not None and self._can_print:
@@ -144,10 +138,7 @@ class Delivery(Struct, eq=False):
 def report_target(
     container: ContainerMetadata, task: TaskMetadata, settings: TaskSettings, own: ContainerMetadata | None
 ) -> LogTarget | OwnStream | DeliveryFailure:
-    """The destination of the report: the monitor's own stream if that is chosen, else see :func:`log_target`.
-
-    ``own`` is the monitor's container, with any name; if it is unknown, the one of the usual name.
-    """
+    """The destination of the report. ``own`` is the monitor's container; if unknown, the one of the usual name."""
     if settings.report_stream == "monitor":
         return _own_stream(task, own)
     return log_target(container, task, settings, own)

@@ -32,10 +32,7 @@ from profiler.sinks import DeliveryFailure, LogTarget
 
 
 class Reporter(Struct, eq=False):
-    """Builds the lines of one task. ``warnings`` come from the settings and the loop.
-
-    ``missed_before`` are the ticks that were missed before the task.
-    """
+    """Builds the lines of one task. ``missed_before`` are the ticks that were missed before the task."""
 
     settings: TaskSettings
     sampler: TaskSampler
@@ -46,10 +43,7 @@ class Reporter(Struct, eq=False):
     def report(
         self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd, *, has_cost: bool = True
     ) -> tuple[bytes, bytes | None]:
-        """The final line of a batch, and the line of its call stacks if there are any.
-
-        ``has_cost`` is True only for the last report of a task: a task is paid once, up to its end.
-        """
+        """The final line of a batch, and that of its call stacks. Only a task's last report ``has_cost``."""
         from profiler.sizing.advice import with_recommendation  # imported late: it takes no memory while the batch runs
 
         self.sampler.add_device_readings()

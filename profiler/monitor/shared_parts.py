@@ -18,10 +18,7 @@ REPORT_DEFECT = "report this line as a defect of task-profiler."
 
 
 class SharedParts(Struct, frozen=True, kw_only=True):
-    """The parts of the monitor's process. A stop request leaves ``stop_seconds`` to the end of all tasks.
-
-    ``reported`` are the batches that need no report, which only the monitor of an instance has.
-    """
+    """The parts of the monitor's process. A stop request leaves ``stop_seconds`` to the end of all tasks."""
 
     clock: Clock
     ticker: Ticker
@@ -31,7 +28,7 @@ class SharedParts(Struct, frozen=True, kw_only=True):
     collectors: Collectors
     delivery: Delivery
     read_own_usage: Callable[[], OwnUsage]
-    reported: "ReportedFile | None" = None
+    reported: "ReportedFile | None" = None  # the batches that need no report; only of an instance's monitor
 
     @property
     def is_in_task(self) -> bool:

@@ -1,6 +1,6 @@
 """Samples the task for the monitor: its metadata, the usage of each container, and warnings about the measurement."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -65,13 +65,13 @@ class OutputWarning:
         self._names = {stdout: "standard output"} | ({} if stderr is stdout else {stderr: "standard error"})
 
     def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  of no record
-        return RecordPart(warnings=tuple(self._sentences()))
-
-    def _sentences(self) -> Iterator[str]:
-        for output, name in self._names.items():
-            if output.dropped:
-                lines = "1 line was" if output.dropped == 1 else f"{output.dropped} lines were"
-                yield f"The monitor's {name} was not read for a while (a log driver that hangs?): {lines} dropped."
+        sentences = (
+            f"The monitor's {name} was not read for a while (a log driver that hangs?): "
+            f"{format_count(output.dropped, 'line')} {'was' if output.dropped == 1 else 'were'} dropped."
+            for output, name in self._names.items()
+            if output.dropped
+        )
+        return RecordPart(warnings=tuple(sentences))
 
 
 def _clock_was_set(jumped_ns: int) -> str:
@@ -142,10 +142,7 @@ class TaskSampler:
         self._kept: list[tuple[StatsReading, int, int]] = []
 
     def tick(self, watched: Sequence[FollowedContainer]) -> bool:
-        """Read the stats, and the task if necessary; returns True if the task was read.
-
-        ``watched`` are the containers whose end is awaited.
-        """
+        """Read the stats, and the task if necessary: then returns True. The end of the ``watched`` is awaited."""
         if watched and watched != self._watched:
             self._follow_only(watched)
         self.add_kept()

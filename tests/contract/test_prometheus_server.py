@@ -1,10 +1,12 @@
 """The metrics over real HTTP: what clients do, and what they cannot do."""
 
 import errno
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import requests
@@ -19,24 +21,13 @@ from tests.values import present
 LOCAL, IPV6_LOCAL = "127.0.0.1", "::1"
 
 
-class Page:
-    """What the server is given to show; counts how often it is asked."""
-
-    def __init__(self) -> None:
-        self.body = b"a_metric 1.0\n"
-        self.error: Exception | None = None
-        self.asked = 0
-
-    def __call__(self) -> bytes:
-        self.asked += 1
-        if self.error is not None:
-            raise self.error
-        return self.body
+BODY = b"a_metric 1.0\n"
 
 
 @pytest.fixture
-def page() -> Page:
-    return Page()
+def page() -> Mock:
+    """What the server is given to show."""
+    return Mock(return_value=BODY)
 
 
 @pytest.fixture
@@ -45,7 +36,7 @@ def log() -> FakeLog:
 
 
 @pytest.fixture
-def server(page: Page, log: FakeLog) -> Iterator[MetricsServer]:
+def server(page: Mock, log: FakeLog) -> Iterator[MetricsServer]:
     with closing(MetricsServer((LOCAL, 0), page, log)) as server:
         server.start()
         yield server
@@ -57,10 +48,10 @@ def get(server: MetricsServer, path: str = "/metrics") -> requests.Response:
     return requests.get(f"http://{LOCAL}:{server.port}{path}", timeout=120)
 
 
-def test_the_metrics_are_at_their_path_whatever_is_asked_of_them(server: MetricsServer, page: Page) -> None:
+def test_the_metrics_are_at_their_path_whatever_is_asked_of_them(server: MetricsServer) -> None:
     for path in ("/metrics", "/metrics?name[]=x"):
         answer = get(server, path)
-        assert (answer.status_code, answer.content) == (200, page.body)
+        assert (answer.status_code, answer.content) == (200, BODY)
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert answer.headers["Server"] == "task-profiler"
 
@@ -68,19 +59,19 @@ def test_the_metrics_are_at_their_path_whatever_is_asked_of_them(server: Metrics
 @pytest.mark.parametrize(
     ("method", "path", "status"), [("GET", "/etc/passwd", 404), ("POST", "/metrics", 501), ("DELETE", "/metrics", 501)]
 )
-def test_there_is_nothing_else(server: MetricsServer, page: Page, method: str, path: str, status: int) -> None:
+def test_there_is_nothing_else(server: MetricsServer, page: Mock, method: str, path: str, status: int) -> None:
     answer = requests.request(method, f"http://{LOCAL}:{server.port}{path}", timeout=120)
-    assert (answer.status_code, page.asked) == (status, 0)
+    assert (answer.status_code, page.call_count) == (status, 0)
 
 
 def test_a_scrape_that_fails_is_one_error_and_the_next_one_works(
-    server: MetricsServer, page: Page, log: FakeLog
+    server: MetricsServer, page: Mock, log: FakeLog
 ) -> None:
-    page.error = ValueError("a bug")
+    page.side_effect = ValueError("a bug")
     for _ in range(2):
         with pytest.raises(requests.ConnectionError):
             get(server)
-    page.error = None
+    page.side_effect = None
     assert get(server).status_code == 200
     ((level, event, fields),) = log.lines
     assert (level, fields) == ("error", {"reason": "ValueError('a bug')"})
@@ -135,8 +126,7 @@ class Exported:
 
     def __init__(self, port: int = 0) -> None:
         self.world = SnapshotWorld()
-        self.log = FakeLog()
-        self.exporter = PrometheusExporter(port, self.world.builder, self.log)
+        self.exporter = PrometheusExporter(port, self.world.builder, FakeLog())
 
     @property
     def port(self) -> int:
@@ -169,14 +159,20 @@ def test_a_scrape_shows_what_was_published_and_never_samples(exported: Exported)
 
 
 def test_readings_that_nobody_renews_are_gone_after_ten_seconds(exported: Exported) -> None:
+    exported.world.builder.shared.ticker.missed = 3
     exported.world.tick()
     exported.exporter.publish()
     exported.world.clock.advance(10)
     assert "task_profiler_container_" in exported.scraped()
     exported.world.clock.advance(0.1)
-    stuck = exported.scraped()
-    assert "task_profiler_container_" not in stuck
-    assert 'task_profiler_monitor_source_up{source="task-metadata-v4",task_family="etl",task_id="0123"} 0.0' in stuck
+    stuck = dict(re.findall(r"^task_profiler_(\w+){.*} (.*)$", exported.scraped(), re.MULTILINE))
+    assert stuck.pop("monitor_memory_peak_bytes")
+    assert stuck == {
+        **dict.fromkeys(("task_info", "monitor_info"), "1.0"),
+        **dict.fromkeys(("monitor_source_up", "monitor_read_failures_total"), "0.0"),
+        "monitor_cpu_seconds_total": "0.5",
+        "monitor_missed_ticks_total": "3.0",
+    }
 
 
 def test_a_port_in_use_is_a_sentence_and_publishing_does_nothing(exported: Exported) -> None:

@@ -81,11 +81,8 @@ def fake_aws() -> Iterator[None]:
             environment.setenv(name, f"{SECRET}-{name}")
         environment.setenv("AWS_DEFAULT_REGION", "us-west-2")
         environment.setenv("REPORT_WAIT_SECONDS", "0")
-        for name, content in {
-            "key": {"api_key": API_KEY},
-            "user": {"username": "elastic", "password": PASSWORD},
-            "slack": {},
-        }.items():
+        secrets = {"key": {"api_key": API_KEY}, "user": {"username": "elastic", "password": PASSWORD}, "slack": {}}
+        for name, content in secrets.items():
             boto3.client("secretsmanager").create_secret(Name=name, SecretString=json.dumps(content))
         boto3.client("ssm").put_parameter(Name="key", Value=json.dumps({"api_key": API_KEY}), Type="SecureString")
         yield

@@ -62,10 +62,6 @@ def _spin(seconds: float) -> None:
         sum(range(1000))
 
 
-def compute(seconds: float) -> None:
-    _spin(seconds)
-
-
 def compute_half(seconds: float) -> None:
     """Half the time one thread computes, half the time it sleeps. A period would coincide with that of the samples."""
     until, randomness = time.monotonic() + seconds, random.Random(1)
@@ -136,15 +132,10 @@ def _ask_in_shell(script: str, seconds: float) -> int:
     return int(1e9 * sum(waits))
 
 
-def _ask_in_process(seconds: float) -> int:
-    ask_again(seconds)
-    return cpu_wait_ns()
-
-
 def pool_of_one(seconds: float) -> int:
     """The work in the only process of a pool, whose parent has threads that wait for pipes and locks."""
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        waited_ns = pool.apply(_ask_in_process, (seconds,))
+        waited_ns = pool.apply(_waited, (ask_again, seconds))
         pool.close()
         pool.join()
     return int(waited_ns)
@@ -236,15 +227,18 @@ def threads_of_many_kinds(seconds: float) -> int:
     waits: list[int] = []
 
     def work(phase: Phase) -> None:
-        phase(seconds)
-        waits.append(cpu_wait_ns())
+        waits.append(_waited(phase, seconds))
 
-    threads = [threading.Thread(target=work, args=(phase,)) for phase in (receive, sleep, wait_for_lock)]
+    _in_threads([partial(work, phase) for phase in (receive, sleep, wait_for_lock)])
+    return sum(waits)
+
+
+def _in_threads(works: Sequence[Callable[[], object]]) -> None:
+    threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(waits)
 
 
 def _in_processes(works: Sequence[Callable[[], object]]) -> list[Any]:
@@ -264,22 +258,14 @@ def _in_processes(works: Sequence[Callable[[], object]]) -> list[Any]:
         return [json.loads(line) for line in lines]
 
 
-def _phases_in_processes(phases: Sequence[Phase], seconds: float) -> int:
-    def work(phase: Phase) -> int:
-        phase(seconds)
-        return cpu_wait_ns()
-
-    return sum(_in_processes([partial(work, phase) for phase in phases]))
+def _waited(phase: Phase, seconds: float) -> int:
+    phase(seconds)
+    return cpu_wait_ns()
 
 
-def processes_of_many_kinds(seconds: float) -> int:
-    """A process receives, one sleeps, one waits for a signal, and their parent for all of them."""
-    return _phases_in_processes((receive, sleep, pause), seconds)
-
-
-def computing_process(seconds: float) -> int:
-    """A process computes and one receives."""
-    return _phases_in_processes((compute, receive), seconds)
+def _phases_in_processes(*phases: Phase) -> Phase:
+    """Each phase in a process of its own, and their parent waits for all of them."""
+    return lambda seconds: sum(_in_processes([partial(_waited, phase, seconds) for phase in phases]))
 
 
 def _herd(threads: int, seconds: float) -> int:
@@ -296,11 +282,7 @@ def _herd(threads: int, seconds: float) -> int:
             time.sleep(max(began + number - time.monotonic(), 0))
             late[number] = max(late.get(number, 0), time.monotonic() - began - number)
 
-    started = [threading.Thread(target=work) for _ in range(threads)]
-    for thread in started:
-        thread.start()
-    for thread in started:
-        thread.join()
+    _in_threads([work] * threads)
     _sleep_until(began + seconds)
     return max(round(1e9 * (sum(late.values()) - _cpu_seconds() + cpu_before)), 0)
 
@@ -337,10 +319,13 @@ def grow(_: float) -> None:
 
 
 _FUNCTIONS: tuple[Phase, ...] = (
-    *(compute, compute_half, receive, read_disk, read_disk_by_ring, wait_for_lock, sleep, read_pipe, pause, run_child),
-    *(threads_of_many_kinds, processes_of_many_kinds, computing_process, ask_again, pool_of_one, pool_of_32, grow),
+    *(compute_half, receive, read_disk, read_disk_by_ring, wait_for_lock, sleep, read_pipe, pause, run_child),
+    *(threads_of_many_kinds, ask_again, pool_of_one, pool_of_32, grow),
 )
 PHASES: dict[str, Phase] = {
+    "compute": _spin,
+    "processes_of_many_kinds": _phases_in_processes(receive, sleep, pause),
+    "computing_process": _phases_in_processes(_spin, receive),
     "ask_beside_heartbeat": _ask_beside(partial(time.sleep, _PROGRESS_SECONDS), ask_again),
     "ask_rarely_beside_heartbeat": _ask_beside(
         partial(time.sleep, _PROGRESS_SECONDS), partial(ask_again, most_on_cpu=0.05, most_waiting=_MIN_TURN_SECONDS)

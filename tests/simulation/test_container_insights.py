@@ -40,17 +40,12 @@ SIZES: Final = ((0.25, 1024), (0.5, 2048), (1, 4096), (2, 8192), (4, 16384))
 _START_MS: Final = START_NS // 1_000_000
 _DAY_MS: Final = 86_400_000
 _LOST_SHARE: Final = 0.02
+NOISES: Final = (0.02, 0.05, 0.1)
 _MEMORY_NOISE: Final = 0.002
 
 
-class Phase(Struct, frozen=True):
-    """A part of a run: its seconds, its CPU and memory, how much CPU varies, and the CPUs that its threads can use."""
-
-    seconds: int
-    vcpu: float
-    threads: int
-    memory_mb: float
-    noise: float
+# A part of a run: its seconds, its CPU, the CPUs that its threads can use, its memory, and how much CPU varies.
+Phase = tuple[int, float, int, float, float]
 
 
 class Run(Struct, frozen=True):
@@ -69,14 +64,9 @@ def family(chance: random.Random) -> list[Run]:
     parallel = chance.choice((0.05, 0.3, 0.6, 1.0, 1.0, vcpu, vcpu))
     largest_mb = memory_mb * 10 ** chance.uniform(-1.5, -0.2)
     levels = [min(parallel * chance.choice((0.1, 0.4, 0.7, 1.0)), vcpu) for _ in range(chance.randint(1, 6))]
+    threads = max(math.ceil(parallel), 1)
     phases = [
-        Phase(
-            chance.randint(120, 1200),
-            level,
-            max(math.ceil(parallel), 1),
-            largest_mb * chance.uniform(0.3, 1),
-            chance.choice((0.02, 0.05, 0.1)),
-        )
+        (chance.randint(120, 1200), level, threads, largest_mb * chance.uniform(0.3, 1), chance.choice(NOISES))
         for level in levels
     ]
     spike = chance.choice((*[1.0] * 7, 1.01, 1.03, 1.1))
@@ -88,10 +78,10 @@ def run(chance: random.Random, phases: Sequence[Phase], size: tuple[float, int],
     vcpu: list[float] = []
     memory: list[float] = []
     held_mb = 20.0
-    for phase in phases:
-        for _ in range(max(round(phase.seconds * chance.uniform(0.8, 1.2)), 1)):
-            held_mb += (phase.memory_mb - held_mb) / 20
-            vcpu.append(min(phase.vcpu * math.exp(chance.gauss(0, phase.noise)), phase.threads, size[0]))
+    for seconds, level, threads, memory_mb, noise in phases:
+        for _ in range(max(round(seconds * chance.uniform(0.8, 1.2)), 1)):
+            held_mb += (memory_mb - held_mb) / 20
+            vcpu.append(min(level * math.exp(chance.gauss(0, noise)), threads, size[0]))
             memory.append(held_mb * math.exp(chance.gauss(0, _MEMORY_NOISE)))
     started_ms = _START_MS + number * _DAY_MS + chance.randrange(MINUTE_MS)
     return Run(started_ms, size, vcpu, memory, max(memory) * spike)

@@ -17,7 +17,7 @@ import pytest
 from msgspec import Struct
 
 from profiler.core.timestamps import parse_ns
-from profiler.record.activity_model import WAITING_SUFFIX, StacksLine, TimeBreakdown, WaitKind
+from profiler.record.activity_model import WAITING_SUFFIX, StacksLine, WaitKind
 from profiler.record.record_model import decode
 from profiler.record.worth_a_word import is_cpu_wait_partial
 from tests.simulation import known_programs
@@ -61,14 +61,14 @@ _KINDS: dict[str, WaitKind] = {
 }
 # The innermost of a program's own functions in a phase, where that is not the phase itself.
 _OWN_FUNCTIONS = {
-    "compute": {"compute", "_spin"},
+    "compute": {"_spin"},
     "compute_half": {"compute_half", "_spin"},
     "receive": {"receive", "_ask"},
     "run_child": {"run_child", "pause"},
-    "threads_of_many_kinds": {"threads_of_many_kinds", "receive", "sleep", "wait_for_lock"},
+    "threads_of_many_kinds": {"_in_threads", "receive", "sleep", "wait_for_lock"},
     "processes_of_many_kinds": {"_in_processes", "receive", "sleep", "pause"},
-    "computing_process": {"_in_processes", "_spin", "compute", "receive"},
-    **{f"herd_{threads}": {"_herd", "work"} for threads in _HERDS},
+    "computing_process": {"_in_processes", "_spin", "receive"},
+    **{f"herd_{threads}": {"_herd", "_in_threads", "work"} for threads in _HERDS},
     **{name: {"ask_again", "_spin", "stand_by", "_show_progress", "_ask_in_shell", name} for name in _BYSTANDERS},
     "pool_of_32": {"pool_of_32", "_in_processes", "_compute_together", "_sleep_until"},
 }
@@ -123,12 +123,6 @@ def true_parts(phases: Sequence[PhaseTruth], *, sees_calls: bool) -> dict[str, f
     return {part: 100 * value / total for part, value in spent.items()}
 
 
-def said_parts(breakdown: TimeBreakdown) -> dict[str, float]:
-    """The parts of the record in percent."""
-    fields = msgspec.to_builtins(breakdown)
-    return {part: fields.get(f"{part}Percent", 0) for part in _PARTS}
-
-
 def right_samples(phases: Sequence[PhaseTruth], started_ns: int, line: StacksLine) -> tuple[int, int]:
     """The number of samples that name a function of their time, and the number of all samples."""
     right = everything = 0
@@ -148,7 +142,8 @@ def right_samples(phases: Sequence[PhaseTruth], started_ns: int, line: StacksLin
 def problems(seen: Observation, *, sees_calls: bool) -> list[str]:
     """What the record says otherwise than the program and the kernel."""
     breakdown, found = present(seen.record.time_breakdown), []
-    said, truth = said_parts(breakdown), true_parts(seen.phases, sees_calls=sees_calls)
+    fields, truth = msgspec.to_builtins(breakdown), true_parts(seen.phases, sees_calls=sees_calls)
+    said = {part: fields.get(f"{part}Percent", 0) for part in _PARTS}
     differences = {part: said[part] - truth[part] for part in _PARTS}
     shown = (f"{part} {said[part]:.1f} ({truth[part]:.1f})" for part in _PARTS if said[part] or truth[part])
     sys.stdout.write("; ".join(shown) + "\n")

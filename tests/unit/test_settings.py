@@ -1,12 +1,11 @@
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from profiler.core.errors import UsageError
 from profiler.record.bounded_json_line import MAX_WARNING_LENGTH
 from profiler.record.report_line import EMF_METRICS
 from profiler.settings import (
     DEFAULT_EMF_METRICS,
-    AcceleratorSettings,
     MonitorSettings,
     TaskSettings,
     problems_message,
@@ -17,18 +16,24 @@ from profiler.sizing.prices import PriceOverrides
 V4 = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/abc"}
 
 
-def test_defaults() -> None:
-    assert read_settings(V4) == MonitorSettings(
+def test_defaults_also_for_empty_values_and_v4_is_preferred_to_v3() -> None:
+    v3, empty = (
+        {"ECS_CONTAINER_METADATA_URI": "http://169.254.170.2/v3/abc"},
+        {"CONTAINER": "", "INTERVAL_SECONDS": " "},
+    )
+    environment = {**v3, **V4, **{f"TASK_PROFILER_{name}": value for name, value in empty.items()}}
+    assert read_settings(environment) == MonitorSettings(
         endpoint_address="http://169.254.170.2/v4/abc",
         endpoint_version=4,
         task=TaskSettings(checkpoint_seconds=60.0),
         interval_seconds=1.0,
         stop_seconds=25.0,
     )
+    assert read_settings(v3).endpoint_version == 3
 
 
-def test_the_monitor_of_an_instance_needs_no_task_and_prints_no_checkpoints() -> None:
-    names = {"SCOPE": "Instance", "FAMILIES": "etl, night-*", "PROCESSES": "on"}
+def test_the_monitor_of_an_instance_needs_no_task_prints_no_checkpoints_and_serves_no_metrics() -> None:
+    names = {"SCOPE": "Instance", "FAMILIES": "etl, night-*", "PROCESSES": "on", "PROMETHEUS_PORT": "9100"}
     assert read_settings({f"TASK_PROFILER_{name}": value for name, value in names.items()}) == MonitorSettings(
         endpoint_address="",
         endpoint_version=4,
@@ -36,75 +41,50 @@ def test_the_monitor_of_an_instance_needs_no_task_and_prints_no_checkpoints() ->
         scope="instance",
         families=("etl", "night-*"),
         processes="on",
+        prometheus_port=9100,
+        problems=("TASK_PROFILER_PROMETHEUS_PORT has no effect with TASK_PROFILER_SCOPE=instance",),
     )
 
 
-def test_a_setting_that_has_no_effect_on_an_instance_is_named() -> None:
-    settings = read_settings({"TASK_PROFILER_SCOPE": "instance", "TASK_PROFILER_PROMETHEUS_PORT": "9100"})
-    assert settings.problems == ("TASK_PROFILER_PROMETHEUS_PORT has no effect with TASK_PROFILER_SCOPE=instance",)
+ALL = {
+    "CONTAINER": ("batch", "batch"),
+    "INTERVAL_SECONDS": ("0.02", 0.02),
+    "CHECKPOINT_SECONDS": ("0", 0),
+    "LOG_GROUP": ("/ecs/x", "/ecs/x"),
+    "LOG_STREAM": ("ecs/batch/1", "ecs/batch/1"),
+    "REPORT_STREAM": ("Monitor", "monitor"),
+    "STOP_SECONDS": ("100", 100),
+    "GPU": ("ON", "on"),
+    "NEURON": ("off", "off"),
+    "GPU_UUIDS": ("GPU-1, GPU-2", ("GPU-1", "GPU-2")),
+    "PROCESS_ARGUMENTS": ("Redacted", "redacted"),
+    "EMF": ("live", "live"),
+    "EMF_METRICS": ("durationMs, cpuSeconds", ("durationMs", "cpuSeconds")),
+    "PROMETHEUS_PORT": ("8000", 8000),
+    "TAGS": ("True", True),
+}
+PRICES = {"PRICE_VCPU_HOUR": "0.04", "PRICE_GB_HOUR": "0.004", "PRICE_STORAGE_GB_HOUR": "0", "PRICE_HOUR": "0.5"}
+
+
+def flat(environment: dict[str, str]) -> dict[str, object]:
+    """All settings by their names."""
+    settings = read_settings(environment)
+    others = {**asdict(settings.task), **asdict(settings.accelerators)}
+    return {**asdict(settings), **others, "task": None, "accelerators": None}
 
 
 def test_all_settings() -> None:
-    names = {
-        "CONTAINER": "batch",
-        "INTERVAL_SECONDS": "0.02",
-        "CHECKPOINT_SECONDS": "0",
-        "LOG_GROUP": "/ecs/x",
-        "LOG_STREAM": "ecs/batch/1",
-        "REPORT_STREAM": "Monitor",
-        "STOP_SECONDS": "100",
-        "GPU": "ON",
-        "NEURON": "off",
-        "GPU_UUIDS": "GPU-1, GPU-2",
-        "PROCESS_ARGUMENTS": "Redacted",
-        "PRICE_VCPU_HOUR": "0.04",
-        "PRICE_GB_HOUR": "0.004",
-        "PRICE_STORAGE_GB_HOUR": "0",
-        "PRICE_HOUR": "0.5",
-        "EMF": "live",
-        "EMF_METRICS": "durationMs, cpuSeconds",
-        "PROMETHEUS_PORT": "8000",
-        "TAGS": "True",
-    }
-    environment = {**V4, "AWS_REGION": "eu-west-1", **{f"TASK_PROFILER_{name}": value for name, value in names.items()}}
-    assert read_settings(environment) == MonitorSettings(
-        endpoint_address="http://169.254.170.2/v4/abc",
-        endpoint_version=4,
-        task=TaskSettings(
-            container="batch",
-            checkpoint_seconds=0,
-            log_group="/ecs/x",
-            log_stream="ecs/batch/1",
-            report_stream="monitor",
-            prices=PriceOverrides(vcpu_hour_usd=0.04, gb_hour_usd=0.004, storage_gb_hour_usd=0, hour_usd=0.5),
-            emf="live",
-            emf_metrics=("durationMs", "cpuSeconds"),
-            aws_region="eu-west-1",
-        ),
-        interval_seconds=0.02,
-        stop_seconds=100,
-        accelerators=AcceleratorSettings(gpu="on", neuron="off", gpu_uuids=("GPU-1", "GPU-2")),
-        process_arguments="redacted",
-        prometheus_port=8000,
-        tags=True,
-    )
-
-
-def test_v4_is_preferred_to_v3() -> None:
-    v3 = {"ECS_CONTAINER_METADATA_URI": "http://169.254.170.2/v3/abc"}
-    assert read_settings({**v3, **V4}).endpoint_version == 4
-    assert read_settings(v3).endpoint_version == 3
+    texts = {**PRICES, **{name: text for name, (text, _) in ALL.items()}}
+    environment = {**V4, "AWS_REGION": "eu-west-1", **{f"TASK_PROFILER_{name}": text for name, text in texts.items()}}
+    prices = PriceOverrides(vcpu_hour_usd=0.04, gb_hour_usd=0.004, storage_gb_hour_usd=0, hour_usd=0.5)
+    given = {name.lower(): value for name, (_, value) in ALL.items()}
+    assert flat(environment) == {**flat(V4), **given, "prices": prices, "aws_region": "eu-west-1"}
 
 
 @pytest.mark.parametrize("environment", [{}, {"ECS_CONTAINER_METADATA_URI_V4": " "}])
 def test_outside_of_ecs_a_sentence_says_what_to_do(environment: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"task-profiler run -- CMD"):
         read_settings(environment)
-
-
-def test_an_empty_value_counts_as_unset() -> None:
-    empty = {"TASK_PROFILER_CONTAINER": "", "TASK_PROFILER_INTERVAL_SECONDS": " "}
-    assert read_settings({**V4, **empty}) == read_settings(V4)
 
 
 @pytest.mark.parametrize(
@@ -163,10 +143,9 @@ def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_us
 def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> None:
     words = (
         "INTERVAL_SECONDS CHECKPOINT_SECONDS STOP_SECONDS SERIES_POINTS PROCESS_ARGUMENTS EMF EMF_METRICS "
-        "PROMETHEUS_PORT STUCK_MINUTES EXPECTED_SECONDS "
-        "GPU NEURON GPU_UUIDS PRICE_VCPU_HOUR PRICE_GB_HOUR PRICE_STORAGE_GB_HOUR PRICE_HOUR"
+        "PROMETHEUS_PORT STUCK_MINUTES EXPECTED_SECONDS GPU NEURON GPU_UUIDS"
     )
-    bad = {f"TASK_PROFILER_{name}": "nonsense " * 20 for name in words.split()}
+    bad = {f"TASK_PROFILER_{name}": "nonsense " * 20 for name in (*words.split(), *PRICES)}
     settings = read_settings({**V4, **bad})
     assert replace(settings, problems=(), task=replace(settings.task, prices=None)) == read_settings(V4)
     message = problems_message(settings.problems)

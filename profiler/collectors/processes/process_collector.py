@@ -308,13 +308,13 @@ class ProcessCollector:
             values = _processes_values(record, tracked.batch, is_current=not stopped)
             lower_bounds = wait_warnings(replace(record, **values))
             warnings = (*tracked.batch.comparison.warnings(), *lower_bounds, *stopped)
-            while_idle = tracked.batch.time.idle_breakdown()
+            while_idle = tracked.batch.time.breakdown(is_idle=True)
             return RecordPart(values=values, source=name, warnings=warnings, while_idle=while_idle)
 
     def longest_wait(self, batch: str, since_ns: int) -> Wait | None:
         with self._lock:
             tracked = self._tracked.get(batch)
-            return None if tracked is None else tracked.batch.time.longest_wait(since_ns)
+            return None if tracked is None else tracked.batch.time.recent_waits.longest(since_ns)
 
     def _close(self) -> None:
         for tracked in self._tracked.values():

@@ -1,7 +1,4 @@
-"""The loop of an instance's monitor: follows Docker's containers, and monitors the task of each as a sidecar does.
-
-It wakes at each tick, and for each event of Docker. A defect with one container does not end it.
-"""
+"""The loop of an instance's monitor: at each tick and event of Docker, it monitors each task as a sidecar does."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -37,10 +34,7 @@ _RETRY_NS, _RETRY_HUNG_NS = NS_PER_SECOND, 10 * NS_PER_SECOND
 
 
 class InstanceAccess(Struct, frozen=True, kw_only=True):
-    """What the loop reads of the instance.
-
-    ``open_agent`` takes the agent's metadata address of a container, ``read_network`` the id of a process.
-    """
+    """What the loop reads. ``open_agent`` takes a container's metadata address, ``read_network`` a process's id."""
 
     docker: DockerApi
     events: DockerEvents
@@ -57,10 +51,7 @@ class _Task(Struct):
 
 
 class InstanceLoop:
-    """Monitors the tasks of the ``families`` until a stop request, but not the one with the agent's ``own_address``.
-
-    ``wait`` waits for seconds, an event or a stop request.
-    """
+    """Monitors the tasks of the ``families``, without its own. ``wait``: for seconds, an event or a stop request."""
 
     def __init__(
         self,
@@ -312,7 +303,6 @@ class InstanceLoop:
             self._done.discard(arn)
 
     def _drop(self, arn: str) -> None:
-        """Follow a task no longer: it is reported, or needs no report."""
         task = self._tasks.pop(arn, None)
         if arn in self._arns.values():
             self._done.add(arn)

@@ -359,10 +359,7 @@ class InstanceTask:
         return self._answer is None
 
     def settle(self, *, may_ask: bool) -> bool:
-        """Accept the ends after which no attempt follows, and about whose task all is known.
-
-        Else ask the agent, if that ``may_ask``; returns False if it hangs.
-        """
+        """Accept the ends after which no attempt follows, or ask the agent if that ``may_ask``; False: it hangs."""
         for one in self._containers.values():
             if one.is_ending and self._may_settle(one, one.died_ns or 0):
                 one.is_settled = self.has_news = True

@@ -31,10 +31,7 @@ _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer(TCPServer):
-    """The HTTP server; ``render`` generates the body of ``/metrics``.
-
-    The host ``::`` is every address, the port 0 any free port. Raises OSError if it cannot listen on the address.
-    """
+    """The HTTP server. The host ``::`` is every address, the port 0 any free one. OSError: it cannot listen."""
 
     allow_reuse_address = True
 
@@ -49,14 +46,12 @@ class MetricsServer(TCPServer):
         self._thread = threading.Thread(target=self._serve, name="prometheus", daemon=True)
 
     def server_bind(self) -> None:
-        """Bind the address. ``::`` also accepts IPv4, independently of the system's default."""
-        if self.address_family == socket.AF_INET6:
+        if self.address_family == socket.AF_INET6:  # it also accepts IPv4, independently of the system's default
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()
 
     def server_activate(self) -> None:
-        """Listen. Accepted connections inherit the size of the buffer."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)  # connections inherit it
         super().server_activate()
 
     @property
@@ -97,7 +92,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = MAX_SILENCE_SECONDS  # for each read and write
 
     def do_GET(self) -> None:
-        """Answer ``/metrics``. Other methods get the status 501."""
         if self.path.partition("?")[0] != "/metrics":
             self.send_error(HTTPStatus.NOT_FOUND, "The metrics are at /metrics")
             return
@@ -109,8 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """The ``Server`` header, without a version: clients do not need it."""
-        return "task-profiler"
+        return "task-profiler"  # the ``Server`` header, without a version: clients do not need it
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
         """Log nothing: scrapes are frequent."""

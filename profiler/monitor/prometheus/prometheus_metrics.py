@@ -1,11 +1,9 @@
 """The live metrics: name, labels and help text, and their values in a snapshot.
 
 The record has a separate catalogue (``profiler/record/metric_catalogue.py``): it describes a whole run, and not in the
-base units and names that Prometheus' conventions require (https://prometheus.io/docs/practices/naming/). The numbers of
-devices have the record's limits.
-
-:func:`metrics_text` writes the plain text format, which every version of Prometheus reads. prometheus_client would take
-six times as long, because it formats the labels of each series again.
+base units and names that Prometheus' conventions require (https://prometheus.io/docs/practices/naming/). The plain text
+format is read by every version of Prometheus. prometheus_client would take six times as long to write it, because it
+formats the labels of each series again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +35,7 @@ _BATCH_SCOPE = "batch"
 _PERCENT = 100
 _HERTZ_PER_MHZ = 1_000_000
 # The longest name in ECS.
-MAX_LABEL_LENGTH = 255
+_MAX_LABEL_LENGTH = 255
 # Twice the largest possible number: 16 containers, 32 GPUs with 8 reasons each, 128 NeuronCores.
 _LABEL_CACHE_SIZE = 1024
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -173,13 +171,9 @@ def metrics_text(snapshot: Snapshot) -> bytes:
 @lru_cache(_LABEL_CACHE_SIZE)
 def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     """The labels of a series in braces: the task's and the metric's ``names``, sorted by name."""
-    pairs = sorted(zip((*TASK_LABELS, *names), map(label_value, values), strict=True))
+    cut = (without_surrogates(value[:_MAX_LABEL_LENGTH]) for value in values)
+    pairs = sorted(zip((*TASK_LABELS, *names), cut, strict=True))
     return "{" + ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in pairs) + "}"
-
-
-def label_value(text: str) -> str:
-    """The value of a label: at most 255 characters, with characters that UTF-8 cannot encode replaced."""
-    return without_surrogates(text[:MAX_LABEL_LENGTH])
 
 
 def _values(*labels: str, **values: float | None) -> Values:

@@ -71,10 +71,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 class SnapshotBuilder(Struct, eq=False):
-    """Takes snapshots of the main loop's readings.
-
-    The instance is read every 10 s at most, and only if the task runs on an instance.
-    """
+    """Takes snapshots of the main loop's readings."""
 
     sampler: TaskSampler
     shared: SharedParts

@@ -37,10 +37,10 @@ class Feed:
         shares_network: bool = False,
         began: float | None = None,
         **more: int,
-    ) -> bool:
+    ) -> "Feed":
         memory_bytes = None if memory_mib is None else memory_mib * MIB
         taken = sample(START_NS + seconds(at), cpu, memory_bytes, **more)
-        return self.usage.add(
+        self.usage.add(
             taken,
             epoch=docker_id,
             received_ns=seconds(at if received is None else received),
@@ -48,31 +48,27 @@ class Feed:
             attempt_started_ns=None if began is None else START_NS + seconds(began),
             shares_network=shares_network,
         )
+        return self
 
 
 def test_a_short_first_step_is_joined_with_the_next() -> None:
     """The counter holds the container runtime's work from before the start: 0.06 s of CPU in 0.03 s."""
-    feed = Feed()
-    feed.add(0.03, cpu=0.06)
+    feed = Feed().add(0.03, cpu=0.06)
     assert feed.usage.run.vcpu.distribution() is None
-    feed.add(1.03, cpu=0.5)
-    feed.add(2.03, cpu=1.0)
+    feed.add(1.03, cpu=0.5).add(2.03, cpu=1.0)
     vcpu = present(feed.usage.run.vcpu.distribution(digits=4))
-    assert vcpu.max == 0.5
-    assert vcpu.avg == pytest.approx(1.0 / 2.03, abs=0.0001)
+    assert (vcpu.max, vcpu.avg) == pytest.approx((0.5, 1.0 / 2.03), abs=0.0001)
     assert feed.usage.cpu_seconds == 1.0
 
 
 def test_without_a_known_start_the_first_sample_gives_no_rate() -> None:
-    feed = Feed(started=None, series_points=5)
-    feed.add(7, cpu=100.0, memory_mib=50)
+    feed = Feed(started=None, series_points=5).add(7, cpu=100.0, memory_mib=50)
     assert feed.usage.run.vcpu.distribution() is None
     feed.add(8, cpu=100.5, memory_mib=60)
     assert present(feed.usage.run.vcpu.distribution()).avg == 0.5
     assert feed.usage.cpu_seconds == 100.5
     found = series_of(feed)
-    assert found.started_at == "2025-11-20T00:53:27.000Z"
-    assert (found.vcpu_used, found.memory_used_mb) == ((0.5,), (60,))
+    assert (found.started_at, found.vcpu_used, found.memory_used_mb) == ("2025-11-20T00:53:27.000Z", (0.5,), (60,))
 
 
 def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
@@ -87,9 +83,7 @@ def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
 
 @pytest.mark.parametrize(("memory_mib", "is_possible"), [(1536, True), (1600, False)])
 def test_memory_that_the_machine_does_not_have_is_left_out(memory_mib: int, *, is_possible: bool) -> None:
-    feed = Feed(machine=Host(memory_bytes=1024 * MIB))
-    feed.add(1, 0.5, memory_mib)
-    usage = feed.usage
+    usage = Feed(machine=Host(memory_bytes=1024 * MIB)).add(1, 0.5, memory_mib).usage
     assert (usage.memory_max_bytes is not None, usage.impossible) == (is_possible, 0 if is_possible else 1)
 
 
@@ -144,10 +138,8 @@ def test_a_shared_network_counter_continues_when_a_container_is_replaced(
     *, shares_network: bool, received: int, sent: int
 ) -> None:
     feed = Feed()
-    feed.add(1, network_rx_bytes=1000, network_tx_bytes=600, shares_network=shares_network)
-    feed.add(
-        2, network_rx_bytes=1100, network_tx_bytes=650, shares_network=shares_network, docker_id="b", block_read_bytes=1
-    )
+    for at, rx, tx, docker_id in ((1, 1000, 600, "a"), (2, 1100, 650, "b")):
+        feed.add(at, network_rx_bytes=rx, network_tx_bytes=tx, shares_network=shares_network, docker_id=docker_id)
     total = feed.usage.traffic()
     assert (total["network_rx_bytes"], total["network_tx_bytes"]) == (received, sent)
 
@@ -155,8 +147,7 @@ def test_a_shared_network_counter_continues_when_a_container_is_replaced(
 def test_page_cache_is_weighted_as_the_memory_is() -> None:
     feed = Feed()
     assert feed.usage.memory_cache_bytes.summary() is None
-    feed.add(1, memory_mib=100)
-    feed.add(1.5, memory_mib=100, memory_cache_bytes=500 * MIB)
+    feed.add(1, memory_mib=100).add(1.5, memory_mib=100, memory_cache_bytes=500 * MIB)
     feed.add(2.5, memory_mib=200, memory_cache_bytes=50 * MIB)
     cache = feed.usage.memory_cache_bytes.summary(per=MIB)
     assert cache == AverageAndMaximum(avg=(500 * 0.5 + 50 * 1) / 1.5, max=500)
@@ -164,40 +155,29 @@ def test_page_cache_is_weighted_as_the_memory_is() -> None:
 
 def test_memory_of_an_unobserved_period_is_not_counted() -> None:
     """A monitor that came after an hour, and then lost the endpoint for ten minutes: two holes."""
-    feed = Feed()
-    feed.add(3600, cpu=1800.0, memory_mib=1000)
+    feed = Feed().add(3600, cpu=1800.0, memory_mib=1000)
     for at in range(3601, 3641):
         feed.add(at, cpu=at * 0.5, memory_mib=100)
     feed.add(4240, cpu=2120.0, memory_mib=1000)
-    memory = present(feed.usage.run.memory_bytes.distribution(per=MIB))
-    assert memory.avg == pytest.approx((1000 * 1 + 100 * 40 + 1000 * 1) / 42, rel=0.01)
-    vcpu = present(feed.usage.run.vcpu.distribution())
+    memory, vcpu = (present(one.distribution()) for one in (feed.usage.run.memory_bytes, feed.usage.run.vcpu))
+    assert present(memory.avg) / MIB == pytest.approx((1000 * 1 + 100 * 40 + 1000 * 1) / 42, rel=0.01)
     assert (vcpu.avg, feed.usage.cpu_seconds) == (0.5, 2120.0)
 
 
 def test_a_period_that_is_longer_than_any_stats_are_old_is_one_step() -> None:
-    usage = ContainerUsage(seconds(60))
+    feed = Feed()
+    feed.usage = ContainerUsage(seconds(60))
     for minute, memory_mib in ((1, 100), (2, 300)):
-        taken = sample(START_NS + seconds(60 * minute), None, memory_mib * MIB)
-        usage.add(taken, epoch="a", received_ns=seconds(60 * minute), started_ns=START_NS)
-    memory = present(usage.run.memory_bytes.distribution(per=MIB))
-    assert memory.avg == 200
+        feed.add(60 * minute, memory_mib=memory_mib)
+    assert present(feed.usage.run.memory_bytes.distribution(per=MIB)).avg == 200
 
 
 counts = st.none() | st.integers(min_value=0, max_value=2**62)
-
-
-samples = st.builds(
-    ContainerSample,
-    read_ns=st.integers(min_value=1, max_value=2**62),
-    cpu_ns=counts,
-    memory_used_bytes=counts,
-    memory_cache_bytes=counts,
-    memory_usage_peak_bytes=counts,
-    network_rx_bytes=counts,
-    block_write_bytes=counts,
-    pids=counts,
+COUNTS = (
+    *("cpu_ns", "memory_used_bytes", "memory_cache_bytes", "memory_usage_peak_bytes"),
+    *("network_rx_bytes", "block_write_bytes", "pids"),
 )
+samples = st.builds(ContainerSample, read_ns=st.integers(1, 2**62), **dict.fromkeys(COUNTS, counts))
 
 
 @given(
@@ -219,10 +199,8 @@ def test_any_order_of_any_samples_gives_no_negative_number(
         assert len(column or ()) <= 6
     for value in (*usage.traffic().values(), usage.cpu_seconds, usage.max_pids, usage.steps_ms.maximum):
         assert value is None or value >= 0
-    cache = usage.memory_cache_bytes.summary()
-    assert cache is None or (cache.avg is not None and cache.max is not None and 0 <= cache.avg <= cache.max + 0.001)
-    vcpu = usage.run.vcpu.distribution()
-    assert vcpu is None or (vcpu.avg is not None and vcpu.max is not None and 0 <= vcpu.avg <= vcpu.max)
+    for summary in (usage.memory_cache_bytes.summary(), usage.run.vcpu.distribution()):
+        assert summary is None or 0 <= present(summary.avg) <= present(summary.max) + 0.001
 
 
 def series_of(feed: Feed) -> Series:
@@ -232,10 +210,9 @@ def series_of(feed: Feed) -> Series:
 def test_a_step_is_taken_once() -> None:
     feed = Feed()
     assert feed.usage.take_ended_step_ns() == 0
-    feed.add(1, cpu=0.25)
-    assert (feed.usage.last_vcpu, feed.usage.take_ended_step_ns()) == (0.25, seconds(1))
-    feed.add(1, cpu=0.25)
-    assert (feed.usage.last_vcpu, feed.usage.take_ended_step_ns()) == (0.25, 0)
+    for step_ns in (seconds(1), 0):
+        feed.add(1, cpu=0.25)
+        assert (feed.usage.last_vcpu, feed.usage.take_ended_step_ns()) == (0.25, step_ns)
 
 
 def test_readings_of_devices_are_on_the_time_line_of_the_samples() -> None:
@@ -251,10 +228,8 @@ def test_readings_of_devices_are_on_the_time_line_of_the_samples() -> None:
 def test_the_first_interval_begins_at_the_start() -> None:
     feed = Feed(series_points=5)
     feed.usage.keep_totals_only()
-    feed.add(1, cpu=0.5, memory_mib=10)
-    feed.add(2, cpu=1.0, memory_mib=20)
-    assert (feed.usage.run.cpu_seconds, feed.usage.series) == (1.0, None)
-    assert feed.usage.memory_max_bytes == 20 * MIB
+    feed.add(1, cpu=0.5, memory_mib=10).add(2, cpu=1.0, memory_mib=20)
+    assert (feed.usage.run.cpu_seconds, feed.usage.series, feed.usage.memory_max_bytes) == (1.0, None, 20 * MIB)
     assert feed.usage.end_interval().cpu_seconds == 1.0
     feed.add(3, cpu=1.2, memory_mib=20)
     assert feed.usage.end_interval().cpu_seconds == pytest.approx(0.2)

@@ -96,14 +96,11 @@ def test_a_background_that_varies_is_idle(seed: int, low: float, high: float) ->
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_missing_reading_starts_the_time_again(missing: int) -> None:
     idle = IdleTime(seconds(60), max_step_ns=seconds(30))
-    counters: list[int | None] = [0, 0, 0]
     for at in range(0, 60, 10):
         assert not add(idle, seconds(at), 0, 0, 0)
-    counters[missing] = None
-    assert not add(idle, seconds(60), *counters)
-    assert idle.since_ns is None
-    assert not add(idle, seconds(70), 0, 0, 0)
-    assert idle.since_ns == seconds(70)
+    unknown = [None if place == missing else 0 for place in range(3)]
+    for at, counters, since_ns in ((60, unknown, None), (70, [0, 0, 0], seconds(70))):
+        assert (add(idle, seconds(at), *counters), idle.since_ns) == (False, since_ns)
     gap = IdleTime(seconds(60), max_step_ns=seconds(30))
     assert [add(gap, seconds(at), 0, 0, 0) for at in (0, 30, 61, 91, 120, 121)] == [False] * 5 + [True]
 
@@ -114,8 +111,7 @@ def test_the_largest_values_of_the_idle_time() -> None:
     for at in range(0, 80, 10):
         add(idle, seconds(at), cpu_ns, network, block)
         cpu_ns, network, block = cpu_ns + 10_000_000 + at * 100_000, network + 100, block + 50
-    assert idle.vcpu == pytest.approx(0.0016)
-    assert (idle.network, idle.block) == (10, 5)
+    assert (idle.vcpu, idle.network, idle.block) == pytest.approx((0.0016, 10, 5))
 
 
 def run_with_own_lines(
@@ -155,10 +151,11 @@ def test_a_poll_beside_a_line_of_the_monitor_is_seen() -> None:
 def test_cpu_time_without_bytes_beside_a_line_of_the_monitor_is_idle() -> None:
     """Health checks and garbage collections take as much at other times."""
     noise = random.Random(1)
-    checks = run_with_own_lines(lambda _: False, other_cpu_ms=lambda at: noise.uniform(40, 60) * (at % 30 == 0))
-    collections = run_with_own_lines(lambda _: False, other_cpu_ms=lambda _: 60 if noise.random() < 0.1 else 10)
-    assert checks is not None
-    assert max(checks, present(collections)) <= WINDOW_SECONDS + 60
+    for other_cpu_ms in (
+        lambda at: noise.uniform(40, 60) * (at % 30 == 0),
+        lambda _: 60 if noise.random() < 0.1 else 10,
+    ):
+        assert present(run_with_own_lines(lambda _: False, other_cpu_ms=other_cpu_ms)) <= WINDOW_SECONDS + 60
 
 
 def test_silence_is_only_for_a_batch_that_is_nearly_stuck() -> None:

@@ -211,22 +211,15 @@ def test_anonymous_memory_that_was_freed_between_two_readings_is_not_missing() -
     assert not GroupPeak(size_bytes=100 * MIB, uncounted_bytes=total.uncounted_bytes).is_process_peak()
 
 
-def _parent(waited_ns: int, waited_faults: int) -> ProcessReading:
-    return process(1, children_cpu_ns=waited_ns, children_faults=waited_faults)
-
-
-def test_a_child_for_which_nobody_waited_is_lost_with_all_its_known_time() -> None:
-    cpu, child = TreeCpu(), process(2, own_cpu_ns=10**8, parent_pid=1, faults=9)
-    cpu.add([_parent(0, 0), child], 0)
-    cpu.add([_parent(0, 0)], 0)
+@pytest.mark.parametrize(("waited_ns", "faults", "total_ns"), [(0, 0, 10**8), (2 * 10**8, 9, 2 * 10**8)])
+def test_a_child_is_lost_with_all_its_known_time_only_if_nobody_waited_for_it(
+    waited_ns: int, faults: int, total_ns: int
+) -> None:
+    cpu, parent, child = TreeCpu(), process(1, children_faults=0), process(2, own_cpu_ns=10**8, parent_pid=1, faults=9)
+    for present_then in ([parent, child], [parent]):
+        cpu.add(present_then, 0)
     assert not cpu.has_lost, "its parent may have waited for it after it was read"
-    assert cpu.add([_parent(0, 0)], 0) == 10**8
-    assert cpu.has_lost
-
-
-def test_a_child_for_which_the_parent_waited_is_not_lost() -> None:
-    cpu, child = TreeCpu(), process(2, own_cpu_ns=10**8, parent_pid=1, faults=9)
-    cpu.add([_parent(0, 0), child], 0)
-    cpu.add([_parent(0, 0)], 0)
-    assert cpu.add([_parent(2 * 10**8, 9)], 0, is_last=True) == 2 * 10**8
-    assert not cpu.has_lost
+    is_waited_for = faults > 0
+    last = process(1, children_cpu_ns=waited_ns, children_faults=faults)
+    assert cpu.add([last], 0, is_last=is_waited_for) == total_ns
+    assert cpu.has_lost != is_waited_for

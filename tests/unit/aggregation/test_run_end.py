@@ -1,11 +1,13 @@
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.run_end import OutOfMemory, RunEnd, StopEvidence, ended, out_of_memory
-from profiler.record.record_model import PeakSource
+from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory, was_stopped
 
 GIB = 2**30
 SECOND = 10**9
@@ -15,35 +17,35 @@ KILLED = ended(137, 1, was_stopped=False)
 @pytest.mark.parametrize(
     ("stop", "exit_code", "finished_ns", "explains"),
     [
-        (StopEvidence(), 143, 5, False),
-        (StopEvidence(is_task_stopping=True), 143, 5, True),
-        (StopEvidence(is_task_stopping=True), 143, None, True),
+        (was_stopped, 143, 5, False),
+        (partial(was_stopped, is_task_stopping=True), 143, 5, True),
+        (partial(was_stopped, is_task_stopping=True), 143, None, True),
         # Seen only after the end: an essential batch that ends by itself stops the task.
-        (StopEvidence(is_task_stopping=True), 137, 5, False),
-        (StopEvidence(is_task_stopping=True), 0, 5, False),
-        (StopEvidence(is_task_stopping=True, signalled_ns=6, execution_stopped_ns=6, seen_ns=6), 137, 5, False),
-        (StopEvidence(signalled_ns=4), 137, 5, True),
-        (StopEvidence(signalled_ns=4), 0, 5, True),
-        (StopEvidence(execution_stopped_ns=8 * SECOND - 1), 0, 9 * SECOND, True),
-        (StopEvidence(execution_stopped_ns=9 * SECOND), 0, 9 * SECOND, False),
+        (partial(was_stopped, is_task_stopping=True), 137, 5, False),
+        (partial(was_stopped, is_task_stopping=True), 0, 5, False),
+        (partial(was_stopped, is_task_stopping=True, signalled_ns=6, first_end_ns=6, seen_ns=6), 137, 5, False),
+        (partial(was_stopped, signalled_ns=4), 137, 5, True),
+        (partial(was_stopped, signalled_ns=4), 0, 5, True),
+        (partial(was_stopped, first_end_ns=8 * SECOND - 1), 0, 9 * SECOND, True),
+        (partial(was_stopped, first_end_ns=9 * SECOND), 0, 9 * SECOND, False),
         # The fraction of the batch's own end was cut.
-        (StopEvidence(execution_stopped_ns=9 * SECOND), 0, 9 * SECOND + 999_999_999, False),
-        (StopEvidence(execution_stopped_ns=9_123_000_000), 0, 9_123_456_789, False),
-        (StopEvidence(execution_stopped_ns=9 * SECOND, others_finished_ns=(7 * SECOND,)), 0, 9_999_999_999, False),
-        (StopEvidence(execution_stopped_ns=9 * SECOND, others_finished_ns=(9_999_999_999,)), 0, 9_500_000_000, False),
-        (StopEvidence(execution_stopped_ns=9_300_000_000, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
-        (StopEvidence(execution_stopped_ns=9 * SECOND, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
-        (StopEvidence(seen_ns=4), 3, 5, True),
-        (StopEvidence(seen_ns=6), 3, 5, False),
-        (StopEvidence(seen_ns=6), 143, 5, True),
-        (StopEvidence(seen_ns=4), 3, None, True),
-        (StopEvidence(signalled_ns=4, execution_stopped_ns=4), 3, None, False),
+        (partial(was_stopped, first_end_ns=9 * SECOND), 0, 9 * SECOND + 999_999_999, False),
+        (partial(was_stopped, first_end_ns=9_123_000_000), 0, 9_123_456_789, False),
+        (partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(7 * SECOND,)), 0, 9_999_999_999, False),
+        (partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(9_999_999_999,)), 0, 9_500_000_000, False),
+        (partial(was_stopped, first_end_ns=9_300_000_000, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
+        (partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
+        (partial(was_stopped, seen_ns=4), 3, 5, True),
+        (partial(was_stopped, seen_ns=6), 3, 5, False),
+        (partial(was_stopped, seen_ns=6), 143, 5, True),
+        (partial(was_stopped, seen_ns=4), 3, None, True),
+        (partial(was_stopped, signalled_ns=4, first_end_ns=4), 3, None, False),
     ],
 )
 def test_a_stop_explains_an_end_that_followed_it(
-    *, stop: StopEvidence, exit_code: int | None, finished_ns: int | None, explains: bool
+    *, stop: Callable[[int | None, int | None], bool], exit_code: int | None, finished_ns: int | None, explains: bool
 ) -> None:
-    assert stop.explains(exit_code, finished_ns) is explains
+    assert stop(exit_code, finished_ns) is explains
 
 
 ENDED_WITHOUT_A_CODE = ended(None, 1, was_stopped=False)
@@ -52,25 +54,11 @@ UNKNOWN = OutOfMemory()
 EXCLUDED = OutOfMemory(likely=False)
 
 
-def verdict(
-    end: RunEnd,
-    share: float | None,
-    *,
-    size_bytes: float | None = GIB,
-    peak_source: PeakSource = "sampled",
-    limit_hits: int | None = None,
-    memory_kills: int | None = None,
-    may_have_missed_a_kill: bool = False,
-) -> OutOfMemory:
-    """The verdict for a peak of this share of a GiB."""
+def verdict(end: RunEnd, share: float | None, **more: Any) -> OutOfMemory:
+    """The verdict for a sampled peak of this share of a GiB."""
+    peak_bytes = None if share is None else math.ceil(share * GIB)
     return out_of_memory(
-        end,
-        memory_max_bytes=None if share is None else math.ceil(share * GIB),
-        memory_size_bytes=size_bytes,
-        peak_source=peak_source,
-        limit_hits=limit_hits,
-        memory_kills=memory_kills,
-        may_have_missed_a_kill=may_have_missed_a_kill,
+        end, **{"memory_max_bytes": peak_bytes, "memory_size_bytes": GIB, "peak_source": "sampled", **more}
     )
 
 
@@ -112,7 +100,7 @@ def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_n
 )
 def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(end: RunEnd, share: float, found: OutOfMemory) -> None:
     assert verdict(end, share, peak_source="kernel") == found
-    assert verdict(KILLED, 0.95, size_bytes=None, peak_source="kernel") == UNKNOWN
+    assert verdict(KILLED, 0.95, memory_size_bytes=None, peak_source="kernel") == UNKNOWN
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 137])
@@ -137,21 +125,15 @@ def test_a_counted_kill_is_decisive_for_any_end_of_the_batch(end: RunEnd) -> Non
 
 
 @given(
-    st.none() | st.integers(0, 255),
-    st.booleans(),
-    st.none() | st.floats(0, 2),
-    st.none() | st.integers(1, GIB),
-    st.none() | st.integers(0, 3),
+    end=st.builds(ended, st.none() | st.integers(0, 255), st.just(1), was_stopped=st.booleans()),
+    share=st.none() | st.floats(0, 2),
+    size=st.none() | st.integers(1, GIB),
+    hits=st.none() | st.integers(0, 3),
 )
 def test_a_sampled_peak_never_excludes_a_kill_and_evidence_names_only_what_was_seen(
-    exit_code: int | None,
-    stopped: bool,  # noqa: FBT001
-    share: float | None,
-    size: int | None,
-    hits: int | None,
+    end: RunEnd, share: float | None, size: int | None, hits: int | None
 ) -> None:
-    end = ended(exit_code, 1, was_stopped=stopped)
-    found = verdict(end, share, size_bytes=size, limit_hits=hits)
-    assert found.likely is not False or exit_code not in (None, 137)
+    found = verdict(end, share, memory_size_bytes=size, limit_hits=hits)
+    assert found.likely is not False or end.exit_code not in (None, 137)
     assert (found.evidence is not None) is (found.likely is True)
-    assert found.evidence != "exit-137-at-limit" or exit_code == 137
+    assert found.evidence != "exit-137-at-limit" or end.exit_code == 137

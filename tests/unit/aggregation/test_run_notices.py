@@ -12,7 +12,6 @@ from profiler.aggregation.run_notices import MIN_RUN_NS, GrowthFit, GrowthToLimi
 from profiler.core.timestamps import format_ms
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.notice_model import Notice, NoticeEvidence
-from profiler.record.record_model import RaisedNotice
 from profiler.record.units import MIB
 from tests.fakes import START_NS, seconds
 from tests.values import present
@@ -29,12 +28,9 @@ def growth_in(
     for tick in range(int(60 * minutes / step) + 1):
         at = tick * step
         used = used_at(at / 60)
-        if used is None:
-            continue
-        if used >= 1:
+        if used is not None and used >= 1:
             return None
-        result = growth.add(seconds(at), SIZE * used, SIZE)
-        if result is not None:
+        if used is not None and (result := growth.add(seconds(at), SIZE * used, SIZE)):
             return at / 60, result
     return None
 
@@ -42,8 +38,7 @@ def growth_in(
 @pytest.mark.parametrize(("minutes", "step"), [(24, 1), (24, 10), (24, 60), (40, 10), (90, 10), (600, 30)])
 def test_a_leak_is_found_before_its_end_and_not_before_its_last_15_minutes(minutes: float, step: float) -> None:
     """It uses 10 % at first and all after so many minutes."""
-    result = present(growth_in(lambda at: 0.1 + 0.9 * at / minutes, minutes=minutes, step=step))
-    at, growth = result
+    at, growth = present(growth_in(lambda at: 0.1 + 0.9 * at / minutes, minutes=minutes, step=step))
     assert max(minutes - 15.2, 20) <= at < minutes - 2
     assert growth.used >= 0.7 * SIZE
     assert growth.minutes_left == pytest.approx(minutes - at, rel=0.3)
@@ -56,8 +51,7 @@ def test_a_leak_that_begins_late_is_found(start: float, minutes: float) -> None:
     """The last quarter is longer than the leak."""
     result = present(growth_in(lambda at: 0.3 + 0.7 * max(at - start, 0) / minutes, minutes=start + minutes))
     assert start + minutes - 15.2 <= result[0] < start + minutes - 1
-    sawtooth = growth_in(lambda at: 0.1 + 0.8 * at / 60 + 0.05 * (at % 2) / 2, minutes=64)
-    assert sawtooth is not None
+    assert growth_in(lambda at: 0.1 + 0.8 * at / 60 + 0.05 * (at % 2) / 2, minutes=64)  # with a sawtooth
 
 
 def test_growth_without_a_size_below_70_percent_or_in_the_first_20_minutes_is_none() -> None:
@@ -101,9 +95,8 @@ def test_a_plateau_is_no_growth(rise: float, level: float, noise: float, seed: i
 @given(steps=st.lists(st.floats(1, 19), min_size=1, max_size=6), top=st.floats(0.7, 0.98))
 @settings(max_examples=20, deadline=None)
 def test_a_staircase_that_has_ended_is_no_growth(steps: list[float], top: float) -> None:
-    assert (
-        growth_in(lambda at: 0.1 + (top - 0.1) * sum(at >= begin for begin in steps) / len(steps), minutes=90) is None
-    )
+    ended = (top - 0.1) / len(steps)
+    assert growth_in(lambda at: 0.1 + ended * sum(at >= begin for begin in steps), minutes=90) is None
 
 
 def test_a_long_leak_that_has_ended_is_no_growth() -> None:
@@ -166,10 +159,10 @@ def test_a_stuck_run() -> None:
 def test_what_a_run_waits_for_is_named_as_far_as_it_is_known() -> None:
     ((_, finding),) = found()
     assert notice(finding).message.endswith("for 30 minutes.")
-    locked = notice(finding, Wait("lock"))
-    assert locked.message.endswith("; it has waited mostly for a lock.")
-    assert present(locked.evidence).waiting_for == "a lock"
-    assert notice(finding, Wait("network")).message.endswith("; it has waited mostly for the network.")
+    for kind, words in (("lock", "a lock"), ("network", "the network")):
+        said = notice(finding, Wait(kind))
+        assert said.message.endswith(f"; it has waited mostly for {words}.")
+        assert present(said.evidence).waiting_for == words
 
 
 def test_the_wait_is_that_of_the_time_that_the_notice_is_about() -> None:
@@ -201,24 +194,11 @@ def test_memory_that_grows_to_its_limit() -> None:
         evidence=NoticeEvidence(minutes=4.8, used_mb=700, size_mb=1000, growth_mb_per_minute=30, minutes_left=10),
     )
     ((_, finding),) = found(stuck_minutes=0, disk_per_minute=500, minutes=35)
-    said = notice(finding)
-    assert said.kind == "disk"
-    assert "of 19.5 GB of ephemeral storage" in said.message
+    assert (finding.kind, "of 19.5 GB of ephemeral storage" in notice(finding).message) == ("disk", True)
 
 
-def test_all_kinds_are_found_once_and_listed() -> None:
-    findings = found(minutes=100, expected_seconds=60, memory_per_minute=8, disk_per_minute=170)
-    assert sorted(finding.kind for _, finding in findings) == ["disk", "memory", "overdue", "stuck"]
-    notices = RunNotices(START_NS)
-    for _, finding in findings[:2]:
-        notices.describe(finding, lambda _: None)
-    assert notices.raised == (
-        RaisedNotice(kind="overdue", at=format_ms(START_NS + seconds(70))),
-        RaisedNotice(kind="stuck", at=format_ms(START_NS + seconds(1800))),
-    )
-
-
-_COUNTS = st.one_of(st.none(), st.integers(0, 2**62))
+_COUNTS = ("cpu_ns", "network_bytes", "block_bytes", "own_line_ns", "memory_used_bytes")
+_SIZES = ("memory_size_bytes", "disk_used_mb", "disk_size_mb")
 
 
 @given(
@@ -226,14 +206,8 @@ _COUNTS = st.one_of(st.none(), st.integers(0, 2**62))
         st.builds(
             NoticeReading,
             at_ns=st.integers(0, 2**62),
-            cpu_ns=_COUNTS,
-            network_bytes=_COUNTS,
-            block_bytes=_COUNTS,
-            own_line_ns=_COUNTS,
-            memory_used_bytes=_COUNTS,
-            memory_size_bytes=st.one_of(st.none(), st.floats(0, 2**62)),
-            disk_used_mb=st.one_of(st.none(), st.floats(0, 2**40)),
-            disk_size_mb=st.one_of(st.none(), st.floats(0, 2**40)),
+            **dict.fromkeys(_COUNTS, st.none() | st.integers(0, 2**62)),
+            **dict.fromkeys(_SIZES, st.none() | st.floats(0, 2**62)),
         )
     )
 )

@@ -67,8 +67,7 @@ def test_a_step_without_a_reading_has_no_value_in_any_command() -> None:
     assert found["a"].memory_used_mb == (5, *(None,) * 39, *(5,) * 20, *(None,) * 20)
     coarse = rows(commands, run_series(80, step_ms=16_000), "a")
     assert coarse["a"].memory_used_mb == (5, None, 5, 5, None)
-    assert coarse[OTHER].memory_used_mb == (1, None, 1, 1, None)
-    assert coarse[OTHER].vcpu_used == (0, 0, 0, 0, None)
+    assert (coarse[OTHER].memory_used_mb, coarse[OTHER].vcpu_used) == ((1, None, 1, 1, None), (0, 0, 0, 0, None))
 
 
 def test_memory_of_others_that_follow_each_other_is_not_added() -> None:
@@ -92,12 +91,9 @@ def test_a_dropped_command_that_comes_back_has_no_values_for_the_time_before() -
     add(commands, 42, {**big, "small": (0.05, 1)})
     found = rows(commands, run_series(42), "small", *big)
     assert "small" in commands
-    assert found["small"].vcpu_used == (*(None,) * 41, 0.05)
-    assert found["small"].memory_used_mb == (*(None,) * 41, 1)
+    assert (found["small"].vcpu_used, found["small"].memory_used_mb) == ((*(None,) * 41, 0.05), (*(None,) * 41, 1))
     vcpu = present(found[OTHER].vcpu_used)
-    assert vcpu[0] == 0.05
-    assert set(vcpu[1:41]) == {0.1}
-    assert vcpu[41] == 0
+    assert (vcpu[0], set(vcpu[1:41]), vcpu[41]) == (0.05, {0.1}, 0)
 
 
 def test_a_large_command_that_starts_late_has_its_own_series() -> None:

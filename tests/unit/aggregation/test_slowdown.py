@@ -88,11 +88,3 @@ def test_the_bounds_equal_brute_force(steps: list[Step], size: float | None, thr
             assert found[c].max == pytest.approx(high, rel=1e-6, abs=6e-4)
         else:
             assert high <= 1.001 + 1e-6
-
-
-def test_bounds_of_one_busy_thread_and_up_to_the_largest_size_of_fargate() -> None:
-    one = bounds([(1.0, seconds(100))], 2)
-    assert one == {0.25: SlowdownBounds(min=4, max=4), 0.5: SlowdownBounds(min=2, max=2)}
-    found = bounds([(48, 10)], 48)
-    assert list(found) == [0.25, 0.5, 1, 2, 4, 8, 16, 32]
-    assert found[32] == SlowdownBounds(min=1.5, max=1.5)

@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -55,35 +58,38 @@ def steady(value: float) -> Distribution:
     return Distribution(avg=value, p50=value, p95=value, p99=value, max=value)
 
 
-def usage_with(cpu_seconds: float = 0.5, **fields: int) -> ContainerUsage:
+def usage_with(
+    cpu_seconds: float | None = 0.5, *, at: Sequence[float] = (1,), mib: float = 100, **fields: int
+) -> ContainerUsage:
     usage = ContainerUsage(seconds(1))
-    taken = sample(START_NS + seconds(1), cpu_seconds, 100 * MIB, **fields)
-    usage.add(taken, epoch="b", received_ns=seconds(1), started_ns=START_NS)
+    for second in at:
+        taken = sample(START_NS + seconds(second), cpu_seconds, round(mib * MIB), **fields)
+        usage.add(taken, epoch="b", received_ns=seconds(second), started_ns=START_NS)
     return usage
 
 
+def interval(usage: ContainerUsage, lasts: float = 0) -> Interval:
+    until_ns = START_NS + seconds(lasts)
+    return build_interval(usage.end_interval(), DeviceReadings(), SIZES, started_ns=START_NS, finished_ns=until_ns)
+
+
 @pytest.mark.parametrize(
-    ("container", "task", "stats_limit", "host", "vcpu", "memory"),
+    ("container", "task", "stats_limit", "vcpu", "memory"),
     [
-        ({"vcpu_share": 0.5, "memory_limit_bytes": GIB}, OF_TASK, None, HOST, 1.0, GIB),
-        ({"vcpu_share": 4.0}, OF_TASK, UNLIMITED, HOST, 1.0, 2 * GIB),
-        ({"vcpu_share": 0.5}, {}, 3 * GIB, HOST, 8, 3 * GIB),
-        ({}, {}, UNLIMITED, HOST, 8, None),
-        ({}, {}, 32 * GIB, HOST, 8, 32 * GIB),
-        ({}, {}, 33 * GIB, HOST, 8, None),
-        ({}, {}, None, HOST, 8, None),
+        ({"vcpu_share": 0.5, "memory_limit_bytes": GIB}, OF_TASK, None, 1.0, GIB),
+        ({"vcpu_share": 4.0}, OF_TASK, UNLIMITED, 1.0, 2 * GIB),
+        ({"vcpu_share": 0.5}, {}, 3 * GIB, 8, 3 * GIB),
+        ({}, {}, UNLIMITED, 8, None),
+        ({}, {}, 32 * GIB, 8, 32 * GIB),
+        ({}, {}, 33 * GIB, 8, None),
+        ({}, {}, None, 8, None),
     ],
 )
 def test_the_limits_of_a_container(
-    container: dict[str, float],
-    task: dict[str, float],
-    stats_limit: int | None,
-    host: Host,
-    vcpu: float | None,
-    memory: float | None,
+    container: dict[str, Any], task: dict[str, Any], stats_limit: int | None, vcpu: float, memory: float | None
 ) -> None:
     usage = usage_with(memory_limit_bytes=stats_limit) if stats_limit else None
-    sizes = container_limits(ContainerMetadata(name="b", **container), TaskMetadata(**task), usage, host)  # type: ignore[arg-type]
+    sizes = container_limits(ContainerMetadata(name="b", **container), TaskMetadata(**task), usage, HOST)
     assert sizes == ResourceLimits(vcpu=vcpu, memory_bytes=memory)
 
 
@@ -126,15 +132,11 @@ def test_usage_is_relative_to_the_limits() -> None:
 
 
 def test_no_value_is_above_a_peak_that_is_cut_to_the_limit() -> None:
-    size_bytes = 400.5 * MIB
-    usage = ContainerUsage(seconds(1))
-    for second in (1, 2):
-        taken = sample(START_NS + seconds(second), memory_bytes=round(size_bytes))
-        usage.add(taken, received_ns=seconds(second), started_ns=START_NS)
-    metrics = with_peak(usage_metrics(usage, SIZES), size_bytes, "kernel", SIZES)
+    usage = usage_with(None, at=(1, 2), mib=400.5)
+    metrics = with_peak(usage_metrics(usage, SIZES), 400.5 * MIB, "kernel", SIZES)
     used, percent = present(metrics.memory_used_mb), present(metrics.memory_utilization_percent)
-    assert (metrics.max_memory_used_mb, used.avg, used.p99, used.max) == (400, 400, 400, 400)
-    assert (percent.avg, percent.p99, percent.max) == (100, 100, 100)
+    assert {metrics.max_memory_used_mb, used.avg, used.p99, used.max} == {400}
+    assert {percent.avg, percent.p99, percent.max} == {100}
 
 
 def test_unknown_counters_are_absent() -> None:
@@ -143,18 +145,12 @@ def test_unknown_counters_are_absent() -> None:
     silent.add(sample(START_NS), received_ns=0, started_ns=None)
     bounds = Metrics(vcpu_size=2, memory_size_mb=400)
     assert usage_metrics(None, SIZES) == usage_metrics(silent, SIZES) == bounds
-    empty = Interval(started_at="2025-11-20T00:53:20.000Z", finished_at="2025-11-20T00:53:20.000Z")
-    assert (
-        build_interval(silent.end_interval(), DeviceReadings(), SIZES, started_ns=START_NS, finished_ns=START_NS)
-        == empty
-    )
+    begin = "2025-11-20T00:53:20.000Z"
+    assert interval(silent) == Interval(started_at=begin, finished_at=begin)
 
 
 def test_an_interval_has_the_numbers_since_the_last() -> None:
-    totals = usage_with(0.123456789).end_interval()
-    assert build_interval(
-        totals, DeviceReadings(), SIZES, started_ns=START_NS, finished_ns=START_NS + seconds(60)
-    ) == Interval(
+    assert interval(usage_with(0.123456789), 60) == Interval(
         started_at="2025-11-20T00:53:20.000Z",
         finished_at="2025-11-20T00:54:20.000Z",
         **{name: getattr(USED, name) for name in Interval.__struct_fields__ if hasattr(USED, name)},
@@ -178,11 +174,7 @@ def test_the_demand_for_cpu_is_added_for_the_size_and_the_threads_of_the_task() 
 
 
 def test_the_sampling_is_described_in_milliseconds() -> None:
-    usage = usage_with()
-    for second in (2, 3, 9):
-        taken = sample(START_NS + seconds(second), 0.5, 100 * MIB)
-        usage.add(taken, epoch="b", received_ns=seconds(second), started_ns=START_NS)
-        usage.add(taken, epoch="b", received_ns=seconds(second), started_ns=START_NS)
+    usage = usage_with(at=(1, 2, 2, 3, 3, 9, 9))
     assert build_sampling(usage, ["stats", "cgroup"], interval_ns=seconds(0.5), failures=4, missed=5) == Sampling(
         interval_ms=500,
         samples=4,
@@ -223,9 +215,8 @@ def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
     assert build_other_container(running, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="RUNNING", metrics=replace(USED, duration_ms=20_000)
     )
-    shift_ns = seconds(5)
-    shifted = present(build_other_container(running, task, usage, now_ns, HOST, clock_shift_ns=shift_ns).metrics)
-    assert shifted.duration_ms == 15_000
+    shifted = build_other_container(running, task, usage, now_ns, HOST, clock_shift_ns=seconds(5))
+    assert present(shifted.metrics).duration_ms == 15_000
     assert build_other_container(stopped, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="STOPPED", exit_code=3, metrics=replace(USED, duration_ms=7_000)
     )
@@ -244,38 +235,32 @@ def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() 
 
 def test_the_record_describes_the_batch_and_its_task() -> None:
     arn = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123"
+    of_task: dict[str, Any] = {"cluster": "jobs", "family": "nightly", "revision": "7", "launch_type": "FARGATE"}
+    of_container: dict[str, Any] = {"name": "batch", "arn": "arn:c", "image": "jobs:1", "image_digest": "sha256:0"}
     task = TaskMetadata(
         arn=arn,
-        cluster="jobs",
-        family="nightly",
-        revision="7",
+        **of_task,
         availability_zone="eu-west-1b",
-        launch_type="FARGATE",
         vcpu_limit=2,
         memory_limit_bytes=400 * MIB,
         pull_started_ns=START_NS - seconds(5),
         ephemeral_storage_used_mib=261,
         ephemeral_storage_size_mib=20496,
     )
-    container = ContainerMetadata(
-        name="batch", docker_id="0123-1", arn="arn:c", image="jobs:1", image_digest="sha256:0", started_ns=START_NS
-    )
+    container = ContainerMetadata(docker_id="0123-1", started_ns=START_NS, **of_container)
     side = OtherContainer(name="side")
     end = ended(3, START_NS + seconds(90), was_stopped=False)
     host = replace(HOST, cpu_architecture="ARM64", processor_model="Neoverse-N1", processor_count=4)
     assert build_batch_record(container, task, usage_with(0.123456789), end, host, others=[side]) == Record(
         task_id="0123",
         task_arn=arn,
-        cluster="jobs",
-        family="nightly",
-        revision="7",
+        **of_task,
         region="eu-west-1",
         account_id="111122223333",
         availability_zone="eu-west-1b",
-        launch_type="FARGATE",
         cpu_architecture="ARM64",
         processor=Processor(model="Neoverse-N1", count=4),
-        container=Container(name="batch", id="0123-1", arn="arn:c", image="jobs:1", image_digest="sha256:0"),
+        container=Container(id="0123-1", **of_container),
         status="failure",
         exit_code=3,
         likely_out_of_memory=False,
@@ -306,7 +291,7 @@ def test_the_record_describes_the_batch_and_its_task() -> None:
     ],
 )
 def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
-    fields: dict[str, int] | None, limit_bytes: int | None, *, likely: bool | None
+    fields: dict[str, Any] | None, limit_bytes: int | None, *, likely: bool | None
 ) -> None:
     usage = None if fields is None else usage_with(**fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=limit_bytes)
@@ -330,7 +315,7 @@ def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_chil
     peak_mib: int | None, cache_mib: int, restarts: int, *, likely: bool | None
 ) -> None:
     """The batch held 100 of its 400 MiB whenever it was sampled, and ended with 0."""
-    fields = {} if peak_mib is None else {"memory_usage_peak_bytes": peak_mib * MIB}
+    fields: dict[str, Any] = {} if peak_mib is None else {"memory_usage_peak_bytes": peak_mib * MIB}
     usage = usage_with(memory_cache_bytes=cache_mib * MIB, **fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB, restart_count=restarts)
     end = ended(0, START_NS, was_stopped=False)

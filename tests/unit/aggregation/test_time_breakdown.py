@@ -34,7 +34,8 @@ class Run:
 
     def step(self, *waits: Wait, run: float = 0, wait: Any = (), length: float = 1, **sample: Any) -> "Run":
         """A step in which one thread ran and waited for a CPU, or several waited: ``wait``."""
-        added = ThreadSample(growth=growth(run, wait), waits=Counter(waits), **{"sees_calls": True, **sample})
+        known = {"growth": growth(run, wait), "sees_calls": True, **sample}
+        added = ThreadSample(waits=Counter(waits), **known)
         self.at, self.cpu = self.at + length, self.cpu + run
         self.account.add(START_NS + seconds(self.at), seconds(self.cpu), added, self.series)
         return self
@@ -50,6 +51,10 @@ class Run:
         record = Record(task_id="t", container=Container(name="c"), metrics=metrics, sampling=sampling)
         self.account.flush(self.series)
         return self.account.added_to(record, seconds(self.cpu))
+
+    def waiting_threads(self) -> tuple[float | None, ...] | None:
+        self.account.flush(self.series)
+        return present(present(self.series).values()).cpu_wait
 
     @property
     def breakdown(self) -> TimeBreakdown:
@@ -84,7 +89,9 @@ def idle_run(*spans: tuple[float, float]) -> Run:
 
 def idle_parts(run: Run) -> dict[str, float]:
     run.account.flush(None)
-    return {name: percent for name, percent in all_parts(present(run.account.idle_breakdown())).items() if percent}
+    return {
+        name: percent for name, percent in all_parts(present(run.account.breakdown(is_idle=True))).items() if percent
+    }
 
 
 def all_parts(made: TimeBreakdown) -> dict[str, float | None]:
@@ -102,13 +109,13 @@ def test_the_time_in_which_the_gpus_were_idle_is_divided_on_its_own() -> None:
     disk = Wait("disk", "/data/train.tar")
     run = idle_run((1, 3.5)).step(NETWORK).step(disk).step(disk, run=0.5).step(NETWORK, wait=1)
     assert idle_parts(run) == {"on_cpu": 20.0, "waiting_for_cpu": 20.0, "disk": 60.0}
-    idle = present(run.account.idle_breakdown())
+    idle = present(run.account.breakdown(is_idle=True))
     assert idle.waiting_for == (WaitTarget(kind="disk", target="/data/train.tar", percent=60.0),)
     assert idle.covered_percent == 100
     assert run.parts == {"on_cpu": 12.5, "waiting_for_cpu": 25.0, "disk": 37.5, "network": 25.0}
     never_idle = Run().step(NETWORK)
     never_idle.account.flush(None)
-    assert never_idle.account.idle_breakdown() is None
+    assert never_idle.account.breakdown(is_idle=True) is None
 
 
 @given(
@@ -119,7 +126,7 @@ def test_if_the_gpus_are_always_idle_both_divisions_are_the_same(steps: list[tup
     for busy, kind, length in steps:
         run.step(*([] if kind is None else [Wait(kind)]), run=busy * length, length=length)
     whole = run.breakdown
-    assert run.account.idle_breakdown() == whole
+    assert run.account.breakdown(is_idle=True) == whole
 
 
 def test_several_threads_fill_a_step_once() -> None:
@@ -134,25 +141,16 @@ def test_several_threads_fill_a_step_once() -> None:
 def test_a_wait_that_the_kernel_invents_for_one_of_many_threads_does_not_count() -> None:
     herd = [ThreadGrowth(seconds(0.0001), seconds(0.02), thread=number) for number in range(1, 300)]
 
-    def waiting(*others: ThreadGrowth) -> float | None:
-        run = Run()
-        sample = ThreadSample(growth=[*herd, *others], waits={NETWORK: 1}, sees_calls=True)
-        run.account.add(START_NS + seconds(1), seconds(0.1), sample)
-        return run.breakdown.waiting_for_cpu_percent
-
-    assert waiting(ThreadGrowth(seconds(0.0001), seconds(0.9))) == 2.0
-    assert waiting(ThreadGrowth(seconds(0.1), seconds(0.8))) == 80.0
+    for run_seconds, wait_seconds, percent in ((0.0001, 0.9, 2.0), (0.1, 0.8, 80.0)):
+        run, one = Run(), ThreadGrowth(seconds(run_seconds), seconds(wait_seconds))
+        assert run.step(NETWORK, run=0.1, growth=[*herd, one]).breakdown.waiting_for_cpu_percent == percent
     assert Run().step(NETWORK, run=0.0001, wait=[0.9, 0.02]).parts["waiting_for_cpu"] == 90.0
 
 
 def test_a_thread_that_began_in_the_step_may_have_waited_after_the_others() -> None:
-    run = Run()
-    waits = (
-        ThreadGrowth(0, seconds(0.3), thread=1),
-        *(ThreadGrowth(0, seconds(wait), thread=1, is_new=True) for wait in (0.1, 0.2)),
-    )
-    run.account.add(START_NS + seconds(1), 0, ThreadSample(growth=waits, waits={NETWORK: 1}, sees_calls=True))
-    assert run.parts == {"waiting_for_cpu": 50.0, "network": 50.0}
+    waits = ((0.3, False), (0.1, True), (0.2, True))
+    grown = [ThreadGrowth(0, seconds(wait), thread=1, is_new=is_new) for wait, is_new in waits]
+    assert Run().step(NETWORK, growth=grown).parts == {"waiting_for_cpu": 50.0, "network": 50.0}
 
 
 @pytest.mark.parametrize("position", range(len(KINDS)))
@@ -221,14 +219,10 @@ def test_a_thread_on_a_cpu_hides_no_disk_and_no_network() -> None:
 
 def test_before_the_first_kind_the_next_one_counts_however_late_it_is() -> None:
     run = Run()
-    for _ in range(200):
-        run.step(run=0.5)
-    assert run.parts == {"on_cpu": 50.0, "other": 50.0}
-    run.step(Wait("pipe"), run=0.5)
-    assert run.parts == {"on_cpu": 50.0, "pipe": 50.0}
-    for _ in range(200):
-        run.step(Wait("pipe"), run=0.5)
-    assert run.parts == {"on_cpu": 50.0, "pipe": 50.0}
+    for times, waits, kind in ((200, [], "other"), (1, [Wait("pipe")], "pipe"), (200, [Wait("pipe")], "pipe")):
+        for _ in range(times):
+            run.step(*waits, run=0.5)
+        assert run.parts == {"on_cpu": 50.0, kind: 50.0}
 
 
 def test_a_wait_that_ends_belongs_to_the_steps_in_which_the_thread_waited() -> None:
@@ -253,16 +247,11 @@ def test_a_wait_from_before_the_first_reading_does_not_count_in_the_division() -
 
 def test_without_privileges_only_the_disk_is_told() -> None:
     run = Run()
-    run.step(Wait("disk"), Wait("other"), run=0.5, has_refused=True, sees_calls=False)
-    run.step(Wait("other"), run=0.5, has_refused=True, sees_calls=False)
-    made = run.breakdown
-    assert {name: value for name, value in all_parts(made).items() if value is not None} == {
-        "on_cpu": 50.0,
-        "waiting_for_cpu": 0.0,
-        "disk": 25.0,
-        "other": 25.0,
-    }
-    assert made.waiting_for == ()
+    for waits in ([Wait("disk"), Wait("other")], [Wait("other")]):
+        run.step(*waits, run=0.5, has_refused=True, sees_calls=False)
+    known = {name: value for name, value in all_parts(run.breakdown).items() if value is not None}
+    assert known == {"on_cpu": 50.0, "waiting_for_cpu": 0.0, "disk": 25.0, "other": 25.0}
+    assert run.breakdown.waiting_for == ()
 
 
 def test_a_process_that_cannot_be_asked_for_long_hides_the_kinds() -> None:
@@ -288,10 +277,7 @@ def test_a_process_that_cannot_be_asked_for_long_hides_the_kinds() -> None:
 def test_waits_of_threads_that_ended_before_they_were_read_make_a_lower_bound(
     used: float, read: float, waited: float, covered: float | None, warned: str | None
 ) -> None:
-    run = Run()
-    added = ThreadSample(growth=(ThreadGrowth(seconds(read), seconds(waited)),), sees_calls=True)
-    run.account.add(START_NS + seconds(1), seconds(used), added)
-    run.cpu = used
+    run = Run().step(run=used, growth=[ThreadGrowth(seconds(read), seconds(waited))])
     record = run.record(sampling=Sampling())
     assert present(record.sampling).cpu_wait_covered_percent == covered
     start = "The time waiting for a CPU is a lower bound: threads ended before"
@@ -301,14 +287,9 @@ def test_waits_of_threads_that_ended_before_they_were_read_make_a_lower_bound(
 
 
 def test_a_kernel_without_counters() -> None:
-    run = Run()
-    added = ThreadSample(growth=None, waits={NETWORK: 1}, sees_calls=True)
-    run.account.add(START_NS + seconds(1), seconds(0.25), added, None)
-    record = run.record()
-    assert record.time_breakdown is not None
-    assert record.time_breakdown.waiting_for_cpu_percent is None
-    assert record.time_breakdown.network_percent == 75.0
-    assert record.metrics == Metrics()
+    run = Run().step(NETWORK, run=0.25, growth=None)
+    assert (run.breakdown.waiting_for_cpu_percent, run.breakdown.network_percent) == (None, 75.0)
+    assert run.record().metrics == Metrics()
     assert Run().record().time_breakdown is None  # without a sample
     assert Run(is_new=False).step(NETWORK).record().time_breakdown is None
 
@@ -321,8 +302,7 @@ def test_a_gap_between_readings_is_covered_by_the_sample_at_its_end_for_an_inter
 
 def test_a_gap_whose_ends_show_the_same_wait_belongs_to_it_but_is_not_covered() -> None:
     run = Run().step(NETWORK).step(NETWORK).step(NETWORK, run=2, length=8)
-    assert run.parts == {"on_cpu": 20.0, "network": 80.0}
-    assert run.breakdown.covered_percent == 35.0
+    assert (run.parts, run.breakdown.covered_percent) == ({"on_cpu": 20.0, "network": 80.0}, 35.0)
     assert present(Run().step(NETWORK).record(duration=4).time_breakdown).covered_percent == 25.0  # after the last
     run = Run().step(NETWORK).step(Wait("lock"), wait=[0.4] * 300, length=9)
     assert run.parts == {"waiting_for_cpu": 4.0, "network": 10.0, "lock": 14.3, "other": 71.7}
@@ -332,15 +312,13 @@ def test_a_gap_whose_ends_show_the_same_wait_belongs_to_it_but_is_not_covered() 
 class TestTheLongestWait:
     def since(self, run: Run, at: float) -> Wait | None:
         run.account.flush(None)
-        return run.account.longest_wait(START_NS + seconds(at))
+        return run.account.recent_waits.longest(START_NS + seconds(at))
 
     def test_a_socket_that_was_closed_before_a_lock_hung_is_not_named(self) -> None:
         run = Run()
         for at in range(3000):
             run.step(NETWORK if at < 2000 else Wait("lock"))
-        assert self.since(run, 2000) == Wait("lock")
-        assert self.since(run, 1000) == self.since(run, 0) == NETWORK
-        assert self.since(run, 3000) is None
+        assert [self.since(run, at) for at in (0, 1000, 2000, 3000)] == [NETWORK, NETWORK, Wait("lock"), None]
 
     def test_a_larger_kind_is_named_before_a_target(self) -> None:
         run = Run()
@@ -382,18 +360,15 @@ def test_at_most_eight_targets_and_one_row_for_the_rest() -> None:
     for number in range(300):
         run.step(Wait("disk", f"/data/{number}" if number % 3 else "/data/large"))
     rows = run.breakdown.waiting_for
-    assert len(rows) == 9
     assert rows[0] == WaitTarget(kind="disk", target="/data/large", percent=33.3)
-    assert (rows[-1].kind, rows[-1].target) == ("other", "other")
+    assert (len(rows), rows[-1].kind, rows[-1].target) == (9, "other", "other")
     assert sum(row.percent for row in rows) == pytest.approx(100, abs=0.5)
     assert len(run.account._parts.targets_ns) <= 65
 
 
 def test_the_series_has_the_mean_number_of_waiting_threads() -> None:
     run = Run(points=10).step(wait=[0.5, 1]).step().step(run=0.5, wait=1)
-    run.account.flush(run.series)
-    values = present(run.series.values() if run.series else None)
-    assert values.cpu_wait == (1.5, 0.5, 0.5)
+    assert run.waiting_threads() == (1.5, 0.5, 0.5)
     later, series = Run().step(wait=0.5).step(wait=0.25), RunSeries(START_NS, seconds(1), 10)
     later.account.flush(series)
     later.account.flush(series)
@@ -402,11 +377,9 @@ def test_the_series_has_the_mean_number_of_waiting_threads() -> None:
 
 def test_the_wait_of_a_thread_that_was_not_read_in_each_step_is_spread() -> None:
     run = Run(points=10).step(NETWORK, run=0.5).step(NETWORK, run=0.5).step(NETWORK, run=0.5)
-    added = ThreadSample(growth=(ThreadGrowth(seconds(1.5), seconds(1.5), 3),), waits={NETWORK: 1}, sees_calls=True)
-    run.account.add(START_NS + seconds(4), seconds(2), added, run.series)
+    run.step(NETWORK, run=0.5, growth=[ThreadGrowth(seconds(1.5), seconds(1.5), 3)])
     assert run.parts == {"on_cpu": 50.0, "waiting_for_cpu": 37.5, "network": 12.5}
-    values = present(run.series.values() if run.series else None)
-    assert values.cpu_wait == (0.0, 0.5, 0.5, 0.5)
+    assert run.waiting_threads() == (0.0, 0.5, 0.5, 0.5)
 
 
 STEPS = st.tuples(

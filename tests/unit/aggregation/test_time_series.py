@@ -38,8 +38,7 @@ def test_a_step_is_the_mean_of_its_cpu_and_the_maximum_of_its_memory() -> None:
         run.add_memory(START_NS + seconds(at), size * MIB)
     found = values(run)
     assert (found.step_ms, found.started_at) == (1000, "2023-11-14T22:13:20.000Z")
-    assert found.vcpu_used == (0.5, 0.5, None, 2.0)
-    assert found.memory_used_mb == (30, None, None, 5)
+    assert (found.vcpu_used, found.memory_used_mb) == ((0.5, 0.5, None, 2.0), (30, None, None, 5))
     assert (found.gpu_utilization_percent, found.neuron_utilization_percent) == (None, None)
 
 
@@ -49,9 +48,7 @@ def test_neighbours_merge_when_the_run_outgrows_the_buffer() -> None:
         run.add_cpu(START_NS + seconds(second), START_NS + seconds(second + 1), seconds(second))
         run.add_memory(START_NS + seconds(second), second * MIB)
     found = values(run)
-    assert found.step_ms == 4000
-    assert found.vcpu_used == (1.5, 5.5, 8.0)
-    assert found.memory_used_mb == (3, 7, 8)
+    assert (found.step_ms, found.vcpu_used, found.memory_used_mb) == (4000, (1.5, 5.5, 8.0), (3, 7, 8))
 
 
 def test_a_reading_of_memory_holds_since_the_one_before() -> None:
@@ -67,8 +64,7 @@ def test_devices_are_the_mean_of_all_readings_of_all_devices() -> None:
     run.add_devices(START_NS + seconds(2), devices())
     run.add_devices(START_NS + seconds(3), devices(gpus=[20], cores=[7]))
     found = values(run)
-    assert found.gpu_utilization_percent == (50, 20)
-    assert found.neuron_utilization_percent == (None, 7)
+    assert (found.gpu_utilization_percent, found.neuron_utilization_percent) == ((50, 20), (None, 7))
 
 
 def test_what_was_measured_before_the_start_counts_from_the_start_with_three_significant_digits() -> None:
@@ -76,8 +72,7 @@ def test_what_was_measured_before_the_start_counts_from_the_start_with_three_sig
     run.add_cpu(START_NS - seconds(5), START_NS + seconds(3), seconds(1))
     run.add_cpu(START_NS - seconds(5), START_NS - seconds(4), seconds(1))
     run.add_memory(START_NS - seconds(5), 123_456 * MIB)
-    assert values(run).vcpu_used == (0.333,) * 3
-    assert values(run).memory_used_mb == (123_000, None, None)
+    assert (values(run).vcpu_used, values(run).memory_used_mb) == ((0.333,) * 3, (123_000, None, None))
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 10**11), st.integers(0, 10**12)), min_size=1)
@@ -204,17 +199,9 @@ def test_a_finer_series_has_the_values_of_a_coarse_one_after_merging(
 
 def test_short_steps_double_until_they_are_the_interval() -> None:
     run = RunSeries(START_NS, seconds(1), 5000, finest_ns=20_000_000)
-    assert run.step_ns == 31_250_000
     lengths = {}
     for at_ns in range(0, seconds(200), 20_000_000):
         run.add_memory(START_NS + at_ns, at_ns)
         lengths[run.step_ns] = run.length
-    assert lengths == {
-        31_250_000: 120,
-        62_500_000: 120,
-        125_000_000: 120,
-        250_000_000: 120,
-        500_000_000: 120,
-        seconds(1): 200,
-    }
+    assert lengths == {**{31_250_000 * 2**doubled: 120 for doubled in range(5)}, seconds(1): 200}
     assert run.copy(max_steps=120).step_ns == seconds(2)

@@ -32,32 +32,31 @@ def process(
     return fakes.process(pid, name=name, own_cpu_ns=round(cpu * 1e9), **sizes, **more)
 
 
-def test_processes_of_one_name_are_one_entry() -> None:
+NINE = [process(pid, "python3", held=40, mark=60) for pid in range(1, 10)]
+SHELL = process(1, "sh", cpu=0.1)
+
+
+@pytest.mark.parametrize(
+    ("readings", "shown"),
+    [
+        (
+            [[SHELL, process(2, "worker", cpu=1, mark=300)], [SHELL, process(3, "worker", cpu=2, mark=200)]],
+            [("worker", 2, 3.0, 300, 1), ("sh", 1, 0.1, 10, 1)],
+        ),
+        (
+            [NINE[:1], NINE, [process(pid, "python3", held=100, mark=100) for pid in (1, 2)]],
+            [("python3", 9, 0, 360, 9)],
+        ),
+        ([[process(1, "worker", cpu=1, mark=mark)] for mark in (300, None)] + [[]], [("worker", 1, 1.0, 300, 1)]),
+    ],
+    ids=["processes of one name are one entry", "at the highest moment", "a zombie keeps its mark"],
+)
+def test_the_totals_and_the_memory_of_a_name(readings: list[list[ProcessReading]], shown: list[Any]) -> None:
     totals = ProcessTotals()
-    totals.add([process(1, "sh", cpu=0.1), process(2, "worker", cpu=1, mark=300)])
-    totals.add([process(1, "sh", cpu=0.1), process(3, "worker", cpu=2, mark=200)])
-    assert totals.top() == (
-        Process(name="worker", count=2, cpu_seconds=3.0, max_memory_used_mb=300, max_memory_used_processes=1),
-        Process(name="sh", count=1, cpu_seconds=0.1, max_memory_used_mb=10, max_memory_used_processes=1),
-    )
-
-
-def test_the_memory_of_a_name_is_that_of_its_processes_at_the_highest_moment() -> None:
-    totals = ProcessTotals()
-    totals.add([process(1, "python3", held=40, mark=60)])
-    totals.add([process(pid, "python3", held=40, mark=60) for pid in range(1, 10)])
-    totals.add([process(pid, "python3", held=100, mark=100) for pid in (1, 2)])
-    (shown,) = totals.top()
-    assert (shown.count, shown.max_memory_used_mb, shown.max_memory_used_processes) == (9, 360, 9)
-
-
-def test_a_zombie_keeps_its_high_water_mark() -> None:
-    totals = ProcessTotals()
-    totals.add([process(1, "worker", cpu=1, mark=300)])
-    totals.add([process(1, "worker", cpu=1, mark=None)])
-    totals.add([])
-    (shown,) = totals.top()
-    assert (shown.count, shown.cpu_seconds, shown.max_memory_used_mb) == (1, 1.0, 300)
+    for reading in readings:
+        totals.add(reading)
+    names = ("name", "count", "cpu_seconds", "max_memory_used_mb", "max_memory_used_processes")
+    assert totals.top() == tuple(Process(**dict(zip(names, values, strict=True))) for values in shown)
 
 
 @pytest.mark.no_cover
@@ -65,15 +64,14 @@ def test_any_number_of_names_takes_the_same_memory_also_with_their_series() -> N
     totals = ProcessTotals(make_series=lambda: SeriesByCommand(0, NS_PER_SECOND, 60))
     main = process(9999, "main", cpu=1, mark=7000)
     tracemalloc.start()
-    sizes = []
     try:
         for number in range(1500):
             totals.add([main, process(number, f"job-{number}", cpu=0.5, mark=number)], (number + 1) * NS_PER_SECOND)
-            if number in (749, 1499):
-                sizes.append(tracemalloc.get_traced_memory()[0])
+            if number == 749:
+                half_bytes = tracemalloc.get_traced_memory()[0]
+        assert tracemalloc.get_traced_memory()[0] - half_bytes < 100_000
     finally:
         tracemalloc.stop()
-    assert sizes[1] - sizes[0] < 100_000
     assert {7000, 1499} <= {shown.max_memory_used_mb for shown in totals.top()}
 
 
@@ -116,8 +114,8 @@ def test_what_a_process_used_before_it_executed_another_program_belongs_to_the_o
     )
     totals = with_series([[reading] for reading in readings])
     for _ in range(2):
-        found = {one.name: (one.count, one.cpu_seconds, one.max_memory_used_mb) for one in totals.top()}
-        assert found == {"python3 load.py": (1, 0.5, 60), "python3 export.py": (1, 1, 20)}
+        found = [(one.name, one.count, one.cpu_seconds, one.max_memory_used_mb) for one in totals.top()]
+        assert found == [("python3 export.py", 1, 1, 20), ("python3 load.py", 1, 0.5, 60)]
         totals.add([])
 
 
@@ -144,10 +142,8 @@ def test_what_a_child_used_before_it_ended_with_its_waiting_shell_is_not_lost(
     totals = with_series([*steps, [process(1, "time", mark=None, children_cpu_ns=1_600_000_000)]])
     shown = {one.name: one.cpu_seconds for one in totals.top()}
     assert shown == {"time": 0, "sh": 0.1, "sqlite3": 1.5}
-    in_series = {
-        name: sum(filter(None, one.vcpu_used or ())) for name, one in commands(totals, len(readings) + 1).items()
-    }
-    assert in_series == pytest.approx(shown)
+    rows = commands(totals, len(readings) + 1).items()
+    assert {name: sum(filter(None, one.vcpu_used or ())) for name, one in rows} == pytest.approx(shown)
 
 
 def test_what_two_commands_that_ran_used_before_they_ended_is_divided_between_none() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +17,6 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.notice_model import NoticeLine, decode_notice
-from profiler.record.record_model import Record
 from tests.fakes import START_NS, FakeStdout, sample, seconds
 from tests.monitor_world import MIB, FakeCollector, World
 
@@ -37,9 +37,10 @@ def world_of(batch: Sample = idle, *, ends: float = 200.5, **settings: Any) -> W
 
 
 def notices_of(world: World) -> list[NoticeLine]:
-    found = [decode_notice(line) for line in world.output.lines if b'"task.notice"' in line]
-    assert all(isinstance(line, NoticeLine) for line in found)
-    return [line for line in found if isinstance(line, NoticeLine)]
+    lines = [line for line in world.output.lines if b'"task.notice"' in line]
+    found = [notice for line in lines if isinstance(notice := decode_notice(line), NoticeLine)]
+    assert len(found) == len(lines)
+    return found
 
 
 def kinds(world: World) -> list[str]:
@@ -58,7 +59,7 @@ def test_a_stuck_batch_has_one_line_and_is_in_the_report() -> None:
     assert (record.metrics.duration_ms, record.metrics.cpu_seconds) == (70_000, 0.5)
     assert [(one.kind, one.at) for one in record.notices] == [("stuck", line.time)]
     lists = (record.containers, record.processes, record.gpus, record.series, record.interval, record.monitor)
-    assert lists == ((), (), (), None, None, None)
+    assert not any(lists)
     assert world.report()["notices"] == [{"kind": "stuck", "at": line.time}]
     assert world.log.events("error") == []
 
@@ -84,12 +85,8 @@ def test_all_kinds_in_their_order() -> None:
     def growing(at: float) -> ContainerSample:
         return replace(idle(at), memory_used_bytes=round((100 + 24 * at / 60) * MIB))
 
-    world = world_of(growing, ends=2000.5, expected_seconds=89.4)
-
-    world.of_task = lambda at: {
-        "ephemeral_storage_used_mib": round(4000 + 9 * at),
-        "ephemeral_storage_size_mib": 20_000,
-    }
+    world, size = world_of(growing, ends=2000.5, expected_seconds=89.4), {"ephemeral_storage_size_mib": 20_000}
+    world.of_task = lambda at: {"ephemeral_storage_used_mib": round(4000 + 9 * at), **size}
     assert kinds(world) == ["stuck", "overdue", "disk", "memory"]
     overdue = notices_of(world)[1]
     assert overdue.notice.message == "The run has taken 1m 30s; 1m 29s were expected."
@@ -123,13 +120,8 @@ def test_a_batch_without_block_counters_has_done_no_io_where_others_have_them(
     others_read: int | None, expected: list[str]
 ) -> None:
     world = world_of(lambda at: replace(idle(at), block_read_bytes=None, block_write_bytes=None))
-
-    def stats_at(at: float) -> StatsReading:
-        reading = world.usual_stats(at)
-        own = replace(reading["m"], block_read_bytes=others_read)
-        return {**reading, "m": own}
-
-    world.source.stats_at = stats_at
+    other = ContainerSample(read_ns=START_NS, block_read_bytes=others_read)
+    world.source.stats_at = lambda at: {**world.usual_stats(at), "m": other}
     assert kinds(world) == expected
 
 
@@ -141,17 +133,12 @@ def test_a_batch_that_was_restarted_is_not_idle() -> None:
 
 
 def test_each_of_several_batches_has_its_own_notices() -> None:
-    world = world_of(expected_seconds=100)
-    world.others = (
-        ContainerMetadata(name="second", docker_id="s", known_status="RUNNING", started_ns=START_NS + seconds(30)),
-    )
-
-    def stats_at(at: float) -> StatsReading:
-        reading = world.usual_stats(at)
-        busy = sample(START_NS + seconds(at), at * 0.5, 10 * MIB)
-        return {**reading, "s": busy}
-
-    world.source.stats_at = stats_at
+    world, started_ns = world_of(expected_seconds=100), START_NS + seconds(30)
+    world.others = (ContainerMetadata(name="second", docker_id="s", known_status="RUNNING", started_ns=started_ns),)
+    world.source.stats_at = lambda at: {
+        **world.usual_stats(at),
+        "s": sample(START_NS + seconds(at), at * 0.5, 10 * MIB),
+    }
     world.stop.at_seconds = 180.5
     found = [(line.record.container.name, line.notice.kind) for line in notices_of(world.run())]
     assert found == [("batch", "stuck"), ("batch", "overdue"), ("second", "overdue")]
@@ -201,19 +188,12 @@ def test_the_monitors_own_lines_do_not_hide_that_a_batch_is_stuck() -> None:
     assert sum(gap > seconds(60) for gap in gaps) == 1
 
 
-class FailsOnce(FakeCollector):
-    """Fails at the first record, which is that of the notice."""
-
-    def part(self, record: Record, batch: str) -> RecordPart:
-        if not self.records:
-            self.records.append(record)
-            raise ZeroDivisionError
-        return RecordPart()
-
-
 def test_a_defect_of_the_notices_does_not_end_the_sampling() -> None:
+    """The first record, which fails, is that of the notice."""
     world = world_of(expected_seconds=100)
-    world.collectors = (FailsOnce(world),)
+    collector = Mock(spec=FakeCollector, **{"part.side_effect": [ZeroDivisionError, RecordPart()]})
+    collector.on_batch_started.return_value = None
+    world.collectors = (collector,)
     assert kinds(world) == []
     report = world.report()
     assert (report["status"], report["sampling"]["samples"]) == ("success", 21)

@@ -32,6 +32,7 @@ RESTARTED = (
     replace(FIRST, docker_id="b", started_ns=LATER_NS),
     replace(FIRST, docker_id="b", restart_count=1, started_ns=LATER_NS),
 )
+UNKNOWN = replace(FIRST, started_ns=None, docker_id=None)
 CREATED = replace(FIRST, docker_id="b", started_ns=None, known_status="CREATED")
 
 
@@ -47,14 +48,7 @@ CREATED = replace(FIRST, docker_id="b", started_ns=None, known_status="CREATED")
         ((FIRST, CREATED), (1, START_NS, None)),
         ((FIRST, CREATED, replace(CREATED, started_ns=LATER_NS)), (1, START_NS, LATER_NS)),
         # A start that becomes more exact is no restart.
-        (
-            (
-                replace(FIRST, started_ns=None, docker_id=None),
-                FIRST,
-                replace(FIRST, started_ns=START_NS + seconds(0.4)),
-            ),
-            (0, START_NS, START_NS),
-        ),
+        ((UNKNOWN, FIRST, replace(FIRST, started_ns=START_NS + seconds(0.4))), (0, START_NS, START_NS)),
     ],
 )
 def test_a_restart_shows_in_the_count_the_start_or_the_id(

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -17,12 +19,8 @@ SETTINGS = TaskSettings(aws_region="us-west-2")
 
 
 class Parts:
-    def __init__(
-        self, streams: FakeLogsSink | None = None, output: FakeStdout | None = None, *, slow: bool = False
-    ) -> None:
-        self.streams = streams or FakeLogsSink()
-        self.output = output or FakeStdout()
-        self.log = FakeLog()
+    def __init__(self, streams: FakeLogsSink | None = None, *, slow: bool = False) -> None:
+        self.streams, self.output, self.log = streams or FakeLogsSink(), FakeStdout(), FakeLog()
         self.budget = FakeCalls(last_seconds=1000 if slow else 0)
         self.delivery = Delivery(self.streams, self.output, self.log, self.budget)
 
@@ -83,12 +81,10 @@ def test_without_time_or_a_stream_the_line_is_printed_without_a_call(
 
 
 def test_when_even_the_output_is_gone_that_is_logged() -> None:
-    parts = Parts(output=FakeStdout(failure="is full"))
-    parts.delivery.print(b"line")
-    parts.delivery.print(b"line")
-    parts.output.failure = None
-    parts.delivery.print(b"line")
-    parts.delivery.print(b"line")
+    parts = Parts()
+    for failure in ("is full", "is full", None, None):
+        parts.output.failure = failure
+        parts.delivery.print(b"line")
     assert parts.log.events("error") == ["Lines of the monitor are lost: Standard output is full."]
     assert parts.log.events("info") == ["Standard output takes lines again."]
 
@@ -97,75 +93,64 @@ def container(options: dict[str, str] | None = None, driver: str | None = "awslo
     return ContainerMetadata(name="batch", log_driver=driver, log_options={} if options is None else options)
 
 
-def settings(**fields: object) -> TaskSettings:
-    return replace(SETTINGS, **fields)
-
-
 OWN_LOG = {"awslogs-group": "/ecs/own", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/task-monitor/0123"}
 PREFIX_ALONE = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
+NO_STREAM = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}
 BATCHS = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
+CHOSEN = LogTarget(group="/mine", stream="s", region="us-west-2")
+OWN = OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
 UNKNOWN = "set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM."
+PREFIX_IS_MISSING = "so its log stream is unknown: set it in its log configuration and the monitor's."
 
 
-def with_monitor(**options: str) -> TaskMetadata:
-    monitor = ContainerMetadata(name="task-monitor", log_driver="awslogs", log_options={**OWN_LOG, **options})
+def with_monitor(driver: str = "awslogs", **options: str) -> TaskMetadata:
+    monitor = ContainerMetadata(name="task-monitor", log_driver=driver, log_options={**OWN_LOG, **options})
     return TaskMetadata(arn=TASK.arn, containers=(container(), monitor))
 
 
 @pytest.mark.parametrize(
     ("batch", "given", "target"),
     [
-        (container(AWSLOGS), SETTINGS, BATCHS),
-        (
-            container(AWSLOGS),
-            settings(log_group="/mine", log_stream="s"),
-            LogTarget(group="/mine", stream="s", region="us-west-2"),
-        ),
+        (container(AWSLOGS), {}, BATCHS),
+        (container(AWSLOGS), {"log_group": "/mine", "log_stream": "s"}, CHOSEN),
         # As the agent does.
-        (container(PREFIX_ALONE), SETTINGS, replace(BATCHS, region="us-west-2")),
+        (container(PREFIX_ALONE), {}, replace(BATCHS, region="us-west-2")),
         # The Region of the task.
         (
             container(),
-            settings(log_group="/mine", log_stream="s", aws_region=None),
-            LogTarget(group="/mine", stream="s", region="us-east-1"),
+            {"log_group": "/mine", "log_stream": "s", "aws_region": None},
+            replace(CHOSEN, region="us-east-1"),
         ),
-        (container(driver=None), SETTINGS, UNKNOWN),
-        (container(AWSLOGS, "awsfirelens"), SETTINGS, UNKNOWN),
-        (container(), SETTINGS, UNKNOWN),
+        (container(driver=None), {}, UNKNOWN),
+        (container(AWSLOGS, "awsfirelens"), {}, UNKNOWN),
+        (container(), {}, UNKNOWN),
         # EC2 accepts it: Docker then names the stream after the container's id.
-        (
-            container({"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}),
-            SETTINGS,
-            "so its log stream is unknown: set it in its log configuration and the monitor's.",
-        ),
+        (container(NO_STREAM), {}, PREFIX_IS_MISSING),
+        # The monitor's own stream is only for its own group without a stream in the settings.
+        (container(driver=None), {"log_group": "/ecs/own"}, OWN),
+        (container(AWSLOGS), {"log_group": "/ecs/own"}, OWN),
+        (container(AWSLOGS), {"log_group": "/ecs/other"}, replace(BATCHS, group="/ecs/other", region="us-west-2")),
+        (container(AWSLOGS), {"log_group": "/ecs/own", "log_stream": "s"}, replace(CHOSEN, group="/ecs/own")),
+        (container(AWSLOGS), {"log_group": "/ecs/jobs"}, replace(BATCHS, region="us-west-2")),
+        # A printed report names the batch's stream.
+        (container(AWSLOGS), {"report_stream": "monitor"}, BATCHS),
+        (container(AWSLOGS), {"report_stream": "monitor", "log_group": "/ecs/own"}, BATCHS),
+        (container(AWSLOGS), {"report_stream": "monitor", "log_group": "/ecs/own", "log_stream": "s"}, BATCHS),
     ],
 )
 def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_options(
-    batch: ContainerMetadata, given: TaskSettings, target: LogTarget | str
+    batch: ContainerMetadata, given: dict[str, Any], target: LogTarget | OwnStream | str
 ) -> None:
-    found = log_target(batch, TASK, given, None)
-    if isinstance(target, LogTarget):
-        assert found == target
-    else:
-        assert isinstance(found, DeliveryFailure)
-        assert found.reason.endswith(target)
+    found = log_target(batch, with_monitor(), replace(SETTINGS, **given), None)
+    assert found == target or (isinstance(found, DeliveryFailure) and found.reason.endswith(str(target)))
 
 
-def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_the_settings() -> None:
-    for batch in (container(driver=None), container(AWSLOGS)):
-        target = log_target(batch, with_monitor(), settings(log_group="/ecs/own"), None)
-        assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
-    for task, given, own in (
-        (with_monitor(), settings(log_group="/ecs/other"), None),
-        (with_monitor(), settings(log_group="/ecs/own", log_stream="s"), None),
-        (with_monitor(), settings(log_group=AWSLOGS["awslogs-group"]), None),
-        (with_monitor(**{"awslogs-group": AWSLOGS["awslogs-group"]}), settings(), None),
-        (with_monitor(), settings(log_group="/ecs/own"), ContainerMetadata(name="watcher")),  # it is another one
-    ):
-        assert isinstance(log_target(container(AWSLOGS), task, given, own), LogTarget)
-
-
-PRINTED = settings(report_stream="monitor")
+def test_where_the_group_is_the_batchs_too_or_the_monitor_is_another_one_there_is_no_own_stream() -> None:
+    """``own`` is the monitor's container: it may have another name than the usual one."""
+    shared, batch = with_monitor(**{"awslogs-group": "/ecs/jobs"}), container(AWSLOGS)
+    assert log_target(batch, shared, SETTINGS, None) == BATCHS
+    in_own_group = replace(SETTINGS, log_group="/ecs/own")
+    assert isinstance(log_target(batch, with_monitor(), in_own_group, ContainerMetadata(name="watcher")), LogTarget)
 
 
 @pytest.mark.parametrize(
@@ -175,22 +160,13 @@ def test_the_chosen_own_stream_is_where_the_log_driver_writes(
     driver: str, group: str | None, stream: str | None
 ) -> None:
     """Whatever the driver is: the report is printed, and CloudWatch Logs is not called."""
-    monitor = ContainerMetadata(name="task-monitor", log_driver=driver, log_options=OWN_LOG)
-    batch = container(AWSLOGS)
-    task = TaskMetadata(arn=TASK.arn, containers=(batch, monitor))
-    target = report_target(batch, task, PRINTED, None)
-    assert isinstance(target, OwnStream)
-    assert (target.group, target.stream) == (group, stream)
+    printed = replace(SETTINGS, report_stream="monitor")
+    target = report_target(container(AWSLOGS), with_monitor(driver), printed, None)
+    assert target == OwnStream(group=group, stream=stream)
     parts = Parts()
     parts.delivery.deliver(b"line", target, 24)
     parts.delivery.finish()
     assert (parts.output.lines, parts.streams.lines, parts.budget.seconds, parts.log.lines) == ([b"line"], [], [], [])
-
-
-@pytest.mark.parametrize("more", [{}, {"log_group": "/ecs/own"}, {"log_group": "/ecs/own", "log_stream": "s"}])
-def test_a_printed_report_names_the_batchs_stream(more: dict[str, str]) -> None:
-    target = log_target(container(AWSLOGS), with_monitor(), settings(report_stream="monitor", **more), None)
-    assert target == BATCHS
 
 
 def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -> None:

@@ -1,5 +1,10 @@
-"""What goes wrong on an instance costs no run, delays no other task, and invents no number."""
+"""What goes wrong on an instance costs no run, delays no other task, and invents no number.
 
+What the monitor keeps of several tasks: the GPUs of each, and no value of their environments.
+"""
+
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -7,13 +12,22 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
+from profiler.collectors.nvidia.gpu_collector import GpuCollector
+from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.monitor.instance.instance_task import InstanceTask
+from profiler.monitor.reporter import Reporter
 from profiler.readers import Unavailable
+from profiler.readers.docker.ecs_container import EcsContainer, decode_container
 from profiler.readers.ecs.task_metadata import TaskMetadata
+from tests.fake_docker_daemon import RECORDED
+from tests.fake_nvml import FakeGpu, FakeNvml
+from tests.fakes import seconds
 from tests.instance_world import Box, Instance
 
 BATCH = Box(runs=((2.0, 12.4),))
 ENDED = {"batch": ((2.0, 12.4),), "task-monitor": ((99.0, None),)}
+CANARY = "canary-7f3a"
 HUNG = Unavailable("it did not answer", timed_out=True)
 
 
@@ -39,8 +53,7 @@ def test_a_defect_with_a_running_task_costs_neither_its_report_nor_another_task(
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_two_containers_that_ended_before_the_monitor_began_do_not_get_each_others_numbers(
-    is_first: bool,  # noqa: FBT001
-    tmp_path: Path,
+    *, is_first: bool, tmp_path: Path
 ) -> None:
     """Only their sum is known."""
     boxes = [Box(name="a", runs=((1.0, 11.0),), vcpu=1), Box(name="b", runs=((1.0, 11.2),), vcpu=0.1)]
@@ -62,24 +75,17 @@ def test_the_mark_of_a_task_with_a_second_program_is_not_the_batchs(name: str, t
 def test_the_mark_is_not_the_batchs_if_another_container_cannot_be_inspected(tmp_path: Path) -> None:
     other = Box(name="log_router", runs=((1.0, 12.9),), memory_mib=lambda _at: 80)
     world = Instance(BATCH, other, folder=tmp_path)
-    world.docker.failing, answer = only_the_batch, world.answer
-
-    def started(task_id: str) -> Any:
-        task = answer(task_id)
-        assert isinstance(task, TaskMetadata)
-        at = boxes_started[0]
-        return replace(task, containers=tuple(replace(one, started_ns=at) for one in task.containers))
-
-    boxes_started = [other.inspect(2.0).started_ns]
-    with patch.object(world, "answer", started):
-        metrics = world.run().records()["0123-batch"]["metrics"]
+    world.docker.failing, started_ns = only_the_batch, other.inspect(2.0).started_ns
+    world.change = lambda task: replace(
+        task, containers=tuple(replace(one, started_ns=started_ns) for one in task.containers)
+    )
+    metrics = world.run().records()["0123-batch"]["metrics"]
     assert metrics["memoryPeakSource"] == "sampled"
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_a_container_that_docker_does_not_show_yet_gives_the_batch_none_of_its_numbers(
-    is_listed: bool,  # noqa: FBT001
-    tmp_path: Path,
+    *, is_listed: bool, tmp_path: Path
 ) -> None:
     """It is known from the list or from its events alone, because the agent does not answer."""
     other = Box(name="other", runs=((0.5 if is_listed else 3.0, 12.9),), memory_mib=lambda _at: 80)
@@ -108,9 +114,7 @@ def test_a_pause_container_takes_nothing_from_the_batch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "is_known"), [("~internal~ecs~pause", True), ("log_router", False)])
 def test_a_kill_in_the_tasks_group_is_the_batchs_if_it_is_the_only_program(
-    name: str,
-    is_known: bool,  # noqa: FBT001
-    tmp_path: Path,
+    *, name: str, is_known: bool, tmp_path: Path
 ) -> None:
     killed = Box(runs=((1.0, 11.0),), exit_code=5, group_kills=1)
     other = Box(name=name, runs=((1.0, 10.9),), vcpu=0, memory_mib=lambda _at: 0)
@@ -164,8 +168,7 @@ def test_an_attempt_before_the_first_inspection_is_known_from_its_events(tmp_pat
     world.docker.failing = lambda _: HUNG if world.now < 3 else None
     record = world.run().record()
     assert record["metrics"]["cpuSeconds"] == pytest.approx((1.5 + 60.2 + 6.7) / 2, abs=1e-5)
-    assert record["metrics"]["durationMs"] == pytest.approx(69_000, abs=2)
-    assert record["container"]["restarts"] == 2
+    assert (record["metrics"]["durationMs"], record["container"]["restarts"]) == (pytest.approx(69_000, abs=2), 2)
 
 
 @pytest.mark.parametrize(
@@ -182,14 +185,8 @@ def test_events_before_the_first_inspection_count_for_the_attempt_that_they_belo
     world = Instance(box, folder=tmp_path, until=60)
     world.policies = {"0123-batch"}
     world.tasks = {"0123": {"desired_status": "RUNNING"}}
-    inspect = world.docker.inspect
-
-    def hanging(docker_id: str) -> Any:
-        found = HUNG if world.now < 13 else inspect(docker_id)
-        return found if isinstance(found, Unavailable) else replace(found, oom_killed=False)
-
-    with patch.object(world.docker, "inspect", hanging):
-        record = world.run().record()
+    world.docker.change = lambda found: HUNG if world.now < 13 else replace(found, oom_killed=False)
+    record = world.run().record()
     assert {name: record[name] for name in expected} == expected
 
 
@@ -206,18 +203,16 @@ def test_an_agent_that_hangs_does_not_delay_the_others_while_many_tasks_end(tmp_
     """It never says whether their own monitors will start."""
     ended = [Box(task=f"{n}", name=name, runs=runs) for n in range(50) for name, runs in ENDED.items()]
     world = Instance(*ended, Box(task="runs", runs=((1.0, 80.0),)), folder=tmp_path, until=90)
-    answer = world.answer
 
-    def hanging(task_id: str) -> Any:
+    def hanging(task: TaskMetadata) -> TaskMetadata | Unavailable:
         if 12 < world.now < 79:
             world.clock.advance(0.2)
             return HUNG
-        return answer(task_id)
+        return task
 
-    with patch.object(world, "answer", hanging):
-        records = world.run().records()
-    assert len(records) == 51
-    assert records["runs-batch"]["sampling"]["missedTicks"] == 0
+    world.change = hanging
+    records = world.run().records()
+    assert (len(records), records["runs-batch"]["sampling"]["missedTicks"]) == (51, 0)
 
 
 def test_the_reported_batches_that_docker_has_removed_are_forgotten(tmp_path: Path) -> None:
@@ -240,3 +235,88 @@ def test_a_signal_to_an_attempt_that_is_followed_by_another_is_no_stop(tmp_path:
     world = Instance(Box(runs=((1.0, 65.3), (65.6, 130.0)), killed_at=65.2), folder=tmp_path, until=150)
     world.policies = {"0123-batch"}
     assert world.run().record()["status"] == "success"
+
+
+class TickedGpus(GpuCollector):
+    """Is read by the test, not in a thread."""
+
+    def start(self) -> None:
+        self.tick()
+
+
+def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Path) -> None:
+    nvml = FakeNvml(FakeGpu("GPU-a", utilization_percent=20), FakeGpu("GPU-b", utilization_percent=70))
+    world = Instance(
+        Box(task="a", runs=((2.0, 12.4),), gpus=("GPU-a",)),
+        Box(task="b", runs=((3.0, 14.4),), gpus=("GPU-b",)),
+        Box(task="none", runs=((2.0, 12.4),)),
+        Box(task="short", runs=((5.0, 5.002),)),
+        folder=tmp_path,
+    )
+    scope = GpuScope((), lambda docker_id: world.loop.gpus_of(docker_id), has_all_ids=True)  # noqa: PLW0108  made later
+    collector = TickedGpus(
+        NvmlSource(lambda: nvml.binding, world.clock), scope, world.clock, world.log, seconds(1), is_required=False
+    )
+    world.collectors, world.on_wait = (collector,), collector.tick
+    records = world.run().records()
+    found = {name: [gpu["uuid"] for gpu in record.get("gpus", ())] for name, record in records.items()}
+    assert found == {"a-batch": ["GPU-a"], "b-batch": ["GPU-b"], "none-batch": [], "short-batch": []}
+    for name, percent in (("a-batch", 20), ("b-batch", 70)):
+        series = records[name]["series"]["gpuUtilizationPercent"]
+        assert {value for value in series if value is not None} == {percent}
+        assert records[name].get("gpuScope") is None
+    assert scope.known == {}  # forgotten after the reports
+    assert not [one for record in records.values() for one in record["monitor"].get("warnings", ())]
+
+
+def secret_document(known: EcsContainer) -> dict[str, Any]:
+    """The inspect document of a container, with a secret wherever an owner can put one."""
+    document: dict[str, Any] = json.loads(json.dumps(RECORDED["running"]))
+    state = {"Running": known.is_running, "ExitCode": known.exit_code or 0, "StartedAt": "2025-11-20T00:53:22Z"}
+    state["FinishedAt"] = "0001-01-01T00:00:00Z" if known.is_running else "2025-11-20T00:53:32.4Z"
+    document |= {"Id": known.docker_id, "Args": [CANARY], "Path": CANARY, "Name": CANARY}
+    document["State"] |= {**state, "Error": CANARY}
+    names = ("PASSWORD", "TASK_PROFILER_CONTAINER", "AWS_SECRET_ACCESS_KEY", CANARY, "NVIDIA_VISIBLE_DEVICES")
+    document["Config"]["Env"] = [*(f"{name}={CANARY}" for name in names), CANARY]
+    document["Config"] |= {"Cmd": [CANARY], "Entrypoint": [CANARY], "Hostname": CANARY}
+    document["HostConfig"]["LogConfig"] = {
+        "Type": "awslogs",
+        "Config": {"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/0123", "splunk-token": CANARY},
+    }
+    return document
+
+
+def fail(*_args: Any, **_more: Any) -> None:
+    raise ValueError(CANARY)
+
+
+DEFECTS: Mapping[str, Mapping[str, Any]] = {
+    "none": {},
+    "the agent does not answer": {"agent": None},
+    "the report cannot be built": {"target": Reporter, "method": "report"},
+    "the documents are malformed": {"malformed": True},
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS.keys())
+def test_no_value_of_an_environment_variable_is_in_anything_that_is_written(
+    defect: Mapping[str, Any], tmp_path: Path
+) -> None:
+    world = Instance(Box(runs=((2.0, 12.4),), exit_code=3), folder=tmp_path)
+    if "agent" in defect:
+        world.tasks["0123"] = None
+
+    def secretly(known: EcsContainer) -> EcsContainer | Unavailable:
+        document = secret_document(known)
+        if "malformed" in defect:
+            document["State"] = document["Config"] = [CANARY]
+        return decode_container(json.dumps(document).encode())
+
+    world.docker.change = secretly
+    with patch.object(defect.get("target", Instance), defect.get("method", "record"), fail):
+        world.run()
+    assert bool(world.streams.lines) == ("malformed" not in defect)
+    written = [*(line for _, line in world.streams.lines), *world.output.lines, repr(world.log.lines).encode()]
+    written += [path.read_bytes() for path in tmp_path.iterdir()]
+    assert not [text for text in written if CANARY.encode() in text]
+    assert CANARY not in repr([vars(task) for task in world.made])

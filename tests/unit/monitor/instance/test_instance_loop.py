@@ -14,8 +14,8 @@ from profiler.collectors.processes.discovery import ProcessDiscovery
 from profiler.collectors.processes.process_collector import ProcessCollector
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
+from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.record.record_model import Record
-from profiler.sinks import LogTarget
 from tests.fakes import seconds
 from tests.instance_world import GONE, Box, Group, Instance
 
@@ -104,26 +104,28 @@ def test_another_signal_is_a_stop_if_the_agent_says_so(
 ) -> None:
     world = Instance(changed(killed_at=signalled, signal=28), folder=tmp_path)
     world.events.delay = asked - signalled
-    answer = world.answer
 
-    def at_stop(task_id: str) -> Any:
-        task = answer(task_id)
-        assert not isinstance(task, Unavailable)
-        (batch,) = task.containers
-        containers = (replace(batch, known_status=container),) if world.now >= asked else (batch,)
-        return replace(task, containers=containers, desired_status=desired if world.now >= asked else "RUNNING")
+    def at_stop(task: TaskMetadata) -> TaskMetadata:
+        if world.now < asked:
+            return replace(task, desired_status="RUNNING")
+        containers = tuple(replace(one, known_status=container) for one in task.containers)
+        return replace(task, containers=containers, desired_status=desired)
 
-    with patch.object(world, "answer", at_stop):
-        assert world.run().record()["status"] == status
+    world.change = at_stop
+    assert world.run().record()["status"] == status
+
+
+def put_times(world: Instance) -> list[float]:
+    times: list[float] = []
+    with patch.object(world.streams, "put", side_effect=lambda *_args, **_more: times.append(world.now)):
+        world.run()
+    return times
 
 
 @pytest.mark.parametrize("delay", [0.25, 0.5, 0.99])
 def test_the_report_comes_within_a_second_of_the_end(delay: float, tmp_path: Path) -> None:
     world = Instance(Box(runs=((2.0, 12 + delay),)), folder=tmp_path)
-    put_at = []
-    with patch.object(world.streams, "put", side_effect=lambda *_args, **_more: put_at.append(world.now)):
-        world.run()
-    assert [at - 12 - delay < 0.3 for at in put_at] == [True]
+    assert [at - 12 - delay < 0.3 for at in put_times(world)] == [True]
 
 
 @pytest.mark.parametrize("second", [(65.6, 130.0), (70.0, 130.0), (90.0, 130.0), (65.6, 65.7), (65.6, 65.6005)])
@@ -139,28 +141,18 @@ def test_a_restart_policy_gives_one_report_of_all_attempts(second: tuple[float, 
     assert "ECS restarted the container once" in record["monitor"]["warnings"][0]
 
 
-@pytest.mark.parametrize(("code", "status"), [(3, "failure"), (143, "failure"), (0, "success")])
-def test_an_end_that_the_agent_does_not_restart_is_reported_at_once(code: int, status: str, tmp_path: Path) -> None:
+def test_an_end_that_the_agent_does_not_restart_is_reported_at_once(tmp_path: Path) -> None:
     """Also where other containers keep the task running, and although the agent decides half a second late."""
-    box = changed(exit_code=code)
-    world = Instance(box, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, container="batch")
+    world = Instance(BATCH, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, container="batch")
     world.policies = {"0123-batch"}
-    answer, put, put_at = world.answer, world.streams.put, []
 
-    def timed_put(line: bytes, target: LogTarget, max_seconds: float, *, before: bytes | None) -> Any:
-        put_at.append(world.now)
-        return put(line, target, max_seconds, before=before)
-
-    def decided(task_id: str) -> Any:
-        task = answer(task_id)
-        assert not isinstance(task, Unavailable)
+    def decided(task: TaskMetadata) -> TaskMetadata:
         batch, keeper = task.containers
         batch = replace(batch, known_status="STOPPED" if world.now >= 12.9 else "RUNNING")
         return replace(task, containers=(batch, keeper))
 
-    with patch.object(world, "answer", decided), patch.object(world.streams, "put", timed_put):
-        assert world.run().record()["status"] == status
-    assert [12.9 <= at < 13.3 for at in put_at] == [True]
+    world.change = decided
+    assert [12.9 <= at < 13.3 for at in put_times(world)] == [True]
 
 
 def test_a_spike_at_the_end_of_an_attempt_is_not_forgotten_in_the_next_one(tmp_path: Path) -> None:
@@ -201,9 +193,7 @@ def test_several_batches_have_one_warning_in_whatever_order_they_start(tmp_path:
 def test_a_container_that_ended_before_has_its_own_exact_cpu_time(tmp_path: Path) -> None:
     first = Box(name="first", vcpu=2, runs=((1.0, 3.9),))
     second = Box(name="second", runs=((4.0, 12.4),))
-    records = Instance(first, second, folder=tmp_path).run().records()
-    found = {record["container"]["name"]: record["metrics"]["cpuSeconds"] for record in records.values()}
-    assert found == {"first": 5.8, "second": 4.2}
+    assert cpu_seconds(Instance(first, second, folder=tmp_path)) == {"0123-first": 5.8, "0123-second": 4.2}
 
 
 @pytest.mark.parametrize("found_at", [5, 99])
@@ -228,36 +218,20 @@ def test_a_container_that_never_follows_is_not_awaited_when_docker_has_removed_t
     assert not world.loop._tasks
 
 
-def test_a_task_that_never_started_has_no_report(tmp_path: Path) -> None:
-    world = Instance(Box(runs=((2.0, None),)), folder=tmp_path)
-    world.events.gap, world.docker.is_empty_from = (11.0, 15.0), 14
-    inspect = world.docker.inspect
+def stopped(task: TaskMetadata) -> TaskMetadata:
+    containers = tuple(replace(one, known_status="STOPPED") for one in task.containers)
+    return replace(task, known_status="STOPPED", desired_status="STOPPED", containers=containers)
 
-    def created(docker_id: str) -> Any:
-        return replace(inspect(docker_id), is_running=False, started_ns=None)
 
-    with patch.object(world.docker, "inspect", created):
+def test_a_task_that_never_started_or_was_stopped_before_has_no_report(tmp_path: Path) -> None:
+    never = Instance(Box(runs=((2.0, None),)), folder=tmp_path)
+    never.events.gap, never.docker.is_empty_from = (11.0, 15.0), 14
+    before = Instance(Box(runs=((2.0, None),)), folder=tmp_path, began=60, until=70)
+    before.change = stopped
+    for world in (never, before):
+        world.docker.change = lambda inspected: replace(inspected, is_running=False, started_ns=None)
         assert world.run().records() == {}
-    assert not world.loop._tasks
-
-
-def test_a_task_that_was_stopped_before_its_start_has_no_report(tmp_path: Path) -> None:
-    world = Instance(Box(runs=((2.0, None),)), folder=tmp_path, began=60, until=70)
-    inspect, answer = world.docker.inspect, world.answer
-
-    def created(docker_id: str) -> Any:
-        return replace(inspect(docker_id), is_running=False, started_ns=None)
-
-    def stopped(task_id: str) -> Any:
-        task = answer(task_id)
-        assert not isinstance(task, Unavailable)
-        (batch,) = task.containers
-        batch = replace(batch, known_status="STOPPED")
-        return replace(task, known_status="STOPPED", desired_status="STOPPED", containers=(batch,))
-
-    with patch.object(world.docker, "inspect", created), patch.object(world, "answer", stopped):
-        assert world.run().records() == {}
-    assert not world.loop._tasks
+        assert not world.loop._tasks
 
 
 LEFT_OUT: dict[str, tuple[list[Box], dict[str, Any], set[str]]] = {
@@ -295,16 +269,8 @@ def test_a_task_that_the_agent_never_answers_for_is_reported_from_its_labels(tmp
 
 def test_an_agent_that_answers_late_is_asked_again(tmp_path: Path) -> None:
     world = Instance(BATCH, folder=tmp_path)
-    world.tasks["0123"] = None
-    answer = world.answer
-
-    def late(task_id: str) -> Any:
-        if world.now > 6:
-            world.tasks.clear()
-        return answer(task_id)
-
-    with patch.object(world, "answer", late):
-        assert world.run().record()["launchType"] == "EC2"
+    world.change = lambda task: task if world.now > 6 else Unavailable("refused")
+    assert world.run().record()["launchType"] == "EC2"
 
 
 def test_another_log_driver_gets_the_report_on_standard_output(tmp_path: Path) -> None:
@@ -338,10 +304,7 @@ def test_a_new_monitor_has_the_totals_of_a_running_task_and_reports_it_once(tmp_
     ("ended", "is_in_stream", "reports"), [(50.0, False, 1), (50.0, True, 0), (-3530.0, False, 1), (-3550.0, False, 0)]
 )
 def test_what_ended_without_a_monitor_is_reported_unless_its_stream_has_the_report(
-    ended: float,
-    is_in_stream: bool,  # noqa: FBT001
-    reports: int,
-    tmp_path: Path,
+    *, ended: float, is_in_stream: bool, reports: int, tmp_path: Path
 ) -> None:
     world = Instance(Box(runs=((ended - 10, ended),), exit_code=4), folder=tmp_path, began=60, until=70)
     world.began = 60
@@ -355,11 +318,15 @@ def test_what_ended_without_a_monitor_is_reported_unless_its_stream_has_the_repo
     assert world.reported.has("0123-batch") == (ended > -3540)
 
 
+def cpu_seconds(world: Instance) -> dict[str, float]:
+    """Of each run, by its task and container."""
+    return {name: one["metrics"]["cpuSeconds"] for name, one in world.run().records().items()}
+
+
 def test_an_end_while_docker_restarts_is_found_in_the_list(tmp_path: Path) -> None:
     world = Instance(BATCH, Box(task="4567", runs=((12.0, 20.0),)), folder=tmp_path)
     world.events.gap = (11.0, 15.0)
-    records = world.run().records()
-    assert {name: one["metrics"]["cpuSeconds"] for name, one in records.items()} == {"0123-batch": 5.2, "4567-batch": 4}
+    assert cpu_seconds(world) == {"0123-batch": 5.2, "4567-batch": 4}
 
 
 def test_docker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
@@ -436,8 +403,7 @@ def test_a_clock_that_is_set_twice_in_ten_seconds_changes_no_number(tmp_path: Pa
 
     world.on_wait = set_clock
     record = world.run().record()
-    assert record["sampling"]["longestGapMs"] == 1000
-    assert set(record["series"]["vcpuUsed"]) == {0.5}
+    assert (record["sampling"]["longestGapMs"], set(record["series"]["vcpuUsed"])) == (1000, {0.5})
 
 
 class CountingCollector:
@@ -473,26 +439,16 @@ def test_two_batches_of_one_name_have_records_of_their_own(tmp_path: Path) -> No
     world = Instance(BATCH, other, folder=tmp_path, expected_seconds=9.0)
     world.collectors = (CountingCollector(),)
     lines = [(target.stream, json.loads(line)) for target, line in world.run().streams.lines]
-    first, second = (line["record"] for _, line in lines if line["type"] == "task.report")
-    assert (first["taskId"], first["status"], second["taskId"], second["status"]) == (
-        "0123",
-        "success",
-        "4567",
-        "failure",
-    )
-    assert (first["container"]["name"], second["container"]["name"]) == ("batch", "batch")
-    for metric, values in {
-        "durationMs": (10_400, 19_500),
-        "cpuSeconds": (5.2, 19.5),
-        "maxMemoryUsedMB": (100, 300),
-    }.items():
-        assert (first["metrics"][metric], second["metrics"][metric]) == values
+    first, second = records = [line["record"] for _, line in lines if line["type"] == "task.report"]
+    names = ("durationMs", "cpuSeconds", "maxMemoryUsedMB")
+    assert [
+        (one["taskId"], one["container"]["name"], one["status"], *(one["metrics"][name] for name in names))
+        for one in records
+    ] == [("0123", "batch", "success", 10_400, 5.2, 100), ("4567", "batch", "failure", 19_500, 19.5, 300)]
     assert {*first["series"]["memoryUsedMB"]} - {None} == {100.0}
     assert {200.0, 300.0} <= {*second["series"]["memoryUsedMB"]}
-    assert (first["monitor"]["warnings"], second["monitor"]["warnings"]) == (
-        ["0123-batch: 12 samples"],
-        ["4567-batch: 21 samples"],
-    )
+    warnings = [["0123-batch: 12 samples"], ["4567-batch: 21 samples"]]
+    assert [one["monitor"]["warnings"] for one in records] == warnings
     notices = [(stream, line["record"]["taskId"]) for stream, line in lines if line["type"] == "task.notice"]
     assert sorted(notices) == [("ecs/batch/0123", "0123"), ("ecs/batch/4567", "4567")]
     assert not world.output.lines

@@ -2,7 +2,6 @@
 
 from unittest.mock import Mock
 
-import pytest
 from msgspec.structs import replace
 
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
@@ -61,14 +60,11 @@ def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_ba
     usual, world.source.stats_at = world.source.stats_at, lambda _at: Unavailable("refused")
     assert len(world.tick(10).containers) == 1
     gone = world.tick()
-    assert gone.containers == ()
-    assert gone.sources["task-metadata-v4"] is False
+    assert (gone.containers, gone.sources["task-metadata-v4"], gone.read_failures) == ((), False, 11)
     assert gone.task is world.sampler.task
-    assert gone.read_failures == 11
     world.source.stats_at = usual
     back = world.tick()
-    assert back.sources["task-metadata-v4"] is True
-    assert back.containers[0].container.name == "batch"
+    assert (back.sources["task-metadata-v4"], back.containers[0].container.name) == (True, "batch")
 
 
 def test_a_network_of_ones_own_is_the_containers() -> None:
@@ -100,24 +96,14 @@ def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
 
 def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
     world = SnapshotWorld()
-    assert world.tick(25).instance == InstanceReading(memory_size_bytes=1)
-    assert world.instance_reads == 3
+    assert (world.tick(25).instance, world.instance_reads) == (InstanceReading(memory_size_bytes=1), 3)
     world.instance = Unavailable("no /proc")
     snapshot = world.tick(10)
     assert (snapshot.instance, snapshot.sources["instance"]) == (None, False)
-
-
-@pytest.mark.parametrize("launch_type", ["FARGATE", None])
-def test_without_an_instance_nothing_is_read_of_it(launch_type: str | None) -> None:
-    world = SnapshotWorld(task=replace(TASK, launch_type=launch_type))
-    snapshot = world.tick()
-    assert (snapshot.instance, world.instance_reads) == (None, 0)
-    assert "instance" not in snapshot.sources
-
-
-def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> GpuCollector:
-    source = ScriptedSource(reading(*uuids, percent=40), Unavailable("lost"))
-    return GpuCollector(source, scope or GpuScope(()), clock, Log(), seconds(1), is_required=False)
+    for launch_type in ("FARGATE", None):  # without an instance nothing is read of it
+        world = SnapshotWorld(task=replace(TASK, launch_type=launch_type))
+        snapshot = world.tick()
+        assert (snapshot.instance, world.instance_reads, "instance" in snapshot.sources) == (None, 0, False)
 
 
 def shown(snapshot: Snapshot) -> list[str]:
@@ -125,13 +111,13 @@ def shown(snapshot: Snapshot) -> list[str]:
 
 
 def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
-    watch = gpu_watch(FakeClock(), "GPU-a", "GPU-b")
+    source = ScriptedSource(reading("GPU-a", "GPU-b", percent=40), Unavailable("lost"))
+    watch = GpuCollector(source, GpuScope(()), FakeClock(), Log(), seconds(1), is_required=False)
     world = SnapshotWorld(watch)
     assert "nvml" not in world.tick().sources
     watch.tick()
     now = world.tick()
-    assert shown(now) == ["GPU-a", "GPU-b"]
-    assert now.sources["nvml"] is True
+    assert (shown(now), now.sources["nvml"]) == (["GPU-a", "GPU-b"], True)
     watch.tick()
     assert len(shown(world.tick(10))) == 2
     gone = world.tick()
@@ -157,15 +143,3 @@ def test_neuron_cores_vanish_with_the_reports() -> None:
     silent.failure = ThreadFailure(0, "KeyError: 'cores'")
     gone = world.tick()  # a collector that has stopped is down at once
     assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
-
-
-def test_an_old_snapshot_has_no_readings_and_no_source_that_answers() -> None:
-    world = SnapshotWorld()
-    world.builder.shared.ticker.missed = 3
-    snapshot = world.tick()
-    assert snapshot.at(snapshot.valid_until_ns) is snapshot
-    assert snapshot.valid_until_ns == world.clock.monotonic_ns() + seconds(10)
-    old = snapshot.at(snapshot.valid_until_ns + 1)
-    assert (old.task, old.own_usage, old.missed_ticks) == (snapshot.task, snapshot.own_usage, 3)
-    assert (old.containers, old.instance) == ((), None)
-    assert set(old.sources.values()) == {False}
