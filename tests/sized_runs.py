@@ -16,8 +16,8 @@ from tests.runs import evidence_of, report
 GB = 1024
 
 
-def advice(reports: Iterable[Report], last: int = LAST_RUNS, **policy: Any) -> Advice:
-    return advise(evidence_of(reports, last=last), Policy(**policy), PriceOverrides())
+def advice(reports: Iterable[Report], last: int = LAST_RUNS, on_fargate: str | None = None, **policy: Any) -> Advice:
+    return advise(evidence_of(reports, last=last, on_fargate=on_fargate), Policy(**policy), PriceOverrides())
 
 
 def size(reports: Iterable[Report], **policy: Any) -> tuple[float | None, float | None]:
