@@ -32,14 +32,13 @@ from profiler.record.spot_price import cost_on
 from profiler.sizing.advice import as_json, with_recommendation
 from profiler.sizing.choose_size import GROWTH_RUNS
 from profiler.sizing.evidence import mean_billed_ms
-from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.prices import PRICE_TABLE_DATE, PriceOverrides, charged_storage_gb, cost_of, prices
 from profiler.sizing.run_facts import cost_on_fargate, record_on_fargate
 from profiler.sizing.trend import Growth, growth
-from profiler.sizing.what_if import SizeOption, runs_per_month
+from profiler.sizing.what_if import runs_per_month
 from tests.changed_records import LINES, changed_lines
 from tests.runs import evidence_of, report, slowdown
-from tests.sized_runs import GB, advice, reasons
+from tests.sized_runs import GB, advice, reasons, rows
 from tests.values import present
 
 
@@ -93,8 +92,7 @@ def test_a_size_that_the_growth_passes_within_30_runs_is_not_recommended() -> No
     (reason,) = (one for one in found.reasons if "grows" in one)
     assert "12 MB a run (over 12 runs): 0.25 vCPU, 1 GB would be too small in about 15 runs, so a size" in reason
     assert not any("with a margin" in one for one in found.reasons)
-    recommended = [row for row in found.choice.options if (row.size.vcpu, row.size.memory_mb) == (0.25, 2048)]
-    assert [row.acceptable for row in recommended] == [True]
+    assert rows(growing(12, runs=12, first_mb=721))[0.25, 2048].acceptable
 
     found = advice(growing(5, first_mb=600))
     assert (found.choice.size.memory_mb, found.choice.outgrown) == (1024, None), "enough for 30 runs"
@@ -217,11 +215,6 @@ def test_no_record_is_lost_for_its_advice(line: bytes) -> None:
     assert b"inf " not in line
 
 
-def priced(reports: list[Report], on_fargate: str | None = None) -> dict[tuple[float, float], SizeOption]:
-    options = advice(reports, on_fargate=on_fargate).choice.options
-    return {(row.size.vcpu, row.size.memory_mb): row for row in options}
-
-
 def billed(number: int, seconds: float, **more: Any) -> Report:
     return report(number, metrics={"billed_duration_ms": 1000 * seconds, "slowdown_at_vcpu": {}}, **more)
 
@@ -233,13 +226,12 @@ def hour_usd(vcpu: float, memory_mb: float) -> float:
 def test_after_a_resize_the_runs_at_the_current_vcpu_size_are_the_money() -> None:
     """Without a run at this size, the mean is over all runs: the latest one died before its first sample."""
     runs = [billed(n, 3600, size=(4, 8192)) for n in range(9)] + [billed(n, 1200, size=(1, 2048)) for n in (9, 10)]
-    assert priced(runs)[1, 2048].usd_per_run == pytest.approx(hour_usd(1, 2048) / 3, abs=1e-8)
+    assert rows(runs)[1, 2048].usd_per_run == pytest.approx(hour_usd(1, 2048) / 3, abs=1e-8)
     died = report(9, size=(2, 4096), peak_mb=None, p95=None, likely_out_of_memory=True, status="failure")
-    found = advice([*(billed(n, 3600, size=(1, 2048)) for n in range(5)), died])
-    assert found.choice.current == TaskSize(vcpu=2, memory_mb=4096)
-    (now,) = [option for option in found.choice.options if option.size == Size(2, 4096)]
-    assert now.usd_per_run == round(hour_usd(2, 4096), 8)
-    assert "No measured run had 2 vCPU: the costs come from runs with other vCPU sizes." in found.reasons
+    smaller = [*(billed(n, 3600, size=(1, 2048)) for n in range(5)), died]
+    assert advice(smaller).choice.current == TaskSize(vcpu=2, memory_mb=4096)
+    assert rows(smaller)[2, 4096].usd_per_run == round(hour_usd(2, 4096), 8)
+    assert "No measured run had 2 vCPU: the costs come from runs with other vCPU sizes." in reasons(*smaller)
     assert "costs come from" not in reasons(report(metrics={"billed_duration_ms": None}), died), "there are none"
 
 
@@ -251,7 +243,7 @@ def on_spot(number: int) -> Report:
 
 def test_each_size_of_a_spot_family_has_the_price_of_its_runs() -> None:
     runs = [on_spot(number) for number in range(6)]
-    option = priced(runs)[1, 2048]
+    option = rows(runs)[1, 2048]
     assert option.usd_per_run == present(runs[0].record.cost).usd == pytest.approx(0.3 * hour_usd(1, 2048), abs=1e-8)
     (saving,) = [text for text in advice(runs).reasons if "saves" in text]
     assert " %: at least $0." in saving
@@ -285,11 +277,11 @@ def local(number: int = 0, *, machine: tuple[float, float] = (8, 16_000), **more
 
 def test_local_runs_have_prices_as_if_on_fargate() -> None:
     """90.4 s are billed as 91 s; the machine is the current size, and one that Fargate does not have, has no price."""
-    rows = priced([local(n) for n in range(3)], "us-east-1")
-    one = rows[1, 2048]
+    found = rows([local(n) for n in range(3)], on_fargate="us-east-1")
+    one = found[1, 2048]
     assert present(one.factor).max == 1.2
     assert one.usd_per_run == pytest.approx(hour_usd(1, 2048) * 109 / 3600, abs=1e-8)  # 90.4 s x 1.2 = 108.48 s
-    assert (rows[8, 16_000].usd_per_run, one.saving_percent) == (None, None)
+    assert (found[8, 16_000].usd_per_run, one.saving_percent) == (None, None)
 
 
 def test_the_advice_says_where_the_runs_count() -> None:
