@@ -238,16 +238,12 @@ def _params(panel: Panel) -> Json:
 def _heatmap_params(panel: Panel) -> Json:
     labels = {"show": False, "rotate": 0, "overwriteColor": False, "color": "black"}
     scale = {"type": "linear", "defaultYExtents": False}
+    shown = {"type": "heatmap", "addTooltip": True, "addLegend": True, "enableHover": False, "legendPosition": "right"}
+    colours = {"colorsNumber": len(panel.bands), "colorSchema": "Blues", "setColorRange": True}
     return {
-        "type": "heatmap",
-        "addTooltip": True,
-        "addLegend": True,
-        "enableHover": False,
-        "legendPosition": "right",
+        **shown,
         "times": [],
-        "colorsNumber": len(panel.bands),
-        "colorSchema": "Blues",
-        "setColorRange": True,
+        **colours,
         "colorsRange": [{"from": low, "to": high} for low, high, _ in panel.bands],
         "invertColors": False,
         "percentageMode": False,
@@ -267,17 +263,15 @@ def _value_scale(panel: Panel) -> Json:
 def _xy_params(panel: Panel) -> Json:
     shape = "line" if panel.kind == "line" else "histogram"
     sideways = panel.kind == "ranking"
+    mode = "stacked" if panel.kind == "bars" or panel.is_stacked else "normal"
+    shown = {"show": True, "type": shape, "mode": mode}
+    lines = {"drawLinesBetweenPoints": True, "lineWidth": 2, "interpolate": "linear", "showCircles": True}
     series = [
         {
-            "show": True,
-            "type": shape,
-            "mode": "stacked" if panel.kind == "bars" or panel.is_stacked else "normal",
+            **shown,
             "data": {"label": group[0].label, "id": name},
             "valueAxis": "ValueAxis-1",
-            "drawLinesBetweenPoints": True,
-            "lineWidth": 2,
-            "interpolate": "linear",
-            "showCircles": True,
+            **lines,
         }
         for name, group in model.grouped_metrics(panel).items()
     ]
