@@ -28,16 +28,7 @@ _MISSING_LABEL: Final[Json] = {
     "format": {"id": ""},
     "parentFormat": {"id": "terms", "params": {"missingBucketLabel": model.MISSING_LABEL}},
 }
-_ELAPSED: Final[Json] = {
-    "label": "Elapsed",
-    "customLabel": True,
-    "dataType": "number",
-    "operationType": "range",
-    "sourceField": model.ELAPSED_FIELD,
-    "isBucketed": True,
-    "scale": "interval",
-    "params": {"type": "histogram", "ranges": [{"from": 0, "to": 1000, "label": ""}], "maxBars": "auto"},
-}
+_ELAPSED: Final = {"type": "histogram", "ranges": [{"from": 0, "to": 1000, "label": ""}], "maxBars": "auto"}
 _CLOCK: Final[Json] = {
     "label": model.TIME_FIELD,
     "dataType": "date",
@@ -51,12 +42,19 @@ _CLOCK: Final[Json] = {
 _LATEST_TYPES = {model.TIME_FIELD: "date", "event.start": "date", "task.exit_code": "number"}
 
 
+def _column(label: str, operation: str, field: str, kind: str, scale: str, *, is_bucketed: bool, **more: Json) -> Json:
+    named = {"label": label, "customLabel": True, "dataType": kind, "operationType": operation, "sourceField": field}
+    return {**named, "isBucketed": is_bucketed, "scale": scale, **more}
+
+
 def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
     """Yield terms, then time, then metrics: the order of buckets is their nesting."""
     for number, terms in enumerate(panel.terms):
         yield f"rows-{number}", _terms(terms)
     if panel.has_time_axis:
-        yield _TIME_COLUMN, _ELAPSED if panel.time_field == model.ELAPSED_FIELD else _CLOCK
+        elapsed = ("Elapsed", "range", model.ELAPSED_FIELD, "number", "interval")
+        is_elapsed = panel.time_field == model.ELAPSED_FIELD
+        yield _TIME_COLUMN, _column(*elapsed, is_bucketed=True, params=_ELAPSED) if is_elapsed else _CLOCK
     for number, metric in enumerate(panel.metrics):
         if metric.share_of is not None:
             yield from _ratio(f"metric-{number}", metric)
@@ -94,36 +92,23 @@ def _terms(terms: Terms) -> Json:
     # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of the same
     # text, such as "1.2 h".
     is_checkpoint = terms.field == model.TIME_FIELD
-    return {
-        "label": terms.label,
-        "customLabel": True,
-        "dataType": "number" if is_checkpoint else "string",
-        "operationType": "terms",
-        "sourceField": model.ELAPSED_FIELD if is_checkpoint else terms.field,
-        "isBucketed": True,
-        "scale": "interval" if is_checkpoint else "ordinal",
-        "params": {
-            "size": terms.size,
-            "orderBy": {"type": "alphabetical"} if is_by_key else {"type": "column", "columnId": model.ORDER},
-            "orderDirection": "asc" if is_by_key else "desc",
-            # Lens omits the missing bucket without an "other" bucket, which would be a second run in a chart of one.
-            "otherBucket": terms.has_other_bucket or (terms.has_missing_bucket and terms.size > 1),
-            "missingBucket": terms.has_missing_bucket,
-            **(_MISSING_LABEL if terms.has_missing_bucket else {}),
-        },
+    field = (model.ELAPSED_FIELD, "number", "interval") if is_checkpoint else (terms.field, "string", "ordinal")
+    params = {
+        "size": terms.size,
+        "orderBy": {"type": "alphabetical"} if is_by_key else {"type": "column", "columnId": model.ORDER},
+        "orderDirection": "asc" if is_by_key else "desc",
+        # Lens omits the missing bucket without an "other" bucket, which would be a second run in a chart of one.
+        "otherBucket": terms.has_other_bucket or (terms.has_missing_bucket and terms.size > 1),
+        "missingBucket": terms.has_missing_bucket,
+        **(_MISSING_LABEL if terms.has_missing_bucket else {}),
     }
+    return _column(terms.label, "terms", *field, is_bucketed=True, params=params)
 
 
 def _metric(metric: PanelMetric, panel: Panel) -> Json:
-    column: Json = {
-        "label": metric.label,
-        "customLabel": True,
-        "dataType": "number",
-        "operationType": _OPERATIONS.get(metric.operation, metric.operation),
-        "sourceField": "___records___" if metric.operation == "count" else metric.field,
-        "isBucketed": False,
-        "scale": "ratio",
-    }
+    operation = _OPERATIONS.get(metric.operation, metric.operation)
+    field = "___records___" if metric.operation == "count" else metric.field
+    column = _column(metric.label, operation, field, "number", "ratio", is_bucketed=False)
     if metric.operation == "percentile":
         return {**column, "params": {"percentile": metric.percent}}
     if metric.operation == "sum" or (metric.operation == "count_distinct" and panel.kind == "heatmap"):
@@ -159,29 +144,14 @@ def saved_dashboard(dashboard: Dashboard) -> Json:
 
 def _controls(controls: Sequence[tuple[str, Control]]) -> Json:
     """The dropdown lists at the top of a dashboard, in the format of 8.0."""
-    panels = {
-        identity: {
-            "order": order,
-            "width": "medium",
-            "grow": True,
-            "type": "optionsListControl",
-            "explicitInput": {
-                "id": identity,
-                "fieldName": control.field,
-                "title": control.label,
-                "selectedOptions": [],
-                "enhancements": {},
-            },
-        }
-        for order, (identity, control) in enumerate(controls)
-    }
+    panels = {}
+    for order, (identity, control) in enumerate(controls):
+        shown = {"order": order, "width": "medium", "grow": True, "type": "optionsListControl"}
+        chosen = {"id": identity, "fieldName": control.field, "title": control.label, "selectedOptions": []}
+        panels[identity] = {**shown, "explicitInput": {**chosen, "enhancements": {}}}
     ignored = dict.fromkeys(("ignoreFilters", "ignoreQuery", "ignoreTimerange", "ignoreValidations"), False)
-    return {
-        "controlStyle": "oneLine",
-        "chainingSystem": "HIERARCHICAL",
-        "ignoreParentSettingsJSON": to_json(ignored),
-        "panelsJSON": to_json(panels),
-    }
+    style = {"controlStyle": "oneLine", "chainingSystem": "HIERARCHICAL"}
+    return {**style, "ignoreParentSettingsJSON": to_json(ignored), "panelsJSON": to_json(panels)}
 
 
 def _chart(panel: Panel) -> Json:
@@ -249,8 +219,8 @@ def _colours(panel: Panel) -> Iterator[tuple[str, str]]:
 def _xy(panel: Panel, layer: str) -> Json:
     shown = {"x": True, "yLeft": True, "yRight": True}
     has_series = bool(panel.terms) and (panel.has_time_axis or panel.has_checkpoint_axis)
-    split = {"splitAccessor": "rows-0"} if has_series else {}
     series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
+    data = {"layerId": layer, "layerType": "data", "seriesType": series}
     accessors = [name for name, column in _lens_columns(panel) if not column["isBucketed"] and name != model.ORDER]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
     top = {"upperBound": 100} if panel.limit is None else {}
@@ -273,13 +243,11 @@ def _xy(panel: Panel, layer: str) -> Json:
         **({"yLeftScale": "log"} if panel.is_logarithmic else {}),  # Kibana before 8.5 draws a linear axis
         "layers": [
             {
-                "layerId": layer,
-                "layerType": "data",
-                "seriesType": series,
+                **data,
                 "position": "top",
                 "showGridlines": False,
                 "xAccessor": _TIME_COLUMN if panel.has_time_axis else f"rows-{len(panel.terms) - 1}",
-                **split,
+                **({"splitAccessor": "rows-0"} if has_series else {}),
                 "accessors": accessors,
                 **({"yConfig": colours} if colours else {}),
             },
@@ -299,17 +267,9 @@ def _axis_settings(panel: Panel) -> Json:
 
 
 def _limit_layer(panel: Panel) -> tuple[str, Json]:
-    column = {
-        "label": "Limit",
-        "customLabel": True,
-        "dataType": "number",
-        "operationType": "static_value",
-        "isStaticValue": True,
-        "isBucketed": False,
-        "scale": "ratio",
-        "params": {"value": str(panel.limit)},
-        "references": [],
-    }
+    number = {"dataType": "number", "operationType": "static_value", "isStaticValue": True}
+    named = {"label": "Limit", "customLabel": True, **number, "isBucketed": False, "scale": "ratio"}
+    column = {**named, "params": {"value": str(panel.limit)}, "references": []}
     columns = {"columns": {_LIMIT_COLUMN: column}, "columnOrder": [_LIMIT_COLUMN], "incompleteColumns": {}}
     return object_id("layer", f"{panel.key}/limit"), columns
 
@@ -326,39 +286,29 @@ def _limit_line(panel: Panel) -> Json:
 
 def _palette(panel: Panel) -> Json:
     """Colours of absolute values. The stops are ignored unless both names are `custom`."""
-    return {
-        "type": "palette",
+    span = {"rangeType": "number", "rangeMin": panel.bands[0][0], "rangeMax": None}
+    steps = {"progression": "fixed", "continuity": "above", "steps": len(panel.bands)}
+    params = {
         "name": "custom",
-        "params": {
-            "name": "custom",
-            "reverse": False,
-            "rangeType": "number",
-            "rangeMin": panel.bands[0][0],
-            "rangeMax": None,
-            "progression": "fixed",
-            "continuity": "above",
-            "steps": len(panel.bands),
-            "colorStops": [{"color": colour, "stop": low} for low, _, colour in panel.bands],
-            "stops": [{"color": colour, "stop": high} for _, high, colour in panel.bands],
-        },
+        "reverse": False,
+        **span,
+        **steps,
+        "colorStops": [{"color": colour, "stop": low} for low, _, colour in panel.bands],
+        "stops": [{"color": colour, "stop": high} for _, high, colour in panel.bands],
     }
+    return {"type": "palette", "name": "custom", "params": params}
 
 
 def _heatmap(panel: Panel, layer: str) -> Json:
-    value = "metric-0"
+    axes = {"isXAxisLabelVisible": True, "isYAxisLabelVisible": True}
     return {
         "shape": "heatmap",
         "layerId": layer,
         "layerType": "data",
         "xAccessor": _TIME_COLUMN,
         "yAccessor": "rows-0",
-        "valueAccessor": value,
+        "valueAccessor": "metric-0",
         "legend": {"type": "heatmap_legend", "isVisible": True, "position": "right"},
-        "gridConfig": {
-            "type": "heatmap_grid",
-            "isCellLabelVisible": False,
-            "isXAxisLabelVisible": True,
-            "isYAxisLabelVisible": True,
-        },
-        "palette": {**_palette(panel), "accessor": value},
+        "gridConfig": {"type": "heatmap_grid", "isCellLabelVisible": False, **axes},
+        "palette": {**_palette(panel), "accessor": "metric-0"},
     }

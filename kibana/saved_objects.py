@@ -52,15 +52,11 @@ def classic_visualization(
     identity: str, state: Json, references: Sequence[Json], *, description: str = "", source: Json | None = None
 ) -> Json:
     """A visualization that is not of Lens. ``source`` is its search; None: it has none of its own."""
-    attributes = {
-        "title": state["title"],
-        "description": description,
-        "version": 1,
-        "visState": to_json(state),
-        "uiStateJSON": "{}",
-        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source or _NO_SEARCH)},
-    }
-    return saved_object("visualization", identity, attributes, references)
+    shown = {"title": state["title"], "description": description, "version": 1, "visState": to_json(state)}
+    search = {"searchSourceJSON": to_json(source or _NO_SEARCH)}
+    return saved_object(
+        "visualization", identity, {**shown, "uiStateJSON": "{}", "kibanaSavedObjectMeta": search}, references
+    )
 
 
 def saved_search(search: SavedSearch, *, is_lens: bool) -> Json:
@@ -131,8 +127,9 @@ def dashboard_object(
         "panelsJSON": to_json(panels),
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(_NO_SEARCH)},
     }
-    identity = object_id("dashboard", dashboard.key)
-    return saved_object("dashboard", identity, attributes, [*references, *panel_references])
+    return saved_object(
+        "dashboard", object_id("dashboard", dashboard.key), attributes, (*references, *panel_references)
+    )
 
 
 def controls_panel(dashboard: Dashboard, height: int) -> Json:

@@ -9,7 +9,7 @@ import json
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,7 @@ from moto.cloudformation.utils import yaml_tag_constructor
 
 from profiler.aws_account.setup.stack_template import parameter_values, with_subscriptions
 from profiler.record.record_model import json_schema
+from profiler.task_definitions.container_snippets import camel_case
 from tools.moto_server import lists_without_no_values
 
 REGION = "eu-west-1"
@@ -260,6 +261,7 @@ def _prepare() -> None:
 
 
 FOLDER = Path(__file__).parents[1] / "taskdef"
+in_camel_case: Callable[[Any], Any] = camel_case
 # Each template, and the task definition that its batch is made of.
 CLUSTERS = {
     FOLDER / "cluster-gpu.yaml": FOLDER / "ec2-gpu.json",
@@ -312,10 +314,3 @@ def deploy_cluster(path: Path, **parameters: str) -> ClusterStack:
     stack = ClusterStack("night", path)
     stack.complete()
     return stack
-
-
-def in_camel_case(value: Any) -> Any:
-    """CloudFormation's names of members as ECS's API has them; log options begin in lower case already."""
-    if isinstance(value, dict):
-        return {key[:1].lower() + key[1:]: in_camel_case(one) for key, one in value.items()}
-    return [in_camel_case(one) for one in value] if isinstance(value, list) else value

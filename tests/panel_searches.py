@@ -23,6 +23,8 @@ from kibana.dashboard_model import (
 MATCHING: Final = "matching"
 """The name of the aggregation of the documents that a ratio counts."""
 _MISSING = "__missing__"
+# The products count by the number of documents: every document has the field.
+_OPERATIONS = {"count": "value_count", "count_distinct": "cardinality", "average": "avg"}
 
 
 def search_body(panel: Panel, start: datetime, end: datetime, *, interval: str) -> Json:
@@ -79,27 +81,13 @@ def _metric(name: str, group: tuple[PanelMetric, ...]) -> Iterator[tuple[str, Js
 
 def _operation(group: tuple[PanelMetric, ...]) -> Json:
     metric = group[0]
-    match metric.operation:
-        case "count":  # the products use the number of documents, and every document has the field
-            return {"value_count": {"field": metric.field}}
-        case "count_distinct":
-            return {"cardinality": {"field": metric.field}}
-        case "average":
-            return {"avg": {"field": metric.field}}
-        case "percentile":
-            percents = [part.percent for part in group]
-            return {"percentiles": {"field": metric.field, "percents": percents, "keyed": False}}
-        case "latest":
-            return {
-                "top_hits": {
-                    "size": 1,
-                    "sort": [{TIME_FIELD: {"order": "desc"}}],
-                    "docvalue_fields": [{"field": metric.field}],
-                    "_source": False,
-                }
-            }
-        case "sum" | "max":
-            return {metric.operation: {"field": metric.field}}
+    if metric.operation == "percentile":
+        percents = [part.percent for part in group]
+        return {"percentiles": {"field": metric.field, "percents": percents, "keyed": False}}
+    if metric.operation == "latest":
+        newest = {"size": 1, "sort": [{TIME_FIELD: {"order": "desc"}}]}
+        return {"top_hits": {**newest, "docvalue_fields": [{"field": metric.field}], "_source": False}}
+    return {_OPERATIONS.get(metric.operation, metric.operation): {"field": metric.field}}
 
 
 _OUTSIDE_OF_PARENTHESES = r"(?![^(]*\))"

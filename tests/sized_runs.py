@@ -11,13 +11,14 @@ from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.what_if import SizeOption
 from tests.runs import evidence_of, report
 
 GB = 1024
 
 
-def advice(reports: Iterable[Report], last: int = LAST_RUNS, **policy: Any) -> Advice:
-    return advise(evidence_of(reports, last=last), Policy(**policy), PriceOverrides())
+def advice(reports: Iterable[Report], last: int = LAST_RUNS, on_fargate: str | None = None, **policy: Any) -> Advice:
+    return advise(evidence_of(reports, last=last, on_fargate=on_fargate), Policy(**policy), PriceOverrides())
 
 
 def size(reports: Iterable[Report], **policy: Any) -> tuple[float | None, float | None]:
@@ -27,6 +28,11 @@ def size(reports: Iterable[Report], **policy: Any) -> tuple[float | None, float 
 
 def reasons(*reports: Report, **policy: Any) -> str:
     return "\n".join(advice(reports, **policy).reasons)
+
+
+def rows(reports: Iterable[Report], **options: Any) -> dict[tuple[float, float], SizeOption]:
+    """The table of sizes."""
+    return {(row.size.vcpu, row.size.memory_mb): row for row in advice(reports, **options).choice.options}
 
 
 VCPUS = ("0.25", "0.5", "1", "2", "4", "8", "16")
@@ -56,7 +62,7 @@ families = st.lists(needs, min_size=1, max_size=8).filter(
 )
 
 
-def runs_of(found: Iterable[Need]) -> list[Report]:
+def runs_of(found: Iterable[Need], launch_type: str = "FARGATE") -> list[Report]:
     return [
         report(
             number,
@@ -64,6 +70,7 @@ def runs_of(found: Iterable[Need]) -> list[Report]:
             p95=None if p95 is None else min(p95, given_size.vcpu),
             size=(given_size.vcpu, given_size.memory_mb),
             likely_out_of_memory=is_killed,
+            launch_type=launch_type,
             metrics={"slowdown_at_vcpu": bounds, "vcpu_saturated_percent": saturated},
         )
         for number, (peak_mb, p95, given_size, is_killed, bounds, saturated) in enumerate(found)

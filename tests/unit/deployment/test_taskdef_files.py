@@ -23,14 +23,11 @@ DEFINITIONS = [*MONITORED, ON_INSTANCE, "wrapper.json"]
 POLICIES = sorted(path.name for path in (FOLDER / "iam").glob("*.json"))
 # Actions for which AWS's service authorization reference names no type of resource.
 WITHOUT_RESOURCE = {
-    "ecr:GetAuthorizationToken",
-    "ecs:DescribeTaskDefinition",
-    "ecs:ListClusters",
-    "ecs:ListServices",
-    "ecs:ListTaskDefinitionFamilies",
-    "events:ListEventBuses",
-    "events:ListRules",
-    "scheduler:ListSchedules",
+    *("ecr:GetAuthorizationToken", "events:ListEventBuses", "events:ListRules", "scheduler:ListSchedules"),
+    *(
+        f"ecs:{name}"
+        for name in ("DescribeTaskDefinition", "ListClusters", "ListServices", "ListTaskDefinitionFamilies")
+    ),
 }
 MAX_STOP_TIMEOUT_SECONDS = 120
 
@@ -57,18 +54,15 @@ def test_every_file_is_looked_at_here() -> None:
     assert POLICIES == ["execution-role.json", "operator.json", "resize.json", "task-role.json"]
 
 
-@pytest.mark.parametrize("name", DEFINITIONS)
-def test_ecs_knows_every_field(name: str) -> None:
-    assert problems("ecs", "RegisterTaskDefinition", read(name)) == ""
-    assert "Unknown parameter" in problems("ecs", "RegisterTaskDefinition", {**read(name), "odd": 1})
-
-
-def test_aws_batch_knows_every_field_and_the_wrapper_runs_the_batch() -> None:
+def test_aws_knows_every_field_and_the_wrapper_runs_the_batch() -> None:
+    for name in DEFINITIONS:
+        assert problems("ecs", "RegisterTaskDefinition", read(name)) == "", name
+        assert "Unknown parameter" in problems("ecs", "RegisterTaskDefinition", {**read(name), "odd": 1})
     assert problems("batch", "RegisterJobDefinition", read(JOB)) == ""
     (batch,) = read("wrapper.json")["containerDefinitions"]
-    assert batch["entryPoint"][:5] == ["python3", "-I", "-m", "profiler", "run"]
-    assert batch["entryPoint"][-1] == "--"
-    assert read(JOB)["containerProperties"]["command"][:5] == ["python3", "-I", "-m", "profiler", "run"]
+    starts = ["python3", "-I", "-m", "profiler", "run"]
+    assert (batch["entryPoint"][:5], batch["entryPoint"][-1]) == (starts, "--")
+    assert read(JOB)["containerProperties"]["command"][:5] == starts
 
 
 @pytest.mark.parametrize("name", MONITORED)
@@ -89,8 +83,7 @@ def test_the_instance_monitor_has_no_privilege_but_the_folders_that_it_reads() -
     (container,) = definition["containerDefinitions"]
     assert (container["user"], container["readonlyRootFilesystem"]) == ("0", True)
     assert container["linuxParameters"] == {"capabilities": {"drop": ["ALL"]}}
-    assert "privileged" not in container
-    assert "pidMode" not in definition
+    assert not {"privileged", "pidMode"} & {*container, *definition}
     folders = {one["containerPath"]: one.get("readOnly", False) for one in container["mountPoints"]}
     assert folders == {"/var/run": True, "/sys/fs/cgroup": True, "/var/lib/task-profiler": False}
     mounted = {one["sourceVolume"] for one in container["mountPoints"]}
@@ -113,9 +106,8 @@ def test_a_policy_names_its_actions_and_resources(name: str) -> None:
 def test_placeholders_are_the_same_everywhere_and_the_documentation_explains_the_file(name: str) -> None:
     assert f"(../taskdef/{name})" in (ROOT / "docs" / "task-definitions.md").read_text()
     values = json.dumps(read(name)).split('"')
-    arns = [value.split(":") for value in values if value.startswith("arn:")]
-    assert {arn[3] for arn in arns} <= {"us-west-2", ""}
-    assert {arn[4] for arn in arns} <= {"111122223333"}
+    places = {tuple(value.split(":")[3:5]) for value in values if value.startswith("arn:")}
+    assert places <= {("us-west-2", "111122223333"), ("", "111122223333")}
     registries = {value.split("/")[0] for value in values if ".dkr.ecr." in value}
     assert registries <= {"111122223333.dkr.ecr.us-west-2.amazonaws.com"}
 

@@ -5,7 +5,7 @@ lambda/template.yaml is the forwarder's, and taskdef/cluster-*.yaml make cluster
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,7 @@ from typing import Any
 import pytest
 
 from profiler.aws_account.setup.stack_template import with_subscriptions
-from profiler.forwarder.function_settings import (
-    read_export_targets,
-    read_grace_minutes,
-    read_key_table,
-    read_notice_settings,
-    read_retry_settings,
-    read_settings,
-)
+from profiler.forwarder import function_settings as of_functions
 from profiler.forwarder.notifications.channels import read_targets
 from profiler.forwarder.notifications.event_details import EndedRun
 from profiler.record.model_base import describe_type
@@ -41,15 +34,18 @@ from tests.documentation import commands_of
 DOCS = (TEMPLATE.parents[1] / "docs" / "forwarder.md").read_text()
 RESOURCES: dict[str, Any] = template()["Resources"]
 _READERS: list[Callable[[Mapping[str, str]], object]] = [
-    read_settings,
-    read_notice_settings,
-    read_key_table,
+    of_functions.read_settings,
+    of_functions.read_notice_settings,
+    of_functions.read_key_table,
     lambda environment: read_targets(environment, str),
 ]
 FUNCTIONS = {
     "ForwardLogsFunction": _READERS,
-    "TaskStoppedFunction": [*_READERS, read_retry_settings, lambda environment: read_export_targets(environment, str)],
-    "WatchSchedulesFunction": [*_READERS, read_grace_minutes],
+    "TaskStoppedFunction": [
+        *(*_READERS, of_functions.read_retry_settings),
+        lambda environment: of_functions.read_export_targets(environment, str),
+    ],
+    "WatchSchedulesFunction": [*_READERS, of_functions.read_grace_minutes],
 }
 
 GPU, _ = CLUSTERS
@@ -57,20 +53,13 @@ MAX_BYTES = 51_200  # of a template that is not in S3; CloudFormation's quota
 
 # Settings that no parameter reaches, and why.
 NOT_REACHED = {
-    "ELASTICSEARCH_API_KEY": "a secret: in ElasticsearchSecretId",
-    "ELASTICSEARCH_USER": "goes with the password: in ElasticsearchSecretId",
-    "ELASTICSEARCH_PASSWORD": "a secret: in ElasticsearchSecretId",
-    "ELASTICSEARCH_CA_FILE": "the file is in a layer of your own",
-    "SLACK_SUCCESS_WEBHOOK_URL": "a secret: in SlackSecretId",
-    "SLACK_FAILURE_WEBHOOK_URL": "a secret: in SlackSecretId",
-    "SLACK_BOT_TOKEN": "a secret: in SlackSecretId",
-    "OTLP_HEADERS": "a secret: in OtlpSecretId",
-    "OTLP_PROTOCOL": "every backend takes protobuf",
-    "OTLP_TRACES_ENDPOINT": "a stack exports to one backend",
-    "OTLP_LOGS_ENDPOINT": "a stack exports to one backend",
-    "OTLP_METRICS_ENDPOINT": "a stack exports to one backend",
-    "AWS_REGION": "set by Lambda",
-    "AWS_DEFAULT_REGION": "set by Lambda",
+    "in ElasticsearchSecretId": "ELASTICSEARCH_API_KEY ELASTICSEARCH_USER ELASTICSEARCH_PASSWORD",
+    "the file is in a layer of your own": "ELASTICSEARCH_CA_FILE",
+    "in SlackSecretId": "SLACK_SUCCESS_WEBHOOK_URL SLACK_FAILURE_WEBHOOK_URL SLACK_BOT_TOKEN",
+    "in OtlpSecretId": "OTLP_HEADERS",
+    "every backend takes protobuf": "OTLP_PROTOCOL",
+    "a stack exports to one backend": "OTLP_TRACES_ENDPOINT OTLP_LOGS_ENDPOINT OTLP_METRICS_ENDPOINT",
+    "set by Lambda": "AWS_REGION AWS_DEFAULT_REGION",
 }
 
 
@@ -90,8 +79,7 @@ def test_the_linter_finds_nothing_in_a_cluster_which_can_be_deployed_without_s3(
 def test_the_clusters_differ_only_in_what_the_devices_ask_for() -> None:
     """What is tested of one is then true of the other."""
     gpu, neuron = (read_template(path) for path in CLUSTERS)
-    assert gpu["Conditions"] == neuron["Conditions"]
-    assert gpu["Outputs"] == neuron["Outputs"]
+    assert (gpu["Conditions"], gpu["Outputs"]) == (neuron["Conditions"], neuron["Outputs"])
     assert gpu["Resources"].keys() == neuron["Resources"].keys()
     different = {name for name in gpu["Resources"] if gpu["Resources"][name] != neuron["Resources"][name]}
     assert different == {"LaunchTemplate", "TaskDefinition"}
@@ -125,48 +113,35 @@ def test_every_parameter_is_described_bounded_and_in_one_group(path: Path) -> No
 
 
 HERE = "eu-west-1:123456789012"
+LETTERS = ",".join("abcdefghijklmnopqrstu")  # one more than is allowed
+BAD_GROUPS = ["a, b", "a,", "a,/aws/lambda/x", "/ecs/*/b", "*a"]
+BAD_URLS = ["https://a b", "https://a1.eu-west-1.aoss.amazonaws.com"]
+DOMAIN = f"arn:aws:es:{HERE}:domain/a-b"
+REGISTRY = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
+GPU_TYPES = "g4dn.xlarge g5.12xlarge g6e.2xlarge gr6.4xlarge p4d.xlarge p5.xlarge p6-b200.48xlarge"
+NO_GPU_TYPES = "m5.large g4ad.xlarge g5g.xlarge p6e-gb200.36xlarge g5 p2.xlarge inf2.xlarge"
 SECRETS = ["search", "team/search", "ssm:search", "ssm:/team/search", f"arn:aws:secretsmanager:{HERE}:secret:a-Xy"]
 
 
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        (
-            "LogGroups",
-            ["/ecs/a", ",".join("abcdefghijklmnopqrst"), "/ecs/a.b_c-d#e", "/ecs/*,b"],
-            ["a, b", "a,", ",".join("abcdefghijklmnopqrstu"), "a,/aws/lambda/x", "/ecs/*/b", "*a"],
-        ),
-        (
-            "ElasticsearchUrl",
-            ["https://es:9200", "http://10.0.0.1:9200/x"],
-            ["es:9200", "https://me:pw@es", "https://a b", "https://a1.eu-west-1.aoss.amazonaws.com"],
-        ),
+        ("LogGroups", ["/ecs/a", LETTERS[:39], "/ecs/a.b_c-d#e", "/ecs/*,b"], [*BAD_GROUPS, LETTERS]),
+        ("ElasticsearchUrl", ["https://es:9200", "http://10.0.0.1:9200/x"], ["es:9200", "https://me:pw@es", *BAD_URLS]),
         ("ElasticsearchSecretId", SECRETS, ["ssm:", "ssm:/a/", "a b", '{"api_key":"x"}', "arn:aws:ssm:x"]),
         ("RetryOutOfMemory", ["", "nightly", "etl-*,load_?"], ["a, b", "a,", "arn:x", "[ab]"]),
         ("OtlpEndpoint", ["https://otlp.example.com/x", "http://10.0.0.1:4318"], ["otlp:4318", "https://a@b"]),
         ("OtlpSecretId", SECRETS, ["ssm:", "Authorization=Bearer x y"]),
         ("SlackSecretId", SECRETS, ["ssm:", "a b", "https://hooks.slack.com/services/T/B/x"]),
-        (
-            "OpenSearchArn",
-            [f"arn:aws:es:{HERE}:domain/a-b"],
-            [f"arn:aws:es:{HERE}:domain/a/*", "*", f"arn:aws:aoss:{HERE}:collection/a1"],
-        ),
+        ("OpenSearchArn", [DOMAIN], [f"{DOMAIN}/*", "*", f"arn:aws:aoss:{HERE}:collection/a1"]),
         ("ClusterArns", [f"arn:aws:ecs:{HERE}:cluster/a"], ["jobs", f"arn:aws:ecs:{HERE}:task/a"]),
         ("Notify", ["all", "failure", "failure,running"], ["", "all,failure", "failure, running", "none"]),
         ("ScheduleQueueArns", [f"arn:aws:sqs:{HERE}:a", f"arn:aws:sqs:{HERE}:*-dlq"], ["*", f"arn:aws:sqs:{HERE}:a,"]),
         # Of the clusters
         ("Family", ["nightly-etl", "a_1"], ["", "a b", "a/b", "a:1"]),
-        (
-            "BatchImage",
-            ["python:3.13-slim", "111122223333.dkr.ecr.us-west-2.amazonaws.com/a/b:1", "r:5000/a@sha256:0f"],
-            ["", "a b", "/a", "a/"],
-        ),
+        ("BatchImage", ["python:3.13-slim", f"{REGISTRY}/a/b:1", "r:5000/a@sha256:0f"], ["", "a b", "/a", "a/"]),
         ("ScheduleExpression", ["rate(1 day)", "cron(0 3 * * ? *)", "at(2026-11-20T03:00:00)"], ["0 3 * * *", "daily"]),
-        (
-            "InstanceType",
-            ["g4dn.xlarge", "g5.12xlarge", "g6e.2xlarge", "gr6.4xlarge", "p4d.xlarge", "p5.xlarge", "p6-b200.48xlarge"],
-            ["m5.large", "g4ad.xlarge", "g5g.xlarge", "p6e-gb200.36xlarge", "g5", "p2.xlarge", "inf2.xlarge"],
-        ),
+        ("InstanceType", GPU_TYPES.split(), NO_GPU_TYPES.split()),
     ],
 )
 def test_patterns_take_what_is_meant_and_nothing_else(name: str, good: list[str], bad: list[str]) -> None:
@@ -179,34 +154,26 @@ def test_patterns_take_what_is_meant_and_nothing_else(name: str, good: list[str]
 
 
 class RecordedLookups(dict[str, str]):
-    """An environment in which nothing is set, and what was looked for in it."""
+    """An environment in which nothing is set, and adds to ``names`` what is looked for in it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
+    names: set[str]
 
     def get(self, key: str, default: Any = None) -> Any:
         self.names.add(key)
         return super().get(key, default)
 
 
-def known_to(function: str) -> set[str]:
-    lookups = RecordedLookups()
-    for read in FUNCTIONS[function]:
-        read(lookups)
-    return lookups.names
-
-
-def variables(function: str) -> dict[str, Any]:
-    return dict(RESOURCES[function]["Properties"]["Environment"]["Variables"])
-
-
 def test_every_variable_is_a_setting_of_the_function_and_every_setting_is_reached_or_there_is_a_reason() -> None:
-    for function in FUNCTIONS:
-        assert set(variables(function)) - known_to(function) == set(), function
-    known = set().union(*(known_to(function) for function in FUNCTIONS))
-    reached = set().union(*(variables(function) for function in FUNCTIONS))
-    assert known - reached == set(NOT_REACHED)
+    known, reached = set[str](), set[str]()
+    for function, readers in FUNCTIONS.items():
+        lookups = RecordedLookups()
+        lookups.names = set()
+        for read in readers:
+            read(lookups)
+        variables = set(RESOURCES[function]["Properties"]["Environment"]["Variables"])
+        assert variables - lookups.names == set(), function
+        known, reached = known | lookups.names, reached | variables
+    assert known - reached == set(" ".join(NOT_REACHED.values()).split())
 
 
 # Logs Insights
@@ -252,9 +219,9 @@ def test_each_query_is_saved() -> None:
     assert sorted(text[1] for text in texts) == sorted(QUERIES)
 
 
-def report(*, killed: bool | None = None, kind: Any = "task.report") -> str:
+def report(*, killed: bool | None = None) -> str:
     record = Record(task_id="1", container=Container(name="batch"), status="failure", likely_out_of_memory=killed)
-    return encode(Report(time="2026-03-01T10:00:00Z", type=kind, record=record)).decode()
+    return encode(Report(time="2026-03-01T10:00:00Z", type="task.report", record=record)).decode()
 
 
 def test_the_query_for_memory_kills_finds_them() -> None:
@@ -265,20 +232,17 @@ def test_the_query_for_memory_kills_finds_them() -> None:
 # The subscription's pattern
 
 
-def subscription_patterns() -> Iterator[str]:
-    for one in RESOURCES.values():
-        if one["Type"] == "AWS::Logs::SubscriptionFilter":
-            condition, with_cluster, pattern_of_notices = one["Properties"]["FilterPattern"]["Fn::If"]
-            assert condition == "HasCluster"
-            assert pattern_of_notices == '{ $.type = "task.notice" }'
-            all_lines, pattern = with_cluster["Fn::If"][1:]
-            assert all_lines == ""
-            yield pattern
-
-
 def test_all_subscriptions_have_one_pattern_which_the_docs_show() -> None:
-    (pattern,) = set(subscription_patterns())
-    assert pattern == '{ $.type = "task.*" }'
+    patterns = [
+        one["Properties"]["FilterPattern"]["Fn::If"]
+        for one in RESOURCES.values()
+        if one["Type"] == "AWS::Logs::SubscriptionFilter"
+    ]
+    assert all(one == patterns[0] for one in patterns)
+    condition, with_cluster, of_notices = patterns[0]
+    assert (condition, of_notices) == ("HasCluster", '{ $.type = "task.notice" }')
+    all_lines, pattern = with_cluster["Fn::If"][1:]
+    assert (all_lines, pattern) == ("", '{ $.type = "task.*" }')
     assert '"type":"task.report"' in report()
     assert pattern in DOCS
 

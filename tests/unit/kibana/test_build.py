@@ -5,20 +5,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, get_args
 
 import pytest
 
 from kibana.build import DASHBOARDS, FOLDER, PANELS, SEARCHES, build_files
 from kibana.classic_format import colours_of
-from kibana.dashboard_model import (
-    ELAPSED_FIELD,
-    ORDER,
-    TIME_FIELD,
-    Index,
-    Panel,
-    grouped_metrics,
-)
+from kibana.dashboard_model import ELAPSED_FIELD, ORDER, TIME_FIELD, Index, Panel, grouped_metrics
 from kibana.index_definitions import data_view_fields
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
@@ -29,33 +23,29 @@ CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
 FILES = (CLASSIC, LENS)
 TEMPLATES = tuple(f"index-templates/task-{name}.json" for name in ("reports", "checkpoints", "logs", "notices"))
 
-Objects = list[dict[str, Any]]
 by_key = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.key)
 each_file = pytest.mark.parametrize("name", FILES)
 
 
-@pytest.fixture(scope="module")
-def files() -> dict[str, str]:
-    return build_files()
+@cache
+def objects_in(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (FOLDER / name).read_text().splitlines()]
 
 
-def loaded(text: str) -> Objects:
-    return [json.loads(line) for line in text.splitlines()]
+def by_id(name: str, identity: str) -> dict[str, Any]:
+    return next(one for one in objects_in(name) if one["id"] == identity)
 
 
-def by_id(objects: Objects, identity: str) -> dict[str, Any]:
-    return next(one for one in objects if one["id"] == identity)
-
-
-@pytest.mark.parametrize("name", [*FILES, *TEMPLATES])
-def test_the_committed_file_is_what_the_generator_writes(name: str, files: dict[str, str]) -> None:
+def test_the_committed_files_are_what_the_generator_writes() -> None:
     """If this fails: `make kibana`."""
-    assert (FOLDER / name).read_text(encoding="utf-8") == files[name]
+    files = build_files()
+    assert set(files) == {*FILES, *TEMPLATES}
+    assert [name for name in files if (FOLDER / name).read_text(encoding="utf-8") != files[name]] == []
 
 
 @each_file
-def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str, files: dict[str, str]) -> None:
-    objects = loaded(files[name])
+def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str) -> None:
+    objects = objects_in(name)
     known = {(one["type"], one["id"]) for one in objects}
     assert len(known) == len(objects)
     assert {(target["type"], target["id"]) for one in objects for target in one["references"]} <= known
@@ -69,25 +59,20 @@ def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str, f
 
 
 @each_file
-def test_panel_ids_are_unique_over_all_dashboards_and_stable(name: str, files: dict[str, str]) -> None:
+def test_panel_ids_are_unique_over_all_dashboards_and_stable_and_the_link_in_a_notice_opens_a_run(name: str) -> None:
     """Kibana keeps a panel that has the same id on the next dashboard. A new import must keep the panels."""
-    dashboards = [one for one in loaded(files[name]) if one["type"] == "dashboard"]
+    dashboards = [one for one in objects_in(name) if one["type"] == "dashboard"]
+    titles = {one["id"]: one["attributes"]["title"] for one in dashboards}
+    assert titles[str(TASK_RUN_DASHBOARD_ID)] == "Task run"
     ids = [panel["panelIndex"] for one in dashboards for panel in json.loads(one["attributes"]["panelsJSON"])]
     assert len(set(ids)) == len(ids)
     assert {object_id("panel", f"{board.key}/{panel.key}") for board in DASHBOARDS for panel in board.panels} <= {*ids}
 
 
-@each_file
-def test_the_link_in_a_notice_opens_the_run_dashboard(name: str, files: dict[str, str]) -> None:
-    found = by_id(loaded(files[name]), str(TASK_RUN_DASHBOARD_ID))
-    assert (found["type"], found["attributes"]["title"]) == ("dashboard", "Task run")
-
-
 def test_a_label_has_one_colour_on_all_panels() -> None:
     colours: dict[str, set[str]] = {}
-    for panel in PANELS:
-        for label, colour in colours_of(panel).items():
-            colours.setdefault(label, set()).add(colour)
+    for label, colour in itertools.chain(*(colours_of(panel).items() for panel in PANELS)):
+        colours.setdefault(label, set()).add(colour)
     assert {label for label, found in colours.items() if len(found) > 1} == set()
     assert {case.label for case in OUTCOMES} <= set(colours)
 
@@ -130,28 +115,20 @@ def test_every_field_of_a_panel_is_in_the_template_with_a_suitable_type(panel: P
     assert {(field, use) for field, use in fields_of(panel) if known.get(field) not in FITTING[use]} == set()
 
 
-def test_every_column_of_a_saved_search_is_in_the_template_and_one_links_to_the_run() -> None:
-    for search in SEARCHES:
-        assert {*search.columns} <= {*template_fields("reports")}
-        assert "task.id" in search.columns
-
-
-def test_every_control_is_a_keyword_or_a_flag_of_reports() -> None:
+def test_every_column_is_in_the_template_one_links_to_the_run_and_controls_are_keywords_or_flags() -> None:
     known = template_fields("reports")
+    for search in SEARCHES:
+        assert {"task.id"} <= {*search.columns} <= {*known}
     fields = {control.field for dashboard in DASHBOARDS for control in dashboard.controls}
     assert {known.get(field) for field in fields} == FITTING["control"]
 
 
-@each_file
-def test_every_format_of_a_data_view_has_a_field(name: str, files: dict[str, str]) -> None:
-    for index in get_args(Index):
-        attributes = by_id(loaded(files[name]), object_id("data-view", index))["attributes"]
+@pytest.mark.parametrize("index", get_args(Index))
+def test_a_data_view_lists_the_fields_of_the_template_and_has_no_format_of_another(index: Index) -> None:
+    for name in FILES:
+        attributes = by_id(name, object_id("data-view", index))["attributes"]
         assert (attributes["title"], attributes["timeFieldName"]) == (f"task-{index}-*", "@timestamp")
         assert set(json.loads(attributes["fieldFormatMap"])) <= set(template_fields(index))
-
-
-@pytest.mark.parametrize("index", get_args(Index))
-def test_a_data_view_lists_the_fields_of_the_template(index: Index) -> None:
     listed = {entry["name"]: entry["esTypes"] for entry in data_view_fields(index) if entry["name"][0] != "_"}
     assert listed.pop("record") == ["keyword"]  # Kibana marks a field of a document that its data view does not list
     assert listed == {name: [kind] for name, kind in template_fields(index).items()}
@@ -171,12 +148,21 @@ def nested(aggregations: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, "") for name in aggregations if MATCHING not in name and name != ORDER]
 
 
+def classic_state(panel: Panel) -> dict[str, Any]:
+    found = by_id(CLASSIC, object_id("visualization", panel.key))["attributes"]["visState"]
+    return dict(json.loads(found))
+
+
+def lens_layer(panel: Panel) -> dict[str, Any]:
+    state = by_id(LENS, object_id("lens", panel.key))["attributes"]["state"]
+    return dict(next(iter(state["datasourceStates"]["indexpattern"]["layers"].values())))
+
+
 @by_key
-def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: dict[str, str]) -> None:
+def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel) -> None:
     moment = datetime(2026, 3, 1, tzinfo=UTC)
     wanted = nested(search_body(panel, moment, moment, interval="1h")["aggs"])
-    classic = by_id(loaded(files[CLASSIC]), object_id("visualization", panel.key))
-    state = json.loads(classic["attributes"]["visState"])
+    state, layer = classic_state(panel), lens_layer(panel)
     aggs = state["aggs"] or [{"id": "1", "schema": "metric", "params": state["params"]["series"][0]["metrics"][0]}]
     buckets = [(one["id"], one["params"].get("field", "")) for one in aggs if one["schema"] != "metric"]
     if panel.kind == "number" and aggs[0].get("type") == "sum":
@@ -185,17 +171,13 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: di
     assert [*buckets, *((one["id"], "") for one in aggs if one["schema"] == "metric")] == wanted
     shown = [metric.field for metric in panel.metrics if metric.operation != "count"]
     grouped = [group[0].field for group in grouped_metrics(panel).values() if group[0].operation != "count"]
-    assert [
-        one["params"]["field"] for one in aggs if one["schema"] == "metric" and one.get("type") != "count"
-    ] == grouped
+    fields = [one["params"]["field"] for one in aggs if one["schema"] == "metric" and one.get("type") != "count"]
+    assert fields == grouped
     percents = [percent for one in aggs for percent in one["params"].get("percents", ())]
     assert percents == [metric.percent for metric in panel.metrics if metric.operation == "percentile"]
-    lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]["datasourceStates"]
-    layer = next(iter(lens["indexpattern"]["layers"].values()))
     columns = [layer["columns"][column] for column in layer["columnOrder"] if column != ORDER]
-    drawn = [
-        column["sourceField"] for column in columns if column.get("sourceField", "___records___") != "___records___"
-    ]
+    sources = (column.get("sourceField", "___records___") for column in columns)
+    drawn = [source for source in sources if source != "___records___"]
     repeated = len(panel.cases) or (2 if panel.metrics[0].share_of else 1)
     if panel.has_checkpoint_axis:
         wanted = [(name, field.replace(TIME_FIELD, ELAPSED_FIELD)) for name, field in wanted]
@@ -221,14 +203,13 @@ def test_documents_without_the_value_are_neither_first_nor_zero(panel: Panel) ->
 
 
 @by_key
-def test_both_flavours_count_the_same_documents(panel: Panel, files: dict[str, str]) -> None:
-    classic = by_id(loaded(files[CLASSIC]), object_id("visualization", panel.key))["attributes"]
+def test_both_flavours_count_the_same_documents(panel: Panel) -> None:
+    classic = by_id(CLASSIC, object_id("visualization", panel.key))["attributes"]
     source = json.loads(classic["kibanaSavedObjectMeta"]["searchSourceJSON"])
-    lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]
+    lens = by_id(LENS, object_id("lens", panel.key))["attributes"]["state"]
     assert source["query"] == lens["query"] == {"query": panel.condition, "language": "kuery"}
-    state = json.loads(classic["visState"])
-    layer = next(iter(lens["datasourceStates"]["indexpattern"]["layers"].values()))
-    queries = [one["filter"]["query"] for one in layer["columns"].values() if not one["isBucketed"] and "filter" in one]
+    state, columns = classic_state(panel), lens_layer(panel)["columns"].values()
+    queries = [one["filter"]["query"] for one in columns if not one["isBucketed"] and "filter" in one]
     if panel.cases:
         (filters,) = [one["params"]["filters"] for one in state["aggs"] if one["type"] == "filters"]
         assert [one["input"]["query"] for one in filters] == queries == [case.condition for case in panel.cases]

@@ -53,8 +53,6 @@ def test_a_size_that_saves_is_taken_from_enough_runs_on() -> None:
     usd = (0.04048 + 2 * 0.004445) / 6 * 30.4375
     assert found.usd_per_month == pytest.approx(usd)
     assert found.saving_usd_per_month == pytest.approx(0.75 * usd)
-    few = decision(runs(19), FIRST)
-    assert (few.action, few.reason) == ("none", "19 of 20 runs seen")
     little = decision(runs(20), FIRST, min_saving_percent=80)
     assert (little.action, little.reason) == ("none", "the recommended size saves only 75 %")
 
@@ -64,45 +62,38 @@ def test_a_larger_size_needs_a_risk_and_after_a_kill_no_number_of_runs() -> None
     found = decision(runs(20, size=NEW, peak_mb=500), tight, min_saving_percent=90)
     assert (found.action, found.reason[:12]) == ("resize", "a run needed")
     assert (found.saving_usd_per_month or 0) < 0
-    assert decision(runs(20, size=NEW, peak_mb=440), tight).reason == "the size fits"
-    assert decision(runs(3, size=NEW, peak_mb=500), tight).action == "none"
     killed = decision([*runs(2, size=NEW), report(2, revision="1", size=(0.25, 512), **KILLED)], tight)
     assert (killed.action, killed.reason) == ("resize", "1 run ran out of memory")
     assert (present(killed.size).memory_mb or 0) > 512
 
 
-def test_failures_alone_are_no_reason_for_a_smaller_size_and_earlier_successes_count() -> None:
-    """Runs that fail after seconds need little."""
-    failing = runs(60, peak_mb=20, p95=0.01, start=30, **FAILED)
-    found = decision(failing, FIRST)
-    assert (found.action, found.reason) == ("none", "no run has succeeded")
-    needs_all = decision([*runs(28, peak_mb=1700, p95=0.9), *failing], FIRST)
-    assert needs_all.action == "none"
+FEW = "its runs have 1 vCPU, 2 GB, so the definition's size has no effect"
+FAILING = runs(60, peak_mb=20, p95=0.01, start=30, **FAILED)  # runs that fail after seconds need little
 
 
 @pytest.mark.parametrize(
     ("reports", "revision", "reason"),
     [
         (runs(30), SizedRevision(revision="2", size=OLD), "no run of revision 2 is known yet"),
-        (
-            runs(30),
-            SizedRevision(revision="1", size=NEW),
-            "its runs have 1 vCPU, 2 GB, so the definition's size has no",
-        ),
+        (runs(30), SizedRevision(revision="1", size=NEW), FEW),
         (runs(30, launch_type="EC2"), FIRST, "its runs are not on Fargate, where the size is a reservation"),
         (runs(30, peak_mb=None, p95=None), FIRST, "no run was measured"),
+        (runs(19), FIRST, "19 of 20 runs seen"),
+        (FAILING, FIRST, "no run has succeeded"),
+        ([*runs(28, peak_mb=1700, p95=0.9), *FAILING], FIRST, "the size fits"),
+        (runs(20, size=NEW, peak_mb=440), SizedRevision(revision="1", size=NEW), "the size fits"),
+        (runs(3, size=NEW, peak_mb=500), SizedRevision(revision="1", size=NEW), "3 of 20 runs seen"),
+        (
+            runs(30),
+            SizedRevision(revision="1", size=OLD, overwritten=NEW),
+            "a later revision has the old size again: set the size at its source",
+        ),
     ],
 )
 def test_what_is_left_alone_and_why(reports: list[Report], revision: SizedRevision, reason: str) -> None:
     found = decision(reports, revision)
-    assert found.action == "none"
-    assert found.reason.startswith(reason)
-
-
-def test_a_size_that_somebody_has_put_back_is_only_named() -> None:
-    found = decision(runs(30), SizedRevision(revision="1", size=OLD, overwritten=NEW))
-    assert (found.action, found.size) == ("none", NEW)
-    assert found.reason == "a later revision has the old size again: set the size at its source"
+    assert (found.action, found.reason) == ("none", reason)
+    assert found.size == revision.overwritten or revision.overwritten is None
 
 
 def test_a_new_size_is_kept_with_what_it_saved() -> None:
@@ -113,12 +104,6 @@ def test_a_new_size_is_kept_with_what_it_saved() -> None:
     verdict = present(found.verdict)
     assert (verdict.runs, verdict.killed, verdict.duration_change_percent) == (10, 0, 0)
     assert verdict.saved_usd_per_month == round((0.04048 + 2 * 0.004445) / 6 * 0.75 * 30.4375, 2)
-
-
-def test_a_kill_puts_the_old_size_back() -> None:
-    found = resized(*at_new(1, **KILLED))
-    assert (found.action, found.reason, found.size) == ("revert", "1 run ran out of memory", OLD)
-    assert (found.saving_usd_per_month or 0) < 0
 
 
 def test_a_new_image_hides_neither_the_kill_before_it_nor_the_runs_after_a_revert() -> None:
@@ -132,13 +117,25 @@ def test_a_new_image_hides_neither_the_kill_before_it_nor_the_runs_after_a_rever
     assert found.reason == "this size, or a larger one, has failed before"
 
 
-@pytest.mark.parametrize(("count", "longer", "action"), [(4, 2, "none"), (5, 2, "revert"), (10, 1.2, "keep")])
-def test_slower_runs_put_the_old_size_back(count: int, longer: float, action: str) -> None:
-    slow = at_new(count, metrics={"duration_ms": 590_000 * longer, "billed_duration_ms": 600_000 * longer})
-    found = resized(*slow)
-    assert found.action == action
+def slow(longer: float = 2) -> dict[str, Any]:
+    return {"metrics": {"duration_ms": 590_000 * longer, "billed_duration_ms": 600_000 * longer}}
+
+
+@pytest.mark.parametrize(
+    ("own", "action", "reason"),
+    [
+        (at_new(1, **KILLED), "revert", "1 run ran out of memory"),
+        (at_new(4, **slow()), "none", "4 of 10 runs seen"),
+        (at_new(5, **slow()), "revert", "runs take 100 % longer"),
+        (at_new(10, **slow(1.2)), "keep", "10 runs at the new size went well"),
+    ],
+)
+def test_a_kill_or_slower_runs_put_the_old_size_back(own: list[Report], action: str, reason: str) -> None:
+    found = resized(*own)
+    assert (found.action, found.reason) == (action, reason)
     if action == "revert":
-        assert found.reason == "runs take 100 % longer"
+        assert found.size == OLD
+        assert (found.saving_usd_per_month or 0) < 0
 
 
 def test_runs_of_no_duration_are_no_measure_of_slower_ones() -> None:
@@ -177,10 +174,8 @@ def test_a_reverted_family_is_left_alone_and_never_gets_the_failed_size_again() 
     reverted = SizedRevision(revision="3", size=OLD, reverted_from=SizeBefore(revision="2", size=NEW))
     past = [*runs(30), *at_new(1, **KILLED)]
     soon = decision([*past, *runs(59, "3", start=31)], reverted)
-    assert (soon.action, soon.reason) == (
-        "none",
-        "a smaller size has failed, so the size is left alone for 60 runs or 90 days",
-    )
+    alone = "a smaller size has failed, so the size is left alone for 60 runs or 90 days"
+    assert (soon.action, soon.reason) == ("none", alone)
     later = decision([*past, *runs(60, "3", start=31)], reverted)
     assert (later.action, later.reason) == ("none", "this size, or a larger one, has failed before")
     other = decision([*past, *runs(60, "3", start=31, peak_mb=700)], reverted)
@@ -194,8 +189,7 @@ def test_a_reverted_family_that_is_killed_at_the_old_size_too_keeps_its_vcpu() -
     """Its runs were too slow with fewer."""
     old = TaskSize(vcpu=0.5, memory_mb=1024)
     reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=NEW))
-    slow = at_new(5, metrics={"duration_ms": 1_180_000, "billed_duration_ms": 1_200_000})
-    past = [*runs(30, size=old), *slow, *runs(3, "3", start=35, size=old)]
+    past = [*runs(30, size=old), *at_new(5, **slow()), *runs(3, "3", start=35, size=old)]
     found = decision([*past, *runs(1, "3", start=38, size=old, **KILLED)], reverted)
     assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.5, memory_mb=2048))
 
@@ -218,10 +212,7 @@ def test_without_runs_before_a_usual_share_of_failures_is_no_failure_of_the_size
     ("more", "reason"),
     [
         (FAILED, "10 of 10 runs failed, which was rarer before; a larger size is not put back"),
-        (
-            {"metrics": {"duration_ms": 1_180_000, "billed_duration_ms": 1_200_000}},
-            "runs take 100 % longer; a larger size is not put back",
-        ),
+        (slow(), "runs take 100 % longer; a larger size is not put back"),
     ],
 )
 def test_a_larger_size_whose_runs_went_badly_is_not_called_good(more: dict[str, Any], reason: str) -> None:
@@ -237,18 +228,21 @@ def test_after_a_kill_few_runs_do_not_lower_the_vcpu() -> None:
     assert found.saving_usd_per_month == pytest.approx(-0.004445 / 6 * 30.4375, rel=1e-4)  # of one GB more
 
 
-def test_a_failed_size_does_not_keep_a_reverted_family_from_more_memory() -> None:
-    """The vCPUs of the failed size were the same, so they are not what has failed."""
-    old, failed = TaskSize(vcpu=1, memory_mb=4096), TaskSize(vcpu=1, memory_mb=2048)
-    past = [*runs(30, size=old, p95=0.9), *runs(2, "2", start=30, size=failed, **FAILED)]
-    reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=failed))
-    found = decision([*past, *runs(60, "3", start=32, size=old, peak_mb=3900, p95=0.9)], reverted)
-    assert (found.action, found.size) == ("resize", TaskSize(vcpu=1, memory_mb=5120))
-
-
-def test_a_size_whose_heap_was_full_is_not_chosen_again_with_more_vcpu() -> None:
-    old, failed = TaskSize(vcpu=1, memory_mb=4096), TaskSize(vcpu=0.25, memory_mb=1024)
-    past = [*runs(30, size=old), *runs(2, "2", start=30, size=failed, **FAILED)]
-    reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=failed))
-    found = decision([*past, *runs(60, "3", start=32, size=old, p95=0.4, peak_mb=700)], reverted)
-    assert (found.action, found.reason) == ("none", "this size, or a larger one, has failed before")
+@pytest.mark.parametrize(
+    ("failed", "used", "action", "size"),
+    [
+        # The vCPUs of the failed size were the same, so they are not what has failed.
+        ((1, 2048), {"p95": 0.9, "peak_mb": 3900}, "resize", TaskSize(vcpu=1, memory_mb=5120)),
+        # The heap was full, also with more vCPUs.
+        ((0.25, 1024), {"p95": 0.4, "peak_mb": 700}, "none", TaskSize(vcpu=0.5, memory_mb=1024)),
+    ],
+)
+def test_only_what_failed_of_a_size_is_not_chosen_again(
+    failed: tuple[float, int], used: dict[str, float], action: str, size: TaskSize
+) -> None:
+    old, too_small = TaskSize(vcpu=1, memory_mb=4096), TaskSize(vcpu=failed[0], memory_mb=failed[1])
+    past = [*runs(30, size=old, p95=used["p95"]), *runs(2, "2", start=30, size=too_small, **FAILED)]
+    reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=too_small))
+    found = decision([*past, *runs(60, "3", start=32, size=old, **used)], reverted)
+    assert (found.action, found.size) == (action, size)
+    assert (found.reason == "this size, or a larger one, has failed before") is (action == "none")

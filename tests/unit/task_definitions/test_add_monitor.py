@@ -13,12 +13,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
 from profiler.task_definitions.definition_difference import difference
 from profiler.task_definitions.definition_json import ChangedDefinition
-from profiler.task_definitions.monitor_changes import (
-    AddMonitorOptions,
-    add_monitor,
-    log_group_note,
-    remove_monitor,
-)
+from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor, log_group_note, remove_monitor
 from profiler.task_definitions.monitor_container import default_image
 from profiler.task_definitions.permissions import report_streams
 from tests.sidecars import awslogs, definitions_with_sidecars
@@ -89,11 +84,8 @@ def test_an_existing_monitor_gets_and_changes_stacks_and_keeps_its_other_paramet
     own = {"initProcessEnabled": True, "capabilities": {"drop": ["ALL"], "add": ["KILL"]}}
     old = {**monitor_in(added(definition(BATCH))), "linuxParameters": own}
     on = added(definition(BATCH, old), stacks="on")
-    assert monitor_in(on)["linuxParameters"] == {
-        "initProcessEnabled": True,
-        "capabilities": {"drop": ["ALL"], "add": ["KILL", "SYS_PTRACE"]},
-    }
-    assert monitor_in(on)["user"] == "0"
+    access = {**own, "capabilities": {"drop": ["ALL"], "add": ["KILL", "SYS_PTRACE"]}}
+    assert (monitor_in(on)["linuxParameters"], monitor_in(on)["user"]) == (access, "0")
     assert on.changes == (
         "The monitor's user changes from 65532 to 0.",
         "The monitor's environment changes: TASK_PROFILER_STACKS.",
@@ -118,13 +110,13 @@ def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream(logs: 
     result = added(definition({**BATCH, "logConfiguration": logs}), region="us-west-2")
     assert monitor_in(result)["logConfiguration"] == LOGS
     assert {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/nightly"} in monitor_in(result)["environment"]
-    report, group = result.notes
-    assert "'batch'" in report
-    assert report.endswith("in the log group /ecs/nightly.")
-    assert group == log_group_note("/ecs/nightly")
+    own = (
+        "The batch 'batch' does not log by awslogs, so the report goes to the monitor's own log stream in the log group"
+    )
+    assert result.notes == (f"{own} /ecs/nightly.", log_group_note("/ecs/nightly"))
 
 
-def test_the_log_group_of_the_options_overrides_awslogs_and_a_missing_region_is_noted() -> None:
+def test_the_log_group_of_the_options_overrides_awslogs_also_in_an_existing_monitor() -> None:
     result = added(definition(BATCH), log_group="/ecs/reports")
     options = {**LOGS["options"], "awslogs-group": "/ecs/reports"}
     variable = {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/reports"}
@@ -134,23 +126,18 @@ def test_the_log_group_of_the_options_overrides_awslogs_and_a_missing_region_is_
     result = added(definition({"name": "batch"}))
     assert "awslogs-region" not in monitor_in(result)["logConfiguration"]["options"]
     assert "--region" in result.notes[2]
-
-
-@pytest.mark.parametrize("batch", [BATCH, {**BATCH, "logConfiguration": {"logDriver": "splunk"}}])
-def test_a_log_group_is_set_in_an_existing_monitor_and_kept_by_the_next_run(batch: dict[str, Any]) -> None:
-    once = added(definition(batch), region="us-west-2")
-    moved = added(dict(once.definition), log_group="/ecs/reports", region="us-west-2")
-    assert moved.definition == added(definition(batch), log_group="/ecs/reports", region="us-west-2").definition
-    assert added(dict(moved.definition), region="us-west-2").definition == moved.definition
-
-
-OWN_STREAM = {"name": "TASK_PROFILER_REPORT_STREAM", "value": "monitor"}
+    for batch in (BATCH, {**BATCH, "logConfiguration": {"logDriver": "splunk"}}):
+        once = added(definition(batch), region="us-west-2")
+        moved = added(dict(once.definition), log_group="/ecs/reports", region="us-west-2")
+        assert moved.definition == added(definition(batch), log_group="/ecs/reports", region="us-west-2").definition
+        assert added(dict(moved.definition), region="us-west-2").definition == moved.definition, "kept by the next run"
 
 
 def test_the_own_stream_is_one_variable_and_needs_no_role() -> None:
     given = definition(BATCH, taskRoleArn="")
     result = added(given, report_stream="monitor")
-    assert monitor_in(result) == {**monitor_in(added(given)), "environment": [*NAMES_BATCH, OWN_STREAM]}
+    environment = [*NAMES_BATCH, {"name": "TASK_PROFILER_REPORT_STREAM", "value": "monitor"}]
+    assert monitor_in(result) == {**monitor_in(added(given)), "environment": environment}
     assert result.notes == ()
     assert report_streams(result, "") == frozenset()
     assert added(given, report_stream="batch") == added(given)
@@ -196,37 +183,24 @@ def test_what_is_refused_and_why(given_definition: dict[str, Any], options: dict
     assert [word for word in words if word not in message] == []
 
 
-@pytest.mark.parametrize(
-    ("batch_sizes", "task_memory", "notes"),
-    [
-        ({"memory": 384}, "512", 0),
-        ({"memory": 480}, "512", 1),  # room for the reservation, not for the limit
-        ({"memoryReservation": 256}, "0.5GB", 0),
-        ({}, "512", 0),
-        ({"memory": 512}, None, 0),
-        ({"memory": 512}, "odd", 0),
-    ],
-)
-def test_a_task_with_memory_left_is_not(batch_sizes: dict[str, int], task_memory: str | None, notes: int) -> None:
-    result = added(definition({**BATCH, **batch_sizes}, memory=task_memory))
-    assert monitor_in(result)["memoryReservation"] == 32
-    assert len(result.notes) == notes
+def test_a_task_with_memory_left_is_not() -> None:
+    tight = ({"memory": 480}, "512")  # room for the reservation, not for the limit
+    enough = [({"memory": 384}, "512"), ({"memoryReservation": 256}, "0.5GB"), ({}, "512")]
+    for sizes, task_memory in (tight, *enough, ({"memory": 512}, None), ({"memory": 512}, "odd")):
+        result = added(definition({**BATCH, **sizes}, memory=task_memory))
+        assert monitor_in(result)["memoryReservation"] == 32
+        assert len(result.notes) == (sizes == {"memory": 480})
 
 
-@pytest.mark.parametrize("partition", create_loader().load_data("partitions")["partitions"], ids=lambda one: one["id"])
-def test_the_default_image_is_in_the_registry_of_the_definitions_account(partition: dict[str, Any]) -> None:
-    """botocore's data have the domain of each partition, such as c2s.ic.gov."""
-    region, domain = (partition["outputs"][name] for name in ("implicitGlobalRegion", "dnsSuffix"))
-    arn = f"arn:{partition['id']}:ecs:{region}:111122223333:task-definition/nightly:26"
-    assert default_image(arn) == f"111122223333.dkr.ecr.{region}.{domain}/task-profiler:{__version__}"
-
-
-def test_the_default_image_is_noted_and_without_an_account_it_has_no_registry() -> None:
+def test_the_default_image_is_in_the_registry_of_the_definitions_account_and_noted() -> None:
+    """botocore's data have the domain of each partition, such as c2s.ic.gov. Without an account, it has no registry."""
+    for partition in create_loader().load_data("partitions")["partitions"]:
+        region, domain = (partition["outputs"][name] for name in ("implicitGlobalRegion", "dnsSuffix"))
+        arn = f"arn:{partition['id']}:ecs:{region}:111122223333:task-definition/nightly:26"
+        assert default_image(arn) == f"111122223333.dkr.ecr.{region}.{domain}/task-profiler:{__version__}"
     result = added(definition(BATCH), image=None)
-    assert monitor_in(result)["image"] == default_image(None)
-    assert default_image(None) in result.notes[0]
-    assert "--image" in result.notes[0]
-    assert default_image(None) == default_image("odd") == f"task-profiler:{__version__}"
+    assert monitor_in(result)["image"] == default_image(None) == default_image("odd") == f"task-profiler:{__version__}"
+    assert [word for word in (default_image(None), "--image") if word not in result.notes[0]] == []
 
 
 def test_another_image_changes_nothing_but_the_image() -> None:
@@ -251,7 +225,7 @@ def test_a_monitor_is_known_by_its_repository_the_image_option_or_the_command() 
 
 def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_added() -> None:
     variables = {"TASK_PROFILER_CHECKPOINT_SECONDS": "300", "NVIDIA_VISIBLE_DEVICES": "0"}
-    owned = {
+    owned: dict[str, Any] = {
         "environment": [{"name": name, "value": value} for name, value in variables.items()],
         "dockerLabels": {"team": "data"},
         "user": "0",
@@ -266,15 +240,12 @@ def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_
     result = added(definition(gpu_batch, old), image=None)
     monitor = monitor_in(result)
     assert {name for name, value in owned.items() if monitor[name] != value} == {"environment", "dependsOn"}
-    assert monitor["dependsOn"] == [
-        {"containerName": "init", "condition": "SUCCESS"},
-        {"containerName": "batch", "condition": "START"},
-    ]
+    assert monitor["dependsOn"] == [*owned["dependsOn"], {"containerName": "batch", "condition": "START"}]
     added_variables = {"TASK_PROFILER_CONTAINER": "batch", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
     assert {one["name"]: one["value"] for one in monitor["environment"]} == variables | added_variables
     assert monitor["logConfiguration"]["options"] == {**LOGS["options"], "mode": "non-blocking"}
-    assert (monitor["image"], monitor["essential"], monitor["stopTimeout"]) == ("task-profiler:0", False, 120)
-    assert (monitor["command"], monitor["memoryReservation"]) == (["monitor"], 32)
+    new = {"image": "task-profiler:0", "essential": False, "stopTimeout": 120, "command": ["monitor"]}
+    assert {**monitor, **new, "memoryReservation": 32} == monitor
     changed = {"command", "essential", "dependsOn", "stopTimeout", "memoryReservation", "environment"}
     assert {word for note in result.notes for word in changed if word in note} == changed
     assert any("from 30 to 120" in note for note in result.notes)
@@ -338,10 +309,7 @@ def monitored(definition: dict[str, Any], image: str = "team/task-profiler:1", *
 
 def deployed(definition: dict[str, Any]) -> dict[str, Any]:
     """What a deployment does: another image of the batch."""
-    changed = copy.deepcopy(definition)
-    batch = next(one for one in changed["containerDefinitions"] if one["name"] == "etl")
-    batch["image"] = batch["image"].replace("etl:1", "etl:2")
-    return changed
+    return dict(json.loads(json.dumps(definition).replace("etl:1", "etl:2")))
 
 
 def as_returned(definition: dict[str, Any]) -> dict[str, Any]:
@@ -366,67 +334,58 @@ def test_another_monitor_is_a_difference_of_the_monitor_alone(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "change",
-    [deployed, lambda one: {**one, "memory": "8192"}, lambda one: {**one, "tags": []}],
-    ids=["image", "memory", "tags"],
-)
-def test_another_version_of_the_job_is_another_difference(kind: str, change: Any) -> None:
+def test_another_version_of_the_job_is_another_difference(kind: str) -> None:
     bare = KINDS[kind]
-    assert difference(change(bare), bare) == "other"
-    assert difference(change(bare), monitored(bare)) == "other"
-    assert difference(monitored(change(bare)), monitored(bare)) == "other"
+    for changed in (deployed(bare), {**bare, "memory": "8192"}, {**bare, "tags": []}):
+        assert difference(changed, bare) == difference(changed, monitored(bare)) == "other"
+        assert difference(monitored(changed), monitored(bare)) == "other"
 
 
 def test_another_programs_monitor_is_another_difference_unless_its_image_is_named() -> None:
     bare = KINDS["xray"]
-    containers = [*bare["containerDefinitions"], {"name": "task-monitor", "image": "a:1"}]
-    foreign = {**bare, "containerDefinitions": containers}
+    monitor = {"name": "task-monitor", "image": "a:1"}
+    foreign = {**bare, "containerDefinitions": [*bare["containerDefinitions"], monitor]}
     assert difference(foreign, bare) == "other"
     assert difference(foreign, bare, "a:2") == "monitor"
 
 
 # Definitions of all kinds to which a monitor can be added.
 
+
+def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
 odd_fields = st.dictionaries(st.text(min_size=1, max_size=8).map("x-{}".format), any_json, max_size=3)
+texts = st.text(max_size=4)
 helpers = st.builds(
-    lambda name, known, odd: {**odd, "image": "helper:1", **known, "name": name, "essential": False},
-    st.text(min_size=1, max_size=8).map("helper-{}".format),
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "memory": st.integers(4, 1024),
-            "memoryReservation": st.integers(4, 1024),
-            "resourceRequirements": st.just([{"type": "GPU", "value": "1"}]),
-            "dependsOn": st.just([{"containerName": "batch", "condition": "START"}]),
-            "logConfiguration": any_json,
-            "environment": any_json,
-        },
+    lambda name, known, odd: {**odd, "image": "helper:1", **known, "name": f"helper-{name}", "essential": False},
+    st.text(min_size=1, max_size=8),
+    some(
+        memory=st.integers(4, 1024),
+        memoryReservation=st.integers(4, 1024),
+        resourceRequirements=st.just([{"type": "GPU", "value": "1"}]),
+        dependsOn=st.just([{"containerName": "batch", "condition": "START"}]),
+        logConfiguration=any_json,
+        environment=any_json,
     ),
     odd_fields,
 )
 definitions = st.builds(
-    lambda containers, size, odd: definition(*containers, **odd, **size),
-    st.tuples(odd_fields.map(lambda odd: {**odd, **BATCH}), st.lists(helpers, max_size=4)).flatmap(
-        lambda parts: st.permutations([parts[0], *parts[1]])
-    ),
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "cpu": any_json,
-            "memory": st.sampled_from(["8192", "16 GB", "32GB"]),
-            "tags": st.lists(st.fixed_dictionaries({"key": st.text(max_size=4), "value": st.text(max_size=4)})),
-            "pidMode": st.sampled_from(["task", "host"]),
-        },
+    lambda batch, others, at, size, odd: definition(*others[:at], {**batch, **BATCH}, *others[at:], **odd, **size),
+    odd_fields,
+    st.lists(helpers, max_size=4),
+    st.integers(0, 4),
+    some(
+        cpu=any_json,
+        memory=st.sampled_from(["8192", "16 GB", "32GB"]),
+        tags=st.lists(st.fixed_dictionaries({"key": texts, "value": texts})),
+        pidMode=st.sampled_from(["task", "host"]),
     ),
     odd_fields,
 )
-
-
-variables = st.dictionaries(st.sampled_from(["TASK_PROFILER_TAGS", "HTTPS_PROXY", "A"]), st.text(max_size=4))
-access = st.fixed_dictionaries(
-    {}, optional={"shared_pids": st.booleans(), "stacks": st.sampled_from(MODES), "settings": variables}
-)
+variables = st.dictionaries(st.sampled_from(["TASK_PROFILER_TAGS", "HTTPS_PROXY", "A"]), texts)
+access = some(shared_pids=st.booleans(), stacks=st.sampled_from(MODES), settings=variables)
 
 
 @given(definitions, access)
@@ -449,8 +408,7 @@ def test_only_the_monitor_is_added_to_any_definition_once_and_can_be_removed(
 
 def test_removing_removes_dependencies_on_the_monitor_and_no_foreign_monitor() -> None:
     monitor = {"name": "task-monitor", "image": IMAGE, "essential": True}
-    on_monitor = {"containerName": "task-monitor", "condition": "START"}
-    on_helper = {"containerName": "helper", "condition": "START"}
+    on_monitor, on_helper = ({"containerName": name, "condition": "START"} for name in ("task-monitor", "helper"))
     batch = {**BATCH, "dependsOn": [on_monitor]}
     second = {**SECOND, "dependsOn": [on_monitor, on_helper]}
     removed = remove_monitor(definition(batch, monitor, second, pidMode="task"))

@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 import profiler
-from profiler.task_definitions.container_snippets import (
-    ContainerFormat,
-    ContainerRequest,
-    camel_case,
-    container_text,
-)
+from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, camel_case, container_text
 
 FILE = Path(profiler.__file__).parent.parent / "taskdef" / "monitor-container.json"
 REQUEST = ContainerRequest(

@@ -24,10 +24,6 @@ DESCRIBED = {
 }
 
 
-def encoded(value: object) -> bytes:
-    return json.dumps(value).encode()
-
-
 TAGS = [{"key": "team", "value": "data"}, {"key": "aws:cloudformation:stack-name", "value": "x"}]
 
 
@@ -42,7 +38,7 @@ TAGS = [{"key": "team", "value": "data"}, {"key": "aws:cloudformation:stack-name
 )
 def test_what_ecs_describes_becomes_what_it_registers_without_tags_of_aws(answer: Any, tags: dict[str, Any]) -> None:
     """An empty list of tags is refused by ECS."""
-    document = read_document(encoded(answer), "a.json")
+    document = read_document(json.dumps(answer).encode(), "a.json")
     assert document.definition == {**PLAIN, **tags}
     assert (document.is_from_ecs, document.arn) == ((False, None) if answer is PLAIN else (True, ARN))
 

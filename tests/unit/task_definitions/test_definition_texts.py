@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.definition_texts import ChangedText, change_text, read_definitions
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor, remove_monitor
 
@@ -62,11 +60,8 @@ ADDED = """\
 
 
 def add(data: bytes, **options: Any) -> ChangedText:
-    def change(definition: Mapping[str, object], _: str | None, region: str | None) -> ChangedDefinition:
-        given_options = AddMonitorOptions(image="team/task-profiler:1", region=region, **options)
-        return add_monitor(definition, given_options)
-
-    return change_text(data, "t.yaml", change)
+    given_options = AddMonitorOptions(image="team/task-profiler:1", **options)
+    return change_text(data, "t.yaml", lambda one, _, region: add_monitor(one, given_options, stack_region=region))
 
 
 def remove(data: bytes) -> bytes:
@@ -94,16 +89,18 @@ def template(*containers: Any, **properties: Any) -> bytes:
 
 
 def test_json_gets_the_container_and_its_own_log_in_the_stacks_region() -> None:
-    before = template({"Name": "batch", "Image": {"Ref": "Image"}, "Memory": "512"}, Memory="1024")
+    """A text that looks like a function stays a text."""
+    batch = {"Name": "!Ref Name", "Image": {"Ref": "Image"}, "Memory": "512"}
+    before = template(batch, Memory="1024")
     added = add(before)
     containers = json.loads(added.after)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
-    assert containers[0] == {"Name": "batch", "Image": {"Ref": "Image"}, "Memory": "512"}
+    assert (containers[0], containers[1]["Environment"][0]["Value"]) == (batch, "!Ref Name")
     assert containers[1]["LogConfiguration"]["Options"] == {
         "awslogs-group": "/ecs/Task",
         "awslogs-region": {"Ref": "AWS::Region"},
         "awslogs-stream-prefix": "ecs",
     }
-    assert "Task: The batch 'batch' does not log by awslogs" in added.notes[0]
+    assert "Task: The batch '!Ref Name' does not log by awslogs" in added.notes[0]
     assert json.loads(remove(added.after)) == json.loads(before)
     assert added.after.startswith(b'{\n    "Resources"')
 
@@ -115,9 +112,7 @@ def test_a_family_that_only_a_deployment_knows_names_no_log_group() -> None:
     added = add(before, log_group="/ecs/nightly").after
     assert b"awslogs-group: /ecs/nightly\n" in added
     assert add(added).after == added
-
-
-def test_log_options_that_only_a_deployment_knows_are_not_the_monitors() -> None:
+    # Nor do such log options.
     batch = {"Name": "b", "LogConfiguration": {"LogDriver": "awslogs", "Options": {"Fn::If": ["A", {}, {}]}}}
     added = add(template(batch, Family="n")).after
     assert b'"awslogs-group": "/ecs/n"' in added
@@ -131,12 +126,6 @@ def test_a_templates_flag_may_be_a_text(no: str) -> None:
     assert added == YAML + side + ADDED
     in_quotes = re.sub("(Essential|ReadonlyRootFilesystem): (true|false)\n", r"\1: '\2'\n", added)
     assert add(in_quotes.encode()).after.decode() == in_quotes
-
-
-def test_a_text_that_looks_like_a_function_stays_a_text() -> None:
-    added = add(template({"Name": "!Ref Image", "Image": {"Ref": "Image"}}))
-    monitor = json.loads(added.after)["Resources"]["Task"]["Properties"]["ContainerDefinitions"][1]
-    assert monitor["Environment"][0] == {"Name": "TASK_PROFILER_CONTAINER", "Value": "!Ref Image"}
 
 
 def test_a_monitor_before_the_batch_moves_to_the_end() -> None:
@@ -184,11 +173,10 @@ def test_a_text_is_a_definition_or_a_template_in_json_or_yaml(data: bytes, famil
     assert [definition["family"] for definition, _ in read_definitions(data, "t")] == families
 
 
+keys = st.text("Ab-", min_size=1, max_size=4)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just({"Ref": "X"}) | st.just({"Fn::Sub": "y"}),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text("Ab-", min_size=1, max_size=4), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
     max_leaves=6,
 )
 
