@@ -68,4 +68,5 @@ def test_any_stacks_are_shown_or_damaged(line: bytes, record_line: bytes) -> Non
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
     if stacks is not None:
-        assert render_lines(stacks_lines(report.record, stacks, 60), is_coloured=True, encoding="ascii")
+        shown = stacks_lines(report.record, stacks, 60)
+        assert render_lines(shown, is_coloured=True, encoding="ascii")

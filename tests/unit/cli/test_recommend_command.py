@@ -70,8 +70,7 @@ def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(cli: Cli) -> 
 
 
 def test_families_are_chosen_by_name_or_pattern(cli: Cli) -> None:
-    names = ("nightly-a", "nightly-b", "weekly")
-    source = kept(report(family=name) for name in names)
+    source = kept(report(family=name) for name in ("nightly-a", "nightly-b", "weekly"))
     found = cli("recommend", "weekly", "nightly-[a]", "--json", "--from", source)
     assert [one["family"] for one in found.objects] == ["nightly-a", "weekly"]
     missing = cli("recommend", "weekly", "monthly", "--json", "--from", source)

@@ -61,8 +61,7 @@ _USUAL = [
 @pytest.mark.parametrize("arguments", _USUAL)
 def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) -> None:
     assert parse_usual(arguments) == parsed_by_click(arguments)
-    used = {word.partition("=")[0] for line in _USUAL for word in line}
-    assert {*_OPTIONS} <= used
+    assert {*_OPTIONS} <= {word.partition("=")[0] for line in _USUAL for word in line}
 
 
 @pytest.mark.parametrize(
