@@ -4,11 +4,14 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
-from threading import Event
+from threading import Event, Thread, current_thread, main_thread
 from typing import Any
 
+import boto3
 import pytest
 
+from profiler.cli.options import SourceOptions
+from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import Record, decode
 from profiler.runs.past_runs.container_insights import ContainerInsightsRuns
@@ -188,6 +191,24 @@ def test_after_a_day_that_cannot_be_read_no_other_one_is_begun() -> None:
     with pytest.raises(TaskProfilerError, match="throttled"):
         list(source.runs(RunFilter()))
     assert len(days) <= 4
+
+
+def test_the_threads_share_a_session_that_was_made_before_them(
+    logs: PlayedLogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """boto3 cannot make one in several threads at the same time."""
+    made, session = list[Thread](), boto3.Session
+
+    def make(**options: Any) -> Any:
+        made.append(current_thread())
+        return session(**options)
+
+    monkeypatch.setattr(boto3, "Session", make)
+    for name, value in logs.environment().items():
+        monkeypatch.setenv(name, value)
+    logs.put(PERFORMANCE, minutes(START_MS, 3))
+    assert len([*open_source(SourceOptions(sources=("insights:jobs",)), shows_progress=False).runs(RunFilter())]) == 1
+    assert made == [main_thread()]
 
 
 def test_what_was_read_and_how_far_back_it_goes(logs: PlayedLogs) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.cli.wiring.build_collectors import tag_lookup
+from profiler.cli.wiring.build_collectors import read_tags
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
@@ -175,8 +175,8 @@ def test_an_answer_that_drips_is_cut_off(server: Server, where: str) -> None:
 
 def test_the_tags_are_one_request_also_if_they_are_refused(server: Server) -> None:
     server.answers = {"/v4/x/taskWithTags": says(200, b'{"Containers": [], "TaskTags": {"team": "data"}}')}
-    assert tag_lookup(server.url + "/v4/x/", 4, SystemClock())() == {"team": "data"}
+    assert read_tags(server.url + "/v4/x/", 4, SystemClock()) == {"team": "data"}
     for status in (400, 503):
         server.answers = {"/taskWithTags": says(status, b"{}")}
-        assert reason(tag_lookup(server.url, 4, SystemClock())()) == f"/taskWithTags answered HTTP {status}"
+        assert reason(read_tags(server.url, 4, SystemClock())) == f"/taskWithTags answered HTTP {status}"
     assert server.paths == ["/v4/x/taskWithTags", "/taskWithTags", "/taskWithTags"]

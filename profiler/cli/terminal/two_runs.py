@@ -69,7 +69,7 @@ class ComparedRow(Struct, frozen=True, kw_only=True):
     other: str
     change: str = ""
     change_percent: float | None = None
-    change_points: float | None = None
+    is_share: bool = False
     is_changed: bool = True
     has_few: bool = False
 
@@ -108,9 +108,9 @@ def _peak_note(this: Record, that: Record) -> str | None:
 def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
     """The numbers that changed by at least 5 %: the important ones, the largest changes and the parts of the time."""
     changed = [row for row in rows if row.is_changed]
-    numbers = [row for row in changed if row.change_points is None]
+    numbers = [row for row in changed if not row.is_share]
     first = sorted(numbers, key=lambda row: (row.name not in _IMPORTANT, -abs(row.change_percent or 0)))[:_MAX_ROWS]
-    return tuple(row for row in changed if row in first or row.change_points is not None)
+    return tuple(row for row in changed if row in first or row.is_share)
 
 
 def compared_lines(record: Record, comparison: RunComparison | None, view: View) -> Iterator[Line]:
@@ -199,11 +199,8 @@ def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
     are_same_kinds = all((new is None) == (old is None) for (_, new), (_, old) in pairs)
     for (name, new), (_, old) in pairs if are_same_kinds else pairs[:CPU_PARTS]:
         if new is not None and old is not None and abs(new - old) >= _MIN_POINTS:
-            this_text, other_text = _text(new, "%"), _text(old, "%")
-            points = f"{new - old:+.0f} points"
-            yield ComparedRow(
-                name=f"time {name}", this=this_text, other=other_text, change=points, change_points=new - old
-            )
+            points, this_text, other_text = f"{new - old:+.0f} points", _text(new, "%"), _text(old, "%")
+            yield ComparedRow(name=f"time {name}", this=this_text, other=other_text, change=points, is_share=True)
 
 
 def _image(record: Record) -> tuple[str | None, str | None]:

@@ -146,26 +146,18 @@ def metadata_source(
     )
 
 
-def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping[str, str] | Unavailable]:
-    """A function for a background thread that reads the task's tags over its own connection, within 5 s."""
-
-    def read_tags() -> Mapping[str, str] | Unavailable:
-        with closing(metadata_source(address, version, _TAGS_INTERVAL_SECONDS, clock)) as source:
-            return source.tags()
-
-    return read_tags
+def read_tags(address: str, version: int, clock: Clock) -> Mapping[str, str] | Unavailable:
+    """Read the task's tags over a connection of its own, within 5 s: in a background thread."""
+    with closing(metadata_source(address, version, _TAGS_INTERVAL_SECONDS, clock)) as source:
+        return source.tags()
 
 
-def task_lookup(address: str, version: int) -> "Callable[[], Placement | None]":
-    """A function for a background thread that reads the ECS task of this process, within a second."""
+def read_placement(address: str, version: int) -> "Placement | None":
+    """Read the ECS task of this process, within a second: in a background thread."""
+    from profiler.local_run.local_record import Placement
 
-    def read_placement() -> "Placement | None":
-        from profiler.local_run.local_record import Placement
-
-        source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())
-        task, own = source.task(), source.own_container()
-        if isinstance(task, Unavailable) or isinstance(own, Unavailable):
-            return None
-        return Placement(task=task, container=own)
-
-    return read_placement
+    source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())
+    task, own = source.task(), source.own_container()
+    if isinstance(task, Unavailable) or isinstance(own, Unavailable):
+        return None
+    return Placement(task=task, container=own)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from profiler.cli.wiring.build_collectors import metadata_source, tag_lookup
+from profiler.cli.wiring.build_collectors import metadata_source, read_tags
 from profiler.cli.wiring.monitor_process import MonitorProcess
 from profiler.collectors.collector import TagRequest
 from profiler.core.aws_clients import AwsClient
@@ -39,7 +39,7 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
     reported.load()
 
     def request_tags(batch: str) -> TagRequest:
-        return BackgroundCall(tag_lookup(loop.address_of(batch) or "", 4, clock), clock, seconds=0)
+        return BackgroundCall(partial(read_tags, loop.address_of(batch) or "", 4, clock), clock, seconds=0)
 
     collectors = process.collectors(
         request_tags if settings.tags else None,

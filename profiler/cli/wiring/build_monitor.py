@@ -1,9 +1,10 @@
 """``task-profiler monitor``: builds the sidecar."""
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
-from profiler.cli.wiring.build_collectors import metadata_source, tag_lookup
+from profiler.cli.wiring.build_collectors import metadata_source, read_tags
 from profiler.cli.wiring.monitor_process import MonitorProcess
 from profiler.collectors.collector import TagRequest
 from profiler.core.stop_request import SignalHandler
@@ -33,7 +34,7 @@ def run_monitor(stop: SignalHandler) -> None:
 
     request: TagRequest | None = None
     if settings.tags:  # at once: the batch may be over when it is first seen
-        request = BackgroundCall(tag_lookup(address, version, process.clock), process.clock, seconds=0)
+        request = BackgroundCall(partial(read_tags, address, version, process.clock), process.clock, seconds=0)
     request_tags = None if request is None else lambda _batch: request
     collectors = process.collectors(request_tags, lambda: sampler.is_batch_alone)
     shared = process.shared_parts(collectors)

@@ -2,7 +2,7 @@
 
 import os
 import pwd
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from profiler.cli.run_options import RunOptions
-from profiler.cli.wiring.build_collectors import accelerator_collectors, task_lookup
+from profiler.cli.wiring.build_collectors import accelerator_collectors, read_placement
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
@@ -53,7 +53,7 @@ class RunSession:
             interval_seconds=seconds,
             labels=labels,
             find_labels=_find_labels,
-            fetch_placement=None if endpoint is None else task_lookup(*endpoint),
+            fetch_placement=None if endpoint is None else partial(read_placement, *endpoint),
             collectors=Collectors(
                 *accelerator_collectors(settings.accelerators(), clock, Log(), seconds, is_local=True)
             ),
@@ -61,7 +61,7 @@ class RunSession:
             series_points=settings.value("series_points"),
             stuck_minutes=settings.value("stuck_minutes"),
             expected_seconds=settings.value("expected_seconds"),
-            on_notice=_printer(stderr, is_json=options.output is None and self._format == "json"),
+            on_notice=partial(_print_notice, stderr, options.output is None and self._format == "json"),
         )
         if self._view is not None:
             plan = replace(plan, show=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
@@ -154,16 +154,12 @@ def _import_history() -> None:
         import profiler.runs.history.run_database  # noqa: F401
 
 
-def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]":
-    """Print notices on standard error: as JSON where the report will be printed as JSON, else as a sentence."""
+def _print_notice(stderr: Output, is_json: bool, line: "NoticeLine") -> None:
+    """Print a notice on standard error: as JSON where the report will be printed as JSON, else as a sentence."""
+    from profiler.record.notice_model import encode_notice  # most runs have no notice
 
-    def on_notice(line: "NoticeLine") -> None:
-        from profiler.record.notice_model import encode_notice  # most runs have no notice
-
-        printed = encode_notice(line) if is_json else f"task-profiler: {printable(line.notice.message)}".encode()
-        stderr.write(printed + b"\n")
-
-    return on_notice
+    printed = encode_notice(line) if is_json else f"task-profiler: {printable(line.notice.message)}".encode()
+    stderr.write(printed + b"\n")
 
 
 def _find_labels() -> dict[str, str]:

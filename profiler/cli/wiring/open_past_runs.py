@@ -160,7 +160,7 @@ def _container_insights(cluster: str, options: SourceOptions, now_ns: int, show:
     open_client = _clients(options)
     open_client("logs")  # not by several threads
     return ContainerInsightsRuns(
-        open_pages(options),
+        open_pages(options, open_client),
         matching_clusters(open_client, cluster),
         SettingsReader(os.environ).prices() or PriceOverrides(),
         show,
@@ -185,9 +185,9 @@ def log_groups(options: SourceOptions, patterns: Iterable[str]) -> tuple[str, ..
     return matching_log_groups(_clients(options), patterns)
 
 
-def open_pages(options: SourceOptions) -> "ReadPages":
+def open_pages(options: SourceOptions, clients: "OpenClient | None" = None) -> "ReadPages":
     """The function that reads log groups."""
-    open_client = _clients(options)
+    open_client = clients or _clients(options)
 
     def read_pages(**parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
         from profiler.aws_account.aws_errors import aws_errors  # botocore, only for this source
