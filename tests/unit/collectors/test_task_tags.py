@@ -1,4 +1,4 @@
-"""The tags of the task in the record. ``tests/integration/test_monitor_process.py`` has requests that hang."""
+"""The tags of the task in the record. ``tests/integration/test_monitor_process.py`` has a request that hangs."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ REPORT = Record(task_id="1", container=Container(name="batch"), status="success"
 
 def found(answer: Mapping[str, str] | Unavailable | None, record: Record = REPORT) -> tuple[object, tuple[str, ...]]:
     """The tags and the warnings of a record; without an answer, the request is still under way."""
-    request: Any = SimpleNamespace(result_so_far=lambda: answer)
+    request: Any = SimpleNamespace(result_so_far=lambda: answer)  # nothing can wait for it: it has no ``result``
     requests = iter([request])  # the only one
     tags = TaskTags(lambda _batch: next(requests))
     collected = with_collected(record, (tags,))
