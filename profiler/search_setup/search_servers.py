@@ -111,7 +111,7 @@ class _PrivateCa(requests.adapters.HTTPAdapter):
 
 
 def _with_api_key(key: str, request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """As a header of the session, requests would replace it by an entry of ~/.netrc."""
+    """The request with the key. As a header of the session, requests would replace it by an entry of ~/.netrc."""
     request.headers["Authorization"] = f"ApiKey {key}"
     return request
 
