@@ -19,7 +19,7 @@ NO_SERVERLESS = (
 
 
 def signing_service(url: str, environment: Mapping[str, str]) -> str | None:
-    """The service of ELASTICSEARCH_AWS_AUTH, else of an address of Amazon's without a user. Raises UsageError."""
+    """``es``, ``aoss`` or None: ELASTICSEARCH_AWS_AUTH, else the address if no user is set. Raises UsageError."""
     named = environment.get("ELASTICSEARCH_AWS_AUTH", "").strip().lower()
     if named not in ("", "es", SERVERLESS):
         raise UsageError(

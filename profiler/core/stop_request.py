@@ -50,7 +50,7 @@ class SignalHandler:
         return self.requested_ns is not None
 
     def wait_readable(self, source: "HasFileno", seconds: float) -> bool:
-        """Wait for data, or one stop request, also an earlier one, in this time; True if ``source`` is readable."""
+        """Wait for the timeout, data or a stop request, which ends one wait, perhaps the next; True if readable."""
         watched = (source.fileno(), self._has_ended_wait)
         if watched != self._watched:  # the same connection is waited for again and again
             self._watched, self._source_poll = watched, select.poll()

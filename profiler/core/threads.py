@@ -121,13 +121,17 @@ class ThreadFailure(Struct, frozen=True):
     at_ns: int
     reason: str
 
+    def sentence(self, values: str) -> str:
+        """A warning for the record; ``values`` are those that the thread collected."""
+        return (
+            f"The collection of {values} stopped at {format_ms(self.at_ns)} because of an error in the profiler "
+            f"({self.reason}): the values end there."
+        )
+
 
 def failure_warnings(failure: ThreadFailure | None, values: str) -> tuple[str, ...]:
     """A sentence if an error has ended the thread that collects the ``values``."""
-    if failure is None:
-        return ()
-    when = f"stopped at {format_ms(failure.at_ns)} because of an error in the profiler ({failure.reason})"
-    return (f"The collection of {values} {when}: the values end there.",)
+    return () if failure is None else (failure.sentence(values),)
 
 
 class StoppableThread:

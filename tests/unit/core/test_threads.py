@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from profiler.core import threads
 from profiler.core.clock import SystemClock
 from profiler.core.threads import BackgroundCall, PeriodicReader, StoppableThread, Waiter, run_with_timeout
 from profiler.core.timestamps import NS_PER_SECOND
@@ -157,7 +156,8 @@ def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
     assert closes == [True]
     assert reader.final_reading(3600), "nobody waits for a thread that has failed"
     assert reader.wait_for_first_reading(3600)
-    (sentence,) = threads.failure_warnings(reader.failure, "GPU values")
+    assert reader.failure is not None
+    sentence = reader.failure.sentence("GPU values")
     assert "The collection of GPU values stopped at 2025-" in sentence
     assert "(ValueError: two lines xxx" in sentence
     assert len(sentence) < 400
