@@ -45,7 +45,7 @@ class SharedParts(Struct, frozen=True, kw_only=True):
 
 
 def describe(error: Exception) -> str:
-    """The error's type and the last line of code that it came from. It imports nothing: that may fail as well."""
+    """The error's type and line of code, not its text, which may be a secret. It imports nothing: that may fail."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
