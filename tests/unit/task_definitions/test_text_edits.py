@@ -189,6 +189,7 @@ yaml_objects = st.dictionaries(keys | st.sampled_from(["cpu", "memory"]), yaml_v
 
 
 @settings(deadline=None)
+@example(before={"a": ["x"], "b": {"c": 1}}, after={"a": ["y"], "b": {"d": 1}}, flow=False, indents=(2, 2, 0))
 @given(yaml_objects, yaml_objects, st.booleans() | st.none(), st.sampled_from([(2, 2, 0), (2, 4, 2), (4, 6, 4)]))
 def test_any_yaml_becomes_any_other(
     before: dict[str, Any],
