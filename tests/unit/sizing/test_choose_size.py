@@ -185,6 +185,7 @@ def test_what_was_not_measured_stays_as_it_is() -> None:
     assert "the memory size stays as it is" in reasons(report(peak_mb=None, p95=0.1))
     assert size([report(peak_mb=100, p95=None)]) == (1, 2048)
     assert size([report(peak_mb=100, p95=None, size=None, launch_type="LOCAL")]) == (None, 128)
+    assert size([report(peak_mb=None, p95=0.2, size=None, launch_type="LOCAL")]) == (0.25, None)
     unsized = advice([report(size=None)])
     assert (unsized.choice.changes, unsized.choice.is_right, as_json(unsized)["current"]) == (False, False, None)
 

@@ -67,7 +67,7 @@ def test_a_larger_size_needs_a_risk_and_after_a_kill_no_number_of_runs() -> None
     assert (present(killed.size).memory_mb or 0) > 512
 
 
-FEW = "its runs have 1 vCPU, 2 GB, so the definition's size has no effect"
+NO_EFFECT = "its runs have 1 vCPU, 2 GB, so the definition's size has no effect"
 FAILING = runs(60, peak_mb=20, p95=0.01, start=30, **FAILED)  # runs that fail after seconds need little
 
 
@@ -75,7 +75,7 @@ FAILING = runs(60, peak_mb=20, p95=0.01, start=30, **FAILED)  # runs that fail a
     ("reports", "revision", "reason"),
     [
         (runs(30), SizedRevision(revision="2", size=OLD), "no run of revision 2 is known yet"),
-        (runs(30), SizedRevision(revision="1", size=NEW), FEW),
+        (runs(30), SizedRevision(revision="1", size=NEW), NO_EFFECT),
         (runs(30, launch_type="EC2"), FIRST, "its runs are not on Fargate, where the size is a reservation"),
         (runs(30, peak_mb=None, p95=None), FIRST, "no run was measured"),
         (runs(19), FIRST, "19 of 20 runs seen"),

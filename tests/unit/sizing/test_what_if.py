@@ -240,7 +240,7 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
 @pytest.mark.parametrize(
     ("one", "risk"),
     [
-        (measured(peak_mb=1844), "a run needed 1.8 GB of the task's 2 GB of memory"),
+        (measured(peak_mb=1843.2), "a run needed 1.8 GB of the task's 2 GB of memory"),
         (measured(peak_mb=1843), None),
         (measured(peak_mb=1843, others={"side": Metrics(max_memory_used_mb=1)}), "a run needed 1.8 GB"),
         (measured(likely_out_of_memory=True), "1 run ran out of memory"),

@@ -5,7 +5,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -169,6 +169,7 @@ objects = st.dictionaries(st.text(max_size=5) | st.sampled_from(["cpu", "memory"
 encodings = st.sampled_from(["utf-8", "utf-16", "utf-8-sig"])
 
 
+@example(before={"a": [1]}, after={"a": [2]}, indent=None, ascii_only=True, code="utf-8")  # nothing of a list is kept
 @given(before=objects, after=objects, indent=st.none() | st.integers(0, 4), ascii_only=st.booleans(), code=encodings)
 def test_any_json_becomes_any_other_and_has_its_bytes_again(
     before: dict[str, Any], after: dict[str, Any], indent: int | None, *, ascii_only: bool, code: str
@@ -188,6 +189,7 @@ yaml_objects = st.dictionaries(keys | st.sampled_from(["cpu", "memory"]), yaml_v
 
 
 @settings(deadline=None)
+@example(before={"a": ["x"], "b": {"c": 1}}, after={"a": ["y"], "b": {"d": 1}}, flow=False, indents=(2, 2, 0))
 @given(yaml_objects, yaml_objects, st.booleans() | st.none(), st.sampled_from([(2, 2, 0), (2, 4, 2), (4, 6, 4)]))
 def test_any_yaml_becomes_any_other(
     before: dict[str, Any],
