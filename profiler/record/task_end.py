@@ -22,7 +22,7 @@ _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
 _FAILED_TO_START = "taskfailedtostart"
 _STOPPED_BY_USER = "userinitiated"
-# Substrings of reasons, and stop codes, in lower case, found with other spaces, too: agents differ in them.
+# Substrings of reasons, and stop codes, in lower case, found with and without their spaces: agents differ in them.
 _OUT_OF_MEMORY = ("out of memory", "killed due to memory usage")
 _EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
     "spot": ("spot task was interrupted", "spot interruption", "termination notice"),
@@ -226,7 +226,7 @@ def _is_only(reason: str | None, sentence: str) -> bool:
 
 
 def _contains_any(text: str, patterns: tuple[str, ...]) -> bool:
-    return any(pattern.replace(" ", "") in text.replace(" ", "") for pattern in patterns)
+    return any(pattern in text or pattern.replace(" ", "") in text for pattern in patterns)
 
 
 def _text(values: Mapping[str, object], name: str) -> str | None:

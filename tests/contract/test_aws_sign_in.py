@@ -7,10 +7,13 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest
+import requests
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as AwsCredentials
 from botocore.credentials import ReadOnlyCredentials
 
+from profiler.core.aws_signature import AwsSignature
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
@@ -119,7 +122,9 @@ def test_a_refusal_is_shown_in_its_own_words(
     assert domain.accepted == []
 
 
-def test_the_forwarder_signs_in_the_same_way(domain: AmazonDomain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_forwarder_signs_in_the_same_way_and_a_bare_comma_in_its_encoded_form(
+    domain: AmazonDomain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in KEY.items():
         monkeypatch.setenv(name, value)
     cluster = OpenSearchCluster(domain.url, Credentials(aws="es"), REGION)
@@ -127,3 +132,6 @@ def test_the_forwarder_signs_in_the_same_way(domain: AmazonDomain, monkeypatch: 
     assert result.status == 201
     assert cluster.search("task-reports-*", {"size": 1}, 5)
     assert {path.partition("?")[0] for _, path in domain.accepted} == {"/_bulk", "/task-reports-*/_search"}
+    auth = AwsSignature(AwsCredentials(*KEY.values()), REGION, "es")
+    assert requests.get(f"{domain.url}/_search?filter_path=hits,took&pretty=", auth=auth, timeout=5).ok
+    assert domain.accepted[-1] == ("GET", "/_search?filter_path=hits,took&pretty=")

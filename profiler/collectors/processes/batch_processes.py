@@ -120,7 +120,9 @@ class SourceComparison:
         if used_bytes is not None and before is not None and after is not None:
             low, high = sorted((before, after))
             held_bytes = min(max(used_bytes, low), high)
-            self._stats_bytes, self.lacking_bytes = used_bytes, used_bytes - held_bytes
+            self._stats_bytes = used_bytes
+            # A step, such as that of an exit, leaves a range: in it, the known file pages of other containers remain.
+            self.lacking_bytes = min(max(min(self.lacking_bytes, 0), used_bytes - high), used_bytes - low)
             sums = (self._machine_bytes.get(one.read_ns, ()) for one in (earlier, later))
             self._outside_bytes = tuple(
                 min(max(used_bytes + outside, min(ends)), max(ends)) - used_bytes

@@ -70,13 +70,19 @@ class _BlockStats(Struct):
     io_service_bytes_recursive: list[BlockEntry] | None = None
 
 
+class _Counts(Struct):  # of an interface, and of the processes
+    rx_bytes: Json = None
+    tx_bytes: Json = None
+    current: Json = None
+
+
 class _Entry(Struct):
     read: Json = None
     cpu_stats: _CpuStats | None = None
     memory_stats: _MemoryStats | None = None
     blkio_stats: _BlockStats | None = None
-    networks: dict[str, dict[str, Json] | None] | None = None
-    pids_stats: dict[str, Json] | None = None
+    networks: dict[str, _Counts | None] | None = None
+    pids_stats: _Counts | None = None
 
 
 @cache
@@ -135,11 +141,11 @@ def _sample(text: msgspec.Raw, device_mapper_majors: frozenset[int] | None) -> C
         memory_usage_peak_bytes=count(memory.max_usage),
         memory_limit_bytes=count(memory.limit),
         memory_limit_hits=count(memory.failcnt),
-        network_rx_bytes=sum_known(*(count(network.get("rx_bytes")) for network in networks)),
-        network_tx_bytes=sum_known(*(count(network.get("tx_bytes")) for network in networks)),
+        network_rx_bytes=sum_known(*(count(network.rx_bytes) for network in networks)),
+        network_tx_bytes=sum_known(*(count(network.tx_bytes) for network in networks)),
         block_read_bytes=block_bytes.get("read"),
         block_write_bytes=block_bytes.get("write"),
-        pids=count(entry.pids_stats.get("current")) if entry.pids_stats else None,
+        pids=count(entry.pids_stats.current) if entry.pids_stats else None,
     )
 
 

@@ -50,7 +50,7 @@ def test_an_end_before_the_start_gives_no_duration_and_a_group_or_a_starter_show
 
 
 EXITED, GENERIC = "EssentialContainerExited", "Essential container in task exited"
-NO_START = "TaskFailedToStart"
+NO_START, RESOURCES = "TaskFailedToStart", "failure resources"
 OOM = "OutOfMemoryError: Container killed due to memory usage"
 CANNOT_PULL = "CannotPullContainerError: pull image manifest has been retried 5 time(s)"
 # The stop code and the reason of the task, the exit code and the reason of the batch, and what they mean.
@@ -77,7 +77,7 @@ CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
     ("infrastructurehealth", GENERIC, None, None, "stopped infrastructure"),
     (None, "ECS is performing maintenance on the underlying infrastructure.", 143, None, "stopped infrastructure"),
     ("TaskFailedToStart", CANNOT_PULL, None, None, "failure image"),
-    ("TaskFailedToStart", "ResourceInitializationError: unable to pull secrets", None, None, "failure resources"),
+    (NO_START, "ResourceInitializationError: The task cannot pull registry auth from ECR", None, None, RESOURCES),
     (NO_START, "Timeout waiting for EphemeralStorage provisioning to complete.", None, None, "failure resources"),
     ("TaskFailedToStart", "Capacity is unavailable at this time. Please try again", None, None, "failure resources"),
     ("TaskFailedToStart", "Something new", None, None, "failure unknown"),

@@ -50,6 +50,9 @@ def readings(sizes_mib: Sequence[int], stats: Mapping[float, int]) -> tuple[Sour
         # The stats lack mapped files of other containers; a few of them count as the container does.
         ((500,) * 5, {1: 3, 2: 3}, [500] * 5, 497),
         ((158, 158, 158, 40, 3), {1: 152, 2: 152}, [152, 152, 152, 40, 3], 0),
+        # That is still so at stats that lie between the last two readings: a process frees its memory while it ends.
+        ((162, 162, 162, 114, 114, 114), {1: 156, 2.5: 156}, [156] * 3 + [114] * 3, 0),
+        ((162, 162, 162, 157, 157, 157), {1: 156, 2.5: 156}, [156] * 3 + [151] * 3, 0),
     ],
 )
 def test_the_memory_at_a_reading_is_a_lower_bound_completed_by_the_stats(

@@ -215,6 +215,8 @@ def test_malformed_stats_of_one_container_cost_no_others(wrong: object) -> None:
     binary = decode_stats(b'{"id": {"read": "\xff"}}')
     assert isinstance(binary, dict)
     assert isinstance(binary["id"], Unavailable)
+    both = json.dumps({"1": CGROUP_V1, "2": CGROUP_V2})  # and out of range in members that are not used
+    assert decode_stats(both.replace(" 8}", " 1e999}").replace(" 404}", " 1e999}").encode()) == reading
     assert changed(CGROUP_V2, networks={"eth0": None, "eth1": CGROUP_V2["networks"]["eth0"]}) == SAMPLE_V2
 
 

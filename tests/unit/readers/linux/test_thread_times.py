@@ -69,8 +69,8 @@ def test_the_growth_since_the_last_reading_is_never_negative(machine: FakeMachin
     assert growth_of(machine.read(process())) == [(seconds(1), seconds(0.5))]
     machine.thread(7, run=1.25, wait=0.75)
     assert growth_of(machine.read(process(cpu=1.25), at=2)) == [(seconds(0.25), seconds(0.25))]
-    machine.thread(7, run=0.5)  # of a new process with the same id
-    assert growth_of(machine.read(process(cpu=0.5, start=2), at=5)) == [(seconds(0.5), 0)]
+    machine.thread(7, run=0.5, wait=3)  # of a new process with the same id
+    assert growth_of(machine.read(process(cpu=0.5, start=2), at=5)) == [(seconds(0.5), seconds(3))]
     machine.thread(7, run=0.25)  # of another thread, which has executed a program
     assert growth_of(machine.read(process(cpu=0.75, start=2), at=6)) == [(0, 0)]
     machine.thread(7, run=0.5, wait=0.25)
