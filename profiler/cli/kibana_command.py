@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
@@ -13,19 +14,12 @@ from profiler.cli.wiring.aws_options import search_session
 from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import DEFAULT_PREFIX, INDEX_PERIODS
-from profiler.search_setup.dashboard_import import (
-    Flavour,
-    choose_flavour,
-    dashboard_objects,
-    existing_objects,
-    fit_objects,
-    import_dashboards,
-    read_version,
-)
-from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
-from profiler.search_setup.template_install import install_templates, setup_files
 
-_Server = ClusterServer | DashboardsServer
+if TYPE_CHECKING:  # requests, which the help does not need
+    from profiler.search_setup.dashboard_import import Flavour
+    from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
+
+_Server: TypeAlias = "ClusterServer | DashboardsServer"
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
 
@@ -54,7 +48,7 @@ def import_(
     prefix: str,
     region: str | None,
     profile: str | None,
-    flavour: Flavour | None,
+    flavour: "Flavour | None",
     keep_existing: bool,
     dry_run: bool,
     as_json: bool,
@@ -64,6 +58,7 @@ def import_(
     Without --elasticsearch, the templates are installed through the console of the dashboard server.
     Repeating the command restores the original dashboards unless --keep-existing is given.
     """
+    from profiler.search_setup import dashboard_import as dashboards
 
     def show(action: str, what: str) -> None:
         if as_json:
@@ -75,10 +70,10 @@ def import_(
     if ui is None:
         _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
         return
-    version = read_version(ui)
-    chosen = choose_flavour(version, flavour)
-    objects = fit_objects(dashboard_objects(chosen, prefix), version)
-    existing = existing_objects(ui, objects)
+    version = dashboards.read_version(ui)
+    chosen = dashboards.choose_flavour(version, flavour)
+    objects = dashboards.fit_objects(dashboards.dashboard_objects(chosen, prefix), version)
+    existing = dashboards.existing_objects(ui, objects)
     if existing is None and keep_existing:
         raise TaskProfilerError("The server does not list its dashboards: import without --keep-existing.")
     # A server without a console can still have dashboards.
@@ -91,15 +86,17 @@ def import_(
         count = "all" if existing is None else len(existing)
         show(verb, f"{count} existing objects and your edits of them; --keep-existing keeps them")
     if objects and not dry_run:
-        import_dashboards(ui, objects, chosen)
+        dashboards.import_dashboards(ui, objects, chosen)
     if objects or dry_run:
         show("would import" if dry_run else "imported", f"{len(objects)} objects ({chosen})")
 
 
 def _servers(
     url: str | None, ui_url: str | None, prefix: str, region: str | None, profile: str | None
-) -> tuple[_Server, DashboardsServer | None]:
+) -> "tuple[_Server, DashboardsServer | None]":
     """The cluster, by the console of the dashboards' server if it has no address, and that server."""
+    from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
+
     if url and signing_service(url, os.environ) == SERVERLESS:
         raise UsageError(NO_SERVERLESS)
     if not _PREFIX.fullmatch(prefix):
@@ -114,6 +111,8 @@ def _servers(
 def _install_templates(
     server: _Server, *, prefix: str, dry_run: bool, show: Callable[[str, str], None], is_optional: bool = False
 ) -> None:
+    from profiler.search_setup.template_install import install_templates, setup_files
+
     period = (os.environ.get("INDEX_PERIOD", "").strip() or "month").lower()
     if period not in INDEX_PERIODS:
         raise UsageError("INDEX_PERIOD must be month or day.")

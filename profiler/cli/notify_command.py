@@ -18,7 +18,6 @@ from profiler.core.text import install_hint
 from profiler.forwarder.batch_report import ReportFinder
 from profiler.forwarder.function_settings import NoticeSettings, read_notice_settings
 from profiler.forwarder.invocation import ForwarderError, InvocationTime, SettingsError
-from profiler.forwarder.notifications.channels import configured_channels
 from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import ChannelKind, NoticeChannel, Notification
 from profiler.forwarder.notifications.notification import notify as post_to
@@ -105,6 +104,8 @@ def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
 
 
 def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> None:
+    from profiler.forwarder.notifications.channels import configured_channels  # HTTP, which only --yes needs
+
     budget = InvocationTime(_PreviewContext())
     channels = configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))
     errors: list[ForwarderError] = []

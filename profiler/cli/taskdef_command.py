@@ -12,7 +12,6 @@ import click
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.doctor.definition_checks import role_problems
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest, plan_addition, plan_removal
 from profiler.aws_account.setup.monitor_image import check_default_image
@@ -143,6 +142,8 @@ def add_monitor(
             out=out,
             in_place=in_place,
         )
+    from profiler.aws_account.doctor.definition_checks import role_problems  # the monitor's parts, for a plan alone
+
     open_client = open_clients(region, profile)
     paths = ReportPaths(open_client)
 

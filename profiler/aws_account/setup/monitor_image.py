@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -302,6 +301,8 @@ def _image_folder() -> Path:
 
 def _pack_wheel(folder: Path) -> None:
     """Pack the installed package as a wheel again, so that the image runs the code of this installation."""
+    from importlib.metadata import PackageNotFoundError, distribution  # e-mail headers, which no other command needs
+
     try:
         installed = distribution("task-profiler")
     except PackageNotFoundError as error:
