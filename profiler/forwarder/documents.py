@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import groupby
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -138,13 +139,17 @@ def event_outcome(status: str) -> str:
 
 def _read_fields(run: RunView) -> Fields:
     fields: Fields = {}
-    for (*objects, name), is_moment, get in _GETTERS:
-        value = known(format_datetime, parse_datetime(get(run))) if is_moment else get(run)
-        if value is not None:
+    for objects, getters in _GETTERS:
+        values = {
+            name: value
+            for name, is_moment, get in getters
+            if (value := known(format_datetime, parse_datetime(get(run))) if is_moment else get(run)) is not None
+        }
+        if values:
             node = fields
             for part in objects:
                 node = node.setdefault(part, {})
-            node[name] = value
+            node.update(values)
     return fields
 
 
@@ -171,8 +176,11 @@ def merge_fields(*parts: Mapping[str, Any]) -> Fields:
 
 # The fields that a report needs of an existing document.
 STORED_FIELDS = (*(f"task.{name}" for name in ("complete", "status", "exit_code", *_EVENT_FIELDS)), "event.outcome")
-# The path of each field of a record, whether it is a time, and the function that reads it.
-_GETTERS = [(one.name.split("."), one.index_type == "date", one.get) for one in FIELDS if one.get is not None]
+# By the path of an object: its fields of a record, whether each is a time, and the function that reads it.
+_GETTERS = [
+    (path, [(one.name.rpartition(".")[2], one.index_type == "date", one.get) for one in group if one.get is not None])
+    for path, group in groupby(FIELDS, lambda one: one.name.split(".")[:-1])
+]
 
 
 def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) -> Document | InvalidReport:

@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -41,6 +41,8 @@ _TASK_STREAM = re.compile(
     r".+/([A-Za-z0-9_-]{1,255})/([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.DOTALL
 )
 _MAX_SHOWN_LENGTH = 100
+
+_Decoded = TypeVar("_Decoded")
 
 
 class LogEvent(Struct, frozen=True):
@@ -75,9 +77,9 @@ class Payload(Struct, frozen=True, rename="camel"):
         """The stream's lines; a log event that is damaged is a ``FailedItem``."""
         for event in self.log_events if self.has_lines else ():
             try:
-                yield msgspec.json.decode(event, type=LogEvent)
+                yield _decode_json(bytes(event), LogEvent)
             except (msgspec.DecodeError, RecursionError) as error:
-                yield FailedItem(bytes(event).decode(), f"The log event is damaged: {error}")
+                yield FailedItem(bytes(event).decode(errors="replace"), f"The log event is damaged: {error}")
 
 
 class Counts(Struct, kw_only=True):
@@ -264,11 +266,19 @@ def decode_data(data: str) -> Payload:
         compressed = base64.b64decode(data, validate=True)
     except ValueError as error:
         raise PayloadError(f"The event's data is not base64 ({error}).") from error
-    document = replace_lone_surrogates(_unpack(compressed).decode(errors="replace"))
+    unpacked = _unpack(compressed)
     try:
-        return msgspec.json.decode(document, type=Payload)
+        return _decode_json(unpacked, Payload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise PayloadError(f"The event's data is not a CloudWatch Logs document: {error}.") from error
+
+
+def _decode_json(json_text: bytes, kind: type[_Decoded]) -> _Decoded:
+    """Decode JSON; if it cannot be decoded, with U+FFFD in place of what is not Unicode."""
+    try:
+        return msgspec.json.decode(json_text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode(replace_lone_surrogates(json_text.decode(errors="replace")), type=kind)
 
 
 def _unpack(compressed: bytes) -> bytes:

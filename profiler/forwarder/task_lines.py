@@ -12,6 +12,8 @@ from profiler.record.impossible_values import decode_leniently
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_notice
 from profiler.record.record_model import Report, decode
 
+# In JSON: a search for these skips the lines of other programs.
+_REPORTS, _NOTICES = ('"task.report"', '"task.checkpoint"'), ('"task.notice"',)
 _SURROGATE_MARKERS = ("\\ud", "\\uD")
 # Each escape of a JSON text; the group is a surrogate that is not half of a pair.
 _ESCAPE = re.compile(
@@ -40,12 +42,12 @@ def replace_lone_surrogates(json_text: str) -> str:
 
 def read_line(message: str) -> Report | InvalidReport | None:
     """Return the report in a line; None for any other line, such as the batch's own output."""
-    return _decode(message, ("task.report", "task.checkpoint"), decode, "report")
+    return _decode(message, _REPORTS, decode, "report")
 
 
 def read_notice(message: str) -> NoticeLine | InvalidReport | None:
     """Return the notice of a running task in a line; None for any other line."""
-    notice = _decode(message, ("task.notice",), decode_notice, "notice")
+    notice = _decode(message, _NOTICES, decode_notice, "notice")
     return None if isinstance(notice, ScheduleNoticeLine) else notice
 
 
@@ -53,7 +55,7 @@ def _decode(
     message: str, types: tuple[str, ...], decode_line: Callable[[str], _Line], what: str
 ) -> _Line | InvalidReport | None:
     """Decode a line if it has one of the types; None if not."""
-    if not any(f'"{one}"' in message for one in types):
+    if not any(map(message.__contains__, types)):
         return None
     message = replace_lone_surrogates(message)
     try:
@@ -62,7 +64,7 @@ def _decode(
         # A truncated report. A log line that only quotes a report does not start with a brace.
         return InvalidReport(_reason(error, what)) if message.lstrip().startswith("{") else None
     try:
-        return decode_line(message) if line_type in types else None
+        return decode_line(message) if f'"{line_type}"' in types else None
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         return InvalidReport(_reason(error, what))
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 import handler
 from profiler.cli.notify_command import notify as command
+from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_datetime, format_ms
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.notifications.idempotency import run_idempotently
@@ -272,5 +273,6 @@ def test_the_line_of_a_notice_is_accepted(notify: Notify, line: AnyNoticeLine, s
 def test_what_cannot_be_sent_is_an_error(notify: Notify, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLACK_FAILURE_WEBHOOK_URL")
     assert "set SLACK_FAILURE_WEBHOOK_URL or EVENT_BUS_NAME" in str(notify("--yes").exception)
-    invalid = notify(line='{"type": "task.notice"}')
-    assert "pass the line unchanged, as in the log" in str(invalid.exception)
+    invalid = notify(line='{"type": "task.notice"}').exception
+    assert isinstance(invalid, TaskProfilerError)  # which the command line prints as one sentence
+    assert "pass the line unchanged, as in the log" in str(invalid)

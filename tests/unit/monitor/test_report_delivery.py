@@ -136,6 +136,7 @@ def with_monitor(driver: str = "awslogs", **options: str) -> TaskMetadata:
         (container(AWSLOGS), {"report_stream": "monitor"}, BATCHS),
         (container(AWSLOGS), {"report_stream": "monitor", "log_group": "/ecs/own"}, BATCHS),
         (container(AWSLOGS), {"report_stream": "monitor", "log_group": "/ecs/own", "log_stream": "s"}, BATCHS),
+        (container(driver=None), {"report_stream": "monitor", "log_group": "/mine", "log_stream": "s"}, CHOSEN),
     ],
 )
 def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_options(
@@ -149,6 +150,8 @@ def test_where_the_group_is_the_batchs_too_or_the_monitor_is_another_one_there_i
     """``own`` is the monitor's container: it may have another name than the usual one."""
     shared, batch = with_monitor(**{"awslogs-group": "/ecs/jobs"}), container(AWSLOGS)
     assert log_target(batch, shared, SETTINGS, None) == BATCHS
+    in_shared_group = replace(SETTINGS, log_group="/ecs/jobs")
+    assert log_target(batch, shared, in_shared_group, None) == replace(BATCHS, region="us-west-2")
     in_own_group = replace(SETTINGS, log_group="/ecs/own")
     assert isinstance(log_target(batch, with_monitor(), in_own_group, ContainerMetadata(name="watcher")), LogTarget)
 
