@@ -133,7 +133,21 @@ def test_a_lost_gpu_leaves_the_others_and_is_found_again(value: int) -> None:
     machine.nvml.clear_failures()
     machine.clock.advance(30)
     assert [sample.facts.uuid for sample in machine.read().samples] == ["GPU-0", "GPU-1"]
-    assert machine.nvml.starts == 1
+    assert (machine.nvml.starts, machine.nvml.calls["nvmlDeviceRegisterEvents"]) == (1, 2 + 1)
+
+
+def test_a_gpu_that_cannot_be_opened_after_the_driver_was_changed_is_found_later() -> None:
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    machine.read()
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1)
+    machine.nvml.fail("nvmlDeviceGetHandleByIndex", 999, uuid="GPU-1")
+    machine.nvml.fail("nvmlDeviceGetHandleByUUID", 999, uuid="GPU-1")
+    machine.refused()
+    machine.clock.advance(1)
+    for seconds_later, uuids in ((0, ["GPU-0"]), (29, ["GPU-0"]), (30, ["GPU-0", "GPU-1"]), (30, ["GPU-0", "GPU-1"])):
+        machine.clock.advance(seconds_later)
+        assert [sample.facts.uuid for sample in machine.read().samples] == uuids
+    assert machine.nvml.starts == 2
 
 
 @pytest.mark.parametrize("value", [1, 18])
