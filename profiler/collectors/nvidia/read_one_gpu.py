@@ -114,10 +114,9 @@ class _Gpm:
         return sample
 
     def close(self) -> None:
-        """Free the samples of the device, which may be read again later."""
         for sample in self._samples:
             call_nvml(self._nvml, "nvmlGpmSampleFree", sample)
-        self._samples, self._taken_ns = (), None
+        self._samples = ()
 
     def _read(self, *, is_complete: bool) -> Mapping[str, Any] | Failure:
         """The values by field; empty after the first sample, and too early after the one before."""

@@ -379,6 +379,9 @@ def test_an_error_that_passes_costs_one_reading(function: str) -> None:
     assert len(gpm_values(sample)) == len(GPM_NUMBERS)
     # Without the sample in between, a pair spans two readings.
     assert sample.gpm_ns == seconds(2 if function == "nvmlGpmSampleGet" else 1)
+    machine = GpmMachine()
+    machine.nvml.fail("nvmlGpmSampleAlloc", None, 999)  # there is memory for one of the two
+    assert [len(gpm_values(machine.sample_after())) for _ in range(3)] == [0, 0, len(GPM_NUMBERS)]
 
 
 def test_a_device_that_is_lost_frees_its_samples_and_begins_anew_when_it_is_found() -> None:
@@ -391,3 +394,5 @@ def test_a_device_that_is_lost_frees_its_samples_and_begins_anew_when_it_is_foun
     assert machine.nvml.live_samples == 2
     first, second = machine.sample_after(30), machine.sample_after()
     assert (first.facts.uuid, gpm_values(first), second.gpm_ns) == ("GPU-0", {}, seconds(1))
+    machine.source.close()
+    assert machine.nvml.live_samples == 0
