@@ -131,7 +131,8 @@ def test_a_group_that_still_has_a_process_is_not_at_its_end_and_a_running_batch_
 
 def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
     """The kernel may remove the group while the processes are listed."""
-    world, listed = World(), []
+    world = World()
+    listed: list[float] = []
 
     def read(at: float) -> GroupReading | None:
         if at < 60:
