@@ -1,6 +1,7 @@
 """The interfaces of collectors. Each reads in a thread: a driver that hangs costs only its own numbers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from profiler.aggregation.task_record import RecordPart, with_parts
@@ -147,8 +148,10 @@ class Collectors:
             collector.final_reading(0.3)  # a report waits at most this long for each
 
     def stacks_line(self, record: Record, batch: str = COMMAND) -> bytes | None:
-        lines = (collector.stacks_line(record, batch) for collector in self._lines)
-        return next((line for line in lines if line is not None), None)
+        with suppress(Exception):  # a defect of this line must not lose the report
+            lines = (collector.stacks_line(record, batch) for collector in self._lines)
+            return next((line for line in lines if line is not None), None)
+        return None
 
     def stop(self) -> None:
         for collector in self.threads:
@@ -157,7 +160,15 @@ class Collectors:
 
 def with_collected(record: Record, collectors: Iterable[Collector], batch: str = COMMAND) -> Record:
     """Return the record with the values, sources and warnings of all collectors."""
-    return with_parts(record, [collector.part(record, batch) for collector in collectors])
+    return with_parts(record, [_part(collector, record, batch) for collector in collectors])
+
+
+def _part(collector: Collector, record: Record, batch: str) -> RecordPart:
+    try:
+        return collector.part(record, batch)
+    except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
+        where = f"{type(error).__name__} in {type(collector).__name__}"
+        return RecordPart(warnings=(f"Values are left out because of an error in the profiler ({where}).",))
 
 
 TagRequest: TypeAlias = BackgroundCall[Mapping[str, str] | Unavailable]

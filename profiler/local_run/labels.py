@@ -65,9 +65,10 @@ def _commit_of(git: str) -> str | None:
         return _commit(head)
     reference = head.removeprefix("ref: ")
     for folder in (git, os.path.join(git, _read(os.path.join(git, "commondir")) or "")):
-        packed_refs = _read(os.path.join(folder, "packed-refs")) or ""
-        packed = re.search(rf"^(\w+) {re.escape(reference)}$", packed_refs, re.MULTILINE)
-        commit = _commit(_read(os.path.join(folder, reference))) or _commit(packed and packed[1])
+        commit = _commit(_read(os.path.join(folder, reference)))
+        if commit is None:  # a large repository has 40 MB of packed references
+            packed_refs = _read(os.path.join(folder, "packed-refs")) or ""
+            commit = _commit(f"{packed_refs}\n".partition(f" {reference}\n")[0].rpartition("\n")[2])
         if commit is not None:
             return commit
     return None

@@ -74,7 +74,10 @@ class TextStyle(Struct, frozen=True, kw_only=True):
 
     def _flow(self, value: object) -> str:
         if isinstance(value, dict):
-            return "{" + ", ".join(f"{self._flow(name)}: {self._flow(item)}" for name, item in value.items()) + "}"
+            # Parsers of YAML 1.1 may refuse a colon in a plain key, such as Fn::If.
+            keys = (json.dumps(name) if ":" in name else self._flow(name) for name in value)
+            members = zip(keys, map(self._flow, value.values()), strict=True)
+            return "{" + ", ".join(map(": ".join, members)) + "}"
         if isinstance(value, list):
             return f"[{', '.join(map(self._flow, value))}]"
         return self._yaml_scalar(value, in_flow=True)

@@ -22,11 +22,12 @@ class NvmlSource:
         self._clock = clock
         self._nvml: Nvml | None = None
         # Of the open driver, whose shutdown ends the handles of its devices.
-        self._devices: Sequence[Device] = ()
+        self._devices: list[Device] = []
         self._events: XidEvents | None = None
         self._unreadable: Sequence[str] = ()
         self._known_gpus: dict[str, GpuFacts] = {}  # by UUID: an index may mean another GPU after a restart
         self._lost: set[str] = set()
+        self._next_look_ns = 0
         self._next_try_ns = 0
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
@@ -39,15 +40,17 @@ class NvmlSource:
             return events
         samples: list[GpuSample] = []
         now_ns = self._clock.monotonic_ns()
-        for device in self._devices:
-            if now_ns < device.retry_ns:
-                continue
+        if now_ns >= self._next_look_ns:
+            self._next_look_ns = now_ns + _RETRY_NS
+            self._find_lost(events)
+        for device in tuple(self._devices):
             answer = device.read(counters=counters)
             if not isinstance(answer, Failure):
                 samples.append(answer)
             elif answer.action is ErrorAction.DEVICE_LOST:
                 device.gpm.close()
-                device.retry_ns = now_ns + _RETRY_NS
+                self._devices.remove(device)
+                self._next_look_ns = now_ns + _RETRY_NS
             # NVML is initialized again for a silent device: twice a minute at most.
             elif answer.action is ErrorAction.REINITIALIZE or (
                 device.silent_reads >= _MAX_SILENT_READS and now_ns >= self._next_try_ns
@@ -57,12 +60,23 @@ class NvmlSource:
                 self._next_try_ns = 0
                 return self._reason
         # The GPUs that are lost since the last reading, or not visible since NVML was initialized again.
-        before, readable = self._lost, {device.facts.uuid for device in self._devices if now_ns >= device.retry_ns}
-        self._lost = self._known_gpus.keys() - readable
+        before, self._lost = self._lost, self._missing()
         lost = tuple(facts for uuid, facts in self._known_gpus.items() if uuid in self._lost - before)
         of_devices = (note for device in self._devices for note in device.notes)
         notes = tuple(dict.fromkeys((*self._unreadable, *of_devices, *events.notes)))
         return DriverReading(samples=tuple(samples), xids=events.drain(), lost=lost, notes=notes)
+
+    def _missing(self) -> set[str]:
+        return self._known_gpus.keys() - {device.facts.uuid for device in self._devices}
+
+    def _find_lost(self, events: XidEvents) -> None:
+        """Read the GPUs again that are lost, or could not be opened when NVML was initialized again."""
+        for uuid in self._missing():
+            handle = call_nvml(self._nvml, "nvmlDeviceGetHandleByUUID", uuid)
+            device = Device(self._nvml, handle, self._known_gpus[uuid], self._clock)
+            if not isinstance(handle, Failure) and not isinstance(device.read(counters=False), Failure):
+                events.register(device)
+                self._devices = sorted((*self._devices, device), key=lambda each: each.facts.index)
 
     def close(self) -> None:
         if self._events is not None:

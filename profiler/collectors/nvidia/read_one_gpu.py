@@ -114,10 +114,9 @@ class _Gpm:
         return sample
 
     def close(self) -> None:
-        """Free the samples of the device, which may be read again later."""
         for sample in self._samples:
             call_nvml(self._nvml, "nvmlGpmSampleFree", sample)
-        self._samples, self._taken_ns = (), None
+        self._samples = ()
 
     def _read(self, *, is_complete: bool) -> Mapping[str, Any] | Failure:
         """The values by field; empty after the first sample, and too early after the one before."""
@@ -170,7 +169,7 @@ class _Gpm:
 
 
 class Device:
-    """Reads one device by its handle, which is valid until NVML is shut down; from ``retry_ns`` on, if it is lost."""
+    """Reads one device by its handle, which is valid until NVML is shut down."""
 
     def __init__(self, nvml: Nvml, handle: Any, facts: GpuFacts, clock: Clock) -> None:  # noqa: ANN401  as above
         self._nvml = nvml
@@ -180,7 +179,6 @@ class Device:
         self.facts = facts
         self.gpm = _Gpm(nvml, handle, clock)
         self.silent_reads = 0
-        self.retry_ns = 0
         self._is_permission_denied = False
 
     @property
@@ -242,19 +240,24 @@ class XidEvents:
         self._nvml = nvml
         events = call_nvml(nvml, "nvmlEventSetCreate")
         self._events = None if isinstance(events, Failure) else events
-        unregistered = [device.facts.uuid for device in devices if not self._is_registered(device)]
-        self.notes: tuple[str, ...] = ()
-        if unregistered:  # an empty list of errors proves nothing there
-            uuids = ", ".join(unregistered)
-            self.notes = (f"The driver does not report the errors (Xid) of {uuids}: xids stay empty there.",)
-        if len(unregistered) == len(devices):
+        self._unregistered: dict[str, None] = {}
+        for device in devices:
+            self.register(device)
+        if len(self._unregistered) == len(devices):
             self.close()
 
-    def _is_registered(self, device: Device) -> bool:
+    @property
+    def notes(self) -> Iterator[str]:
+        if self._unregistered:  # an empty list of errors proves nothing there
+            uuids = ", ".join(self._unregistered)
+            yield f"The driver does not report the errors (Xid) of {uuids}: xids stay empty there."
+
+    def register(self, device: Device) -> None:
         kind = self._nvml.nvmlEventTypeXidCriticalError
-        return self._events is not None and not isinstance(
+        if self._events is None or isinstance(
             call_nvml(self._nvml, "nvmlDeviceRegisterEvents", device.handle, kind, self._events), Failure
-        )
+        ):
+            self._unregistered[device.facts.uuid] = None
 
     def drain(self) -> tuple[Xid, ...]:
         xids: list[Xid] = []

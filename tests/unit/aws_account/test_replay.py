@@ -95,8 +95,9 @@ def test_payloads_hold_one_stream_in_order_and_fit(lines: list[tuple[int, str, i
 def test_answers_of_the_function() -> None:
     counts = {"indexed": 2, "failed": 3}
     assert parse_response(b'{"indexed": 2, "skipped": 1, "failed": 3}', None) == counts
-    with pytest.raises(TaskProfilerError, match="no route"):
-        parse_response(b'{"errorMessage": "no route", "errorType": "X"}', "Unhandled")
+    for answer, said in ((b'{"errorMessage": "no route", "errorType": "X"}', "no route"), (b"{}", "Unhandled")):
+        with pytest.raises(TaskProfilerError, match=rf"failed \({said}\)"):
+            parse_response(answer, "Unhandled")
     for answer in (b"", b"null", b"{}", b'{"indexed": "x"}', b"nonsense"):
         with pytest.raises(TaskProfilerError, match="--function"):
             parse_response(answer, None)

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from profiler.collectors.collector import TaskTags, with_collected
+from profiler.aggregation.task_record import RecordPart
+from profiler.collectors.collector import Collectors, TaskTags, with_collected
 from profiler.readers import Unavailable
 from profiler.record.record_model import Container, Monitor, Record
 from tests.values import present
@@ -35,3 +36,19 @@ def test_a_failure_is_one_warning_and_a_missing_answer_is_one_of_the_report() ->
     assert found(None, CHECKPOINT) == (None, ("a.",))
     missing = "The task's tags are missing: /taskWithTags had not answered when the run ended."
     assert found(None) == (None, ("a.", missing))
+
+
+class _Broken:
+    def part(self, record: Record, batch: str) -> RecordPart:
+        raise ValueError(record, batch)
+
+    stacks_line = part
+
+
+def test_a_defect_in_one_collector_costs_only_its_own_values() -> None:
+    request: Any = SimpleNamespace(result_so_far=lambda: {"team": "data"})
+    collectors = Collectors(_Broken(), TaskTags(lambda _batch: request))
+    collected = with_collected(REPORT, collectors)
+    left_out = "Values are left out because of an error in the profiler (ValueError in _Broken)."
+    assert (collected.tags, present(collected.monitor).warnings) == ({"team": "data"}, ("a.", left_out))
+    assert collectors.stacks_line(REPORT) is None

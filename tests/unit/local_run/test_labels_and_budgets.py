@@ -1,10 +1,12 @@
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
+from profiler.local_run import labels
 from profiler.local_run.labels import _RUNNER_LABELS, MAX_LABEL_CHARS, git_commit, parse_labels, runner_labels
 from profiler.local_run.run_budgets import failed_budgets
 from profiler.record.record_model import Metrics
@@ -44,14 +46,19 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_the_commit_of_a_branch_of_a_detached_head_and_of_a_worktree(tmp_path: Path) -> None:
+def test_the_commit_of_a_branch_of_a_detached_head_and_of_a_worktree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git, below = tmp_path / ".git", tmp_path / "a" / "b"
     write(git / "HEAD", "ref: refs/heads/main\n")
     write(git / "packed-refs", f"# pack-refs with: peeled\n{'f' * 40} refs/heads/other\n{COMMIT} refs/heads/main\n")
     assert git_commit(str(tmp_path)) == COMMIT
     write(git / "refs" / "heads" / "main", "a" * 40 + "\n")
     below.mkdir(parents=True)
+    reader = Mock(wraps=labels._read)
+    monkeypatch.setattr(labels, "_read", reader)
     assert git_commit(str(below)) == "a" * 40
+    assert call(str(git / "packed-refs")) not in reader.mock_calls  # which takes seconds if they are many
     for head, commit in (("f" * 40, "f" * 40), ("", None), ("ref: refs/heads/none", None), ("nonsense", None)):
         write(git / "HEAD", f"{head}\n")
         assert git_commit(str(tmp_path)) == commit

@@ -135,6 +135,9 @@ def test_a_monitor_before_the_batch_moves_to_the_end() -> None:
     assert changed.after.decode() == YAML + ADDED
     assert changed.notes == ("Task: The monitor moves to the end of the containers.",)
     assert not add(changed.after).is_changed
+    lacking = re.sub(r" +DependsOn:\n.*\n.*\n", "", YAML + ADDED).replace("\n", "\r\n").encode()
+    mended = add(lacking).after
+    assert (mended.count(b"DependsOn:\r\n"), mended.count(b"\r\n")) == (1, mended.count(b"\n"))
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,9 @@ def test_the_monitor_is_added_in_the_style_of_the_text_and_removed_to_the_byte(t
     if text.startswith("Transform"):  # functions of several lines are referred to on one
         assert added.count("awslogs-group: !If [Debug, !Ref DebugLog, !Sub '/ecs/${Stage}, all']") == 1
         assert f"Value: !If [Debug, debug, batch]{newline}" in added
+        full = f"Fn::If: [Debug,{newline}                  debug, batch]"
+        whole = with_monitor(text.replace("!If [Debug, debug, batch]", f"{newline}                {full}"))
+        assert whole.count('{"Fn::If": [Debug, debug, batch]}') == 2
 
 
 @pytest.mark.parametrize("value", ["!Ref Cpu", "{Ref: Cpu}", '!FindInMap [A, B, "C"]'])

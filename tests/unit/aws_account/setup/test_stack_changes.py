@@ -110,7 +110,7 @@ def test_deleting_returns_what_stays_or_explains_the_failure() -> None:
     changes = changes_of(FakeCloudFormation(happens=[ended]))
     (kept,) = changes.delete(STACK_ID)
     assert (kept.resource, kept.physical_id) == ("Queue", "physical-Queue")
-    failing = [("DELETE_FAILED", "Role", "AWS::IAM::Role", "in use"), of_stack("DELETE_FAILED")]
+    failing = [("DELETE_FAILED", "Role", "AWS::IAM::Role", "in\n use"), of_stack("DELETE_FAILED")]
     changes = changes_of(FakeCloudFormation(happens=[failing]))
     with pytest.raises(TaskProfilerError, match=r"could not be deleted \(DELETE_FAILED\): Role: in use\.$"):
         changes.delete(STACK_ID)

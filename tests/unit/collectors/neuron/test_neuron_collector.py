@@ -96,6 +96,9 @@ def test_a_short_period_is_ignored_for_utilization_and_its_executions_count() ->
     record = record_of(first, report(runtime({0: 10.0}, {0: 60}, completed=5)))
     assert shown(core(record, 0).utilization_percent) == (10.0, 10.0)
     assert record.executions == NeuronExecutions(completed=19, failed=1)
+    # A core of which only the memory is known is listed. A reading of it counts even if its period is 0.
+    (only,) = record_of(report(runtime({0: 89.0}, {0: 70}, period=0))).cores
+    assert (only.utilization_percent, shown(only.memory_used_mb)) == (None, (70.0, 70.0))
 
 
 def test_a_zero_is_believed_only_when_all_runtimes_answered() -> None:
@@ -203,11 +206,12 @@ class World:
 
 
 def test_the_record_has_what_was_reported() -> None:
-    world = World()
+    world = World(is_required=True)
     world.collector.start()
     world.report(BUSY, BUSY)
     world.collector.final_reading(0.3)
     record = world.record()
+    assert world.log.lines == []
     neuron = present(record.neuron)
     assert ([core.index for core in neuron.cores], neuron.restarts) == ([0, 1], 2)
     assert present(neuron.cores[0].utilization_percent).avg == 75
@@ -246,6 +250,8 @@ def test_missing_required_devices_are_reported_once_in_the_log_and_in_the_record
     assert world.collector.startup_error == warning
     assert world.record().monitor == Monitor(warnings=(warning,))
     assert world.collector.child_pid == (4711 if is_installed else None)
+    world.report(BUSY)
+    assert [*Collectors(world.collector).startup_errors(), *present(world.record().monitor).warnings] == []
 
 
 def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_cores() -> None:

@@ -184,6 +184,7 @@ def test_a_driver_that_hangs_is_reported_until_it_answers_and_delays_nothing() -
     world = World(source)
     world.collector.tick()
     start_hanging(world, source)
+    assert world.warnings() == ()
     world.clock.advance(35)
     during = world.warnings()
     world.collector.final_reading(0.01)

@@ -133,7 +133,21 @@ def test_a_lost_gpu_leaves_the_others_and_is_found_again(value: int) -> None:
     machine.nvml.clear_failures()
     machine.clock.advance(30)
     assert [sample.facts.uuid for sample in machine.read().samples] == ["GPU-0", "GPU-1"]
-    assert machine.nvml.starts == 1
+    assert (machine.nvml.starts, machine.nvml.calls["nvmlDeviceRegisterEvents"]) == (1, 2 + 1)
+
+
+def test_a_gpu_that_cannot_be_opened_after_the_driver_was_changed_is_found_later() -> None:
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    machine.read()
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1)
+    machine.nvml.fail("nvmlDeviceGetHandleByIndex", 999, uuid="GPU-1")
+    machine.nvml.fail("nvmlDeviceGetHandleByUUID", 999, uuid="GPU-1")
+    machine.refused()
+    machine.clock.advance(1)
+    for seconds_later, uuids in ((0, ["GPU-0"]), (29, ["GPU-0"]), (30, ["GPU-0", "GPU-1"]), (30, ["GPU-0", "GPU-1"])):
+        machine.clock.advance(seconds_later)
+        assert [sample.facts.uuid for sample in machine.read().samples] == uuids
+    assert machine.nvml.starts == 2
 
 
 @pytest.mark.parametrize("value", [1, 18])
@@ -365,6 +379,9 @@ def test_an_error_that_passes_costs_one_reading(function: str) -> None:
     assert len(gpm_values(sample)) == len(GPM_NUMBERS)
     # Without the sample in between, a pair spans two readings.
     assert sample.gpm_ns == seconds(2 if function == "nvmlGpmSampleGet" else 1)
+    machine = GpmMachine()
+    machine.nvml.fail("nvmlGpmSampleAlloc", None, 999)  # there is memory for one of the two
+    assert [len(gpm_values(machine.sample_after())) for _ in range(3)] == [0, 0, len(GPM_NUMBERS)]
 
 
 def test_a_device_that_is_lost_frees_its_samples_and_begins_anew_when_it_is_found() -> None:
@@ -377,3 +394,5 @@ def test_a_device_that_is_lost_frees_its_samples_and_begins_anew_when_it_is_foun
     assert machine.nvml.live_samples == 2
     first, second = machine.sample_after(30), machine.sample_after()
     assert (first.facts.uuid, gpm_values(first), second.gpm_ns) == ("GPU-0", {}, seconds(1))
+    machine.source.close()
+    assert machine.nvml.live_samples == 0

@@ -193,3 +193,8 @@ def test_the_time_after_the_end_does_not_count_and_the_cost_of_the_threads_does_
     assert (made.network_percent, made.covered_percent) == (50.5, 100.0)
     world.collector._close()
     assert threads.is_closed
+    reported = FakeThreads()
+    world = quarter(reported).run(1)
+    world.collector.forget("b")
+    world.collector.tick()
+    assert reported.is_closed

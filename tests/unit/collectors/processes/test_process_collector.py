@@ -132,18 +132,20 @@ def test_a_group_that_still_has_a_process_is_not_at_its_end_and_a_running_batch_
 def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
     """The kernel may remove the group while the processes are listed."""
     world = World()
-    reads = 0
+    listed: list[float] = []
 
     def read(at: float) -> GroupReading | None:
-        nonlocal reads
-        reads += at == 60
         if at < 60:
             return group(peak=746, cpu=at / 2, is_empty=False)
-        return group(used=0, peak=807, cpu=30, is_empty=True) if reads == 1 else None
+        return None if listed else group(used=0, peak=807, cpu=30, is_empty=True)
+
+    def list_none(at: float) -> ProcessSnapshot:
+        listed.append(at)
+        return ProcessSnapshot()
 
     world.group = read
     world.run(59)
-    world.snapshot = lambda _: ProcessSnapshot()
+    world.snapshot = list_none
     world.clock.advance(1)
     world.collector.tick(is_complete=True)
     metrics = world.run(62).record().metrics

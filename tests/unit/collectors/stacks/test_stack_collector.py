@@ -149,6 +149,8 @@ def test_a_restarted_container_goes_on_in_the_same_record_and_one_of_another_tas
     world.go_on(5)
     stacks: list[Any] = [world.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d3")]
     assert [one.samples for one in stacks] == [15, 5]
+    world.collector.forget("d1")
+    assert world.record().stacks is None
 
 
 def test_without_py_spy_one_warning_says_what_to_do() -> None:
@@ -196,7 +198,7 @@ def test_a_single_failure_is_repeated_at_once_and_a_process_that_has_ended_meanw
     world.reader.on_dump = world.processes.clear
     world.reader.dumped = Dump(failure="Failed to get process executable name")
     world.go_on(20)
-    assert world.warnings() == ()
+    assert (world.warnings(), world.collector._last_failure) == ((), None)
 
 
 def usage(world: World, duration: int, cpu_per_second: float, *, every: int = 1) -> None:
@@ -237,7 +239,10 @@ def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
 
 
 def test_the_reader_of_run_is_started_before_the_first_measurement_and_killed_at_the_end() -> None:
-    world = World()
+    world = World(mode="moments")
+    world.collector.start()
+    world.collector.stop(10)
+    assert world.collector.child_pid is None
     access = replace(world.collector._access, vcpu=1)
     collector = StackCollector(access, "moments", world.clock, world.log)
     collector.start()
