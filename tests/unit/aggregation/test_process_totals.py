@@ -223,3 +223,15 @@ def test_a_child_is_lost_with_all_its_known_time_only_if_nobody_waited_for_it(
     last = process(1, children_cpu_ns=waited_ns, children_faults=faults)
     assert cpu.add([last], 0, is_last=is_waited_for) == total_ns
     assert cpu.has_lost != is_waited_for
+
+
+_nanoseconds, _counts = st.integers(0, 10**12), st.integers(0, 1)
+_numbers = {"pid": st.integers(1, 4), "started_ticks": _counts, "own_cpu_ns": _nanoseconds}
+_processes = st.lists(st.builds(ProcessReading, **_numbers, children_cpu_ns=_nanoseconds), max_size=4)
+
+
+@given(st.lists(st.tuples(_processes, _nanoseconds)))
+def test_cpu_time_never_falls(steps: Sequence[tuple[Sequence[ProcessReading], int]]) -> None:
+    cpu = TreeCpu()
+    totals = [0, *(cpu.add(processes, reaped_ns) for processes, reaped_ns in steps)]
+    assert totals == sorted(totals)
