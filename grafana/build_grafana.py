@@ -56,18 +56,18 @@ def _dashboard() -> Json:
 
 
 def _variable(name: str, label: str, query: str) -> Json:
-    editor = {"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery", "qryType": 1}
-    every = {"multi": True, "includeAll": True, "allValue": ".*"}
     return {
         "name": name,
         "label": label,
         "type": "query",
         "datasource": _DATASOURCE,
         "definition": query,
-        "query": editor,
+        "query": {"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery", "qryType": 1},
         "refresh": 2,  # on time range change, because the list of tasks depends on it
         "sort": 1,
-        **every,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
         "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
     }
 
@@ -78,9 +78,15 @@ def _panels() -> list[Json]:
     next_id, y = 1, 0
     for row in ROWS:
         panels, height = _arrange(row, next_id + 1, y + 1)
-        inside, below = (panels, []) if row.is_collapsed else ([], panels)
-        shown = {"id": next_id, "type": "row", "title": row.title, "collapsed": row.is_collapsed}
-        result += [{**shown, "gridPos": {"x": 0, "y": y, "w": _COLUMNS, "h": 1}, "panels": inside}, *below]
+        heading = {
+            "id": next_id,
+            "type": "row",
+            "title": row.title,
+            "collapsed": row.is_collapsed,
+            "gridPos": {"x": 0, "y": y, "w": _COLUMNS, "h": 1},
+            "panels": panels if row.is_collapsed else [],
+        }
+        result += [heading] if row.is_collapsed else [heading, *panels]
         next_id += 1 + len(panels)
         y += 1 + height
     return result
@@ -95,7 +101,8 @@ def _arrange(row: Row, first_id: int, top: int) -> tuple[list[Json], int]:
             x, y, line_height = 0, y + line_height, 0
         place = {"x": x, "y": y, "w": panel.width, "h": panel.height}
         result.append({"id": number, "gridPos": place, **_panel(panel)})
-        x, line_height = x + panel.width, max(line_height, panel.height)
+        x += panel.width
+        line_height = max(line_height, panel.height)
     return result, y + line_height - top
 
 
@@ -115,8 +122,10 @@ def _panel(panel: Panel) -> Json:
         defaults["links"] = [_TASK_LINK]
         stacking = {"mode": "normal" if panel.is_stacked else "none", "group": "A"}
         defaults["custom"] = {"fillOpacity": 40 if panel.is_stacked else 8, "showPoints": "auto", "stacking": stacking}
-        legend = {"showLegend": True, "displayMode": "table", "placement": "bottom", "calcs": ["mean", "max"]}
-        result["options"] = {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
+        result["options"] = {
+            "legend": {"showLegend": True, "displayMode": "table", "placement": "bottom", "calcs": ["mean", "max"]},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        }
     elif panel.kind == "stat":
         defaults["thresholds"] = _LIMIT_THRESHOLDS if panel.axis_max is not None else _NO_THRESHOLDS
         result["options"] = {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value", "graphMode": "area"}
@@ -128,8 +137,15 @@ def _panel(panel: Panel) -> Json:
 
 def _target(query: Query, ref_id: str, panel: Panel) -> Json:
     is_table = panel.kind == "table"
-    shown = {"refId": ref_id, "datasource": _DATASOURCE, "expr": query.expr, "legendFormat": query.legend}
-    return {**shown, "format": "table" if is_table else "time_series", "instant": is_table, "range": not is_table}
+    return {
+        "refId": ref_id,
+        "datasource": _DATASOURCE,
+        "expr": query.expr,
+        "legendFormat": query.legend,
+        "format": "table" if is_table else "time_series",
+        "instant": is_table,
+        "range": not is_table,
+    }
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Classic visualizations in the format of 7.10, for OpenSearch Dashboards and for Kibana 7.10 to 8."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from kibana import colours
 from kibana import dashboard_model as model
@@ -35,10 +35,6 @@ _WIDTHS: Final = {
 """The widths of columns. The others share the rest, and have at least 100 pixels."""
 _LONG_TEXT, _WIDTHS_BESIDE_IT = "notice.message", {"task.family": 130, "notice.kind": 90, "count": 95}
 """The column that has the rest for itself, and the widths that columns have only in its table."""
-# Fields without an effect on a number, which TSVB requires.
-_TSVB_LINE: Final = {"chart_type": "line", "stacked": "none", "line_width": 1, "point_size": 1, "fill": 0.5}
-_TSVB_AXIS: Final = {"axis_position": "left", "axis_formatter": "number", "axis_scale": "normal"}
-_TSVB_CHART: Final = {"show_legend": 1, "show_grid": 1, "tooltip_mode": "show_all"}
 _ABOVE_ALL_VALUES: Final = 1_000_000_000
 _PERCENTILE_LABEL = "duration"
 
@@ -62,9 +58,17 @@ def _controls(dashboard: Dashboard) -> Json:
     for number, control in enumerate(dashboard.controls):
         name = f"control_{number}_index_pattern"
         references.append(data_view_reference(name, "reports"))
-        shown = {"id": f"{dashboard.key}-{number}", "fieldName": control.field, "parent": "", "label": control.label}
-        options = {"type": "terms", "multiselect": True, "dynamicOptions": True, "size": 10, "order": "desc"}
-        controls.append({**shown, "type": "list", "options": options, "indexPatternRefName": name})
+        controls.append(
+            {
+                "id": f"{dashboard.key}-{number}",
+                "fieldName": control.field,
+                "parent": "",
+                "label": control.label,
+                "type": "list",
+                "options": {"type": "terms", "multiselect": True, "dynamicOptions": True, "size": 10, "order": "desc"},
+                "indexPatternRefName": name,
+            }
+        )
     title = f"{dashboard.title}: filters"
     params = {"controls": controls, "updateFiltersOnChange": True, "useTimeFilter": False, "pinFilters": True}
     state = {"title": title, "type": "input_control_vis", "aggs": [], "params": params}
@@ -77,9 +81,10 @@ def _settings(panel: Panel) -> Json:
     colours = colours_of(panel)
     settings: Json = {"colors": colours} if colours else {}
     if panel.kind == "table":
-        by_field = {"latest", "max"}
         fields = [terms.field for terms in panel.terms]
-        fields += [metric.field if metric.operation in by_field else metric.operation for metric in panel.metrics]
+        fields += [
+            metric.field if metric.operation in {"latest", "max"} else metric.operation for metric in panel.metrics
+        ]
         widths = {**_WIDTHS, **_WIDTHS_BESIDE_IT, _LONG_TEXT: None} if _LONG_TEXT in fields else _WIDTHS
         settings["columnsWidth"] = [
             {"colIndex": number, "width": width}
@@ -111,8 +116,13 @@ def _visualization(panel: Panel) -> Json:
     else:
         source["indexRefName"] = f"{SOURCE}.index"
         references.append(data_view_reference(f"{SOURCE}.index", panel.index))
-        shown = {"title": panel.title, "type": _TYPES.get(panel.kind, panel.kind)}
-        state = {**shown, "aggs": list(_aggregations(panel)), "params": _params(panel)}
+        aggregations = list(_aggregations(panel))
+        state = {
+            "title": panel.title,
+            "type": _TYPES.get(panel.kind, panel.kind),
+            "aggs": aggregations,
+            "params": _params(panel),
+        }
     identity = object_id("visualization", panel.key)
     return classic_visualization(identity, state, references, description=panel.description, source=source)
 
@@ -121,8 +131,13 @@ def _coloured_number(panel: Panel) -> Json:
     """A large number, also a ratio, that is red above 0: only TSVB takes our colour, which the dark theme needs."""
     (metric,) = panel.metrics
     kind, _ = _metric((metric,))
-    parts = {"numerator": model.kuery(metric.share_of), "denominator": model.kuery("*")}
-    shown = {"type": kind} if metric.share_of is None else {"type": "filter_ratio", **parts, "metric_agg": kind}
+    ratio = {
+        "type": "filter_ratio",
+        "numerator": model.kuery(metric.share_of),
+        "denominator": {"query": "*", "language": "kuery"},
+        "metric_agg": kind,
+    }
+    shown = {"type": kind} if metric.share_of is None else ratio
     series = {
         "id": object_id("series", panel.key),
         "label": metric.label,
@@ -131,11 +146,14 @@ def _coloured_number(panel: Panel) -> Json:
         "split_mode": "everything",
         "formatter": "0,0" if metric.share_of is None else "0.0%",
         "value_template": "{{value}}",
-        **_TSVB_LINE,
+        "chart_type": "line",
+        "stacked": "none",
+        "line_width": 1,
+        "point_size": 1,
+        "fill": 0.5,
         "axis_position": "right",
         "separate_axis": 0,
     }
-    rule = {"id": object_id("rule", panel.key), "operator": "gt", "value": 0, "color": colours.FAILURE}
     params = {
         "id": object_id("params", panel.key),
         "type": "metric",
@@ -144,10 +162,16 @@ def _coloured_number(panel: Panel) -> Json:
         "time_field": model.TIME_FIELD,
         "time_range_mode": "entire_time_range",
         "interval": "",
-        **_TSVB_AXIS,
-        **_TSVB_CHART,
+        "axis_position": "left",
+        "axis_formatter": "number",
+        "axis_scale": "normal",
+        "show_legend": 1,
+        "show_grid": 1,
+        "tooltip_mode": "show_all",
         "filter": model.kuery(panel.condition),
-        "background_color_rules": [rule],
+        "background_color_rules": [
+            {"id": object_id("rule", panel.key), "operator": "gt", "value": 0, "color": colours.FAILURE}
+        ],
     }
     return {"title": panel.title, "type": "metrics", "aggs": [], "params": params}
 
@@ -220,34 +244,56 @@ def _terms(terms: Terms) -> Json:
 def _params(panel: Panel) -> Json:
     match panel.kind:
         case "number":
-            schema = {"percentageMode": False, "useRanges": False, "colorSchema": "Green to Red"}
-            colour = {"metricColorMode": "None", "colorsRange": [{"from": 0, "to": _ABOVE_ALL_VALUES}]}
-            style = {"bgFill": "#000", "bgColor": False, "labelColor": False, "subText": "", "fontSize": 36}
-            metric = {**schema, **colour, "labels": {"show": False}, "invertColors": False, "style": style}
+            metric = {
+                "percentageMode": False,
+                "useRanges": False,
+                "colorSchema": "Green to Red",
+                "metricColorMode": "None",
+                "colorsRange": [{"from": 0, "to": _ABOVE_ALL_VALUES}],
+                "labels": {"show": False},
+                "invertColors": False,
+                "style": {"bgFill": "#000", "bgColor": False, "labelColor": False, "subText": "", "fontSize": 36},
+            }
             return {"type": "metric", "addTooltip": True, "addLegend": False, "metric": metric}
         case "heatmap":
             return _heatmap_params(panel)
         case "table":
-            off = dict.fromkeys(("showPartialRows", "showMetricsAtAllLevels", "showTotal"), False)
-            sort = {"columnIndex": None, "direction": None}
-            return {"perPage": 20, **off, "totalFunc": "sum", "percentageCol": "", "sort": sort}
+            return {
+                "perPage": 20,
+                "showPartialRows": False,
+                "showMetricsAtAllLevels": False,
+                "showTotal": False,
+                "totalFunc": "sum",
+                "percentageCol": "",
+                "sort": {"columnIndex": None, "direction": None},
+            }
         case "line" | "bars" | "ranking":
             return _xy_params(panel)
 
 
 def _heatmap_params(panel: Panel) -> Json:
-    labels = {"show": False, "rotate": 0, "overwriteColor": False, "color": "black"}
-    scale = {"type": "linear", "defaultYExtents": False}
-    shown = {"type": "heatmap", "addTooltip": True, "addLegend": True, "enableHover": False, "legendPosition": "right"}
-    colours = {"colorsNumber": len(panel.bands), "colorSchema": "Blues", "setColorRange": True}
     return {
-        **shown,
+        "type": "heatmap",
+        "addTooltip": True,
+        "addLegend": True,
+        "enableHover": False,
+        "legendPosition": "right",
         "times": [],
-        **colours,
+        "colorsNumber": len(panel.bands),
+        "colorSchema": "Blues",
+        "setColorRange": True,
         "colorsRange": [{"from": low, "to": high} for low, high, _ in panel.bands],
         "invertColors": False,
         "percentageMode": False,
-        "valueAxes": [{"show": False, "id": "ValueAxis-1", "type": "value", "scale": scale, "labels": labels}],
+        "valueAxes": [
+            {
+                "show": False,
+                "id": "ValueAxis-1",
+                "type": "value",
+                "scale": {"type": "linear", "defaultYExtents": False},
+                "labels": {"show": False, "rotate": 0, "overwriteColor": False, "color": "black"},
+            }
+        ],
     }
 
 
@@ -263,41 +309,45 @@ def _value_scale(panel: Panel) -> Json:
 def _xy_params(panel: Panel) -> Json:
     shape = "line" if panel.kind == "line" else "histogram"
     sideways = panel.kind == "ranking"
-    mode = "stacked" if panel.kind == "bars" or panel.is_stacked else "normal"
-    shown = {"show": True, "type": shape, "mode": mode}
-    lines = {"drawLinesBetweenPoints": True, "lineWidth": 2, "interpolate": "linear", "showCircles": True}
-    series = [
+    series: list[dict[str, Any]] = [
         {
-            **shown,
+            "show": True,
+            "type": shape,
+            "mode": "stacked" if panel.kind == "bars" or panel.is_stacked else "normal",
             "data": {"label": group[0].label, "id": name},
             "valueAxis": "ValueAxis-1",
-            **lines,
+            "drawLinesBetweenPoints": True,
+            "lineWidth": 2,
+            "interpolate": "linear",
+            "showCircles": True,
         }
         for name, group in model.grouped_metrics(panel).items()
     ]
-    limit = {"show": panel.limit is not None, "value": panel.limit or 0, "width": 2, "style": "dashed"}
-    labels = {"show": True, "rotate": 0}
-    categories: Json = {"type": "category", "position": "left" if sideways else "bottom", "show": True, "style": {}}
-    name = {"id": "ValueAxis-1", "name": "BottomAxis-1" if sideways else "LeftAxis-1"}
-    values: Json = {"type": "value", "position": "bottom" if sideways else "left", "show": True, "style": {}}
     return {
         "type": shape,
         "grid": {"categoryLines": False},
         "categoryAxes": [
             {
                 "id": "CategoryAxis-1",
-                **categories,
+                "type": "category",
+                "position": "left" if sideways else "bottom",
+                "show": True,
+                "style": {},
                 "scale": {"type": "linear"},
-                "labels": {**labels, "filter": not sideways, "truncate": 200},
+                "labels": {"show": True, "rotate": 0, "filter": not sideways, "truncate": 200},
                 "title": {},
             }
         ],
         "valueAxes": [
             {
-                **name,
-                **values,
+                "id": "ValueAxis-1",
+                "name": "BottomAxis-1" if sideways else "LeftAxis-1",
+                "type": "value",
+                "position": "bottom" if sideways else "left",
+                "show": True,
+                "style": {},
                 "scale": _value_scale(panel),
-                "labels": {**labels, "filter": sideways, "truncate": 100},
+                "labels": {"show": True, "rotate": 0, "filter": sideways, "truncate": 100},
                 "title": {"text": panel.axis_name},
             }
         ],
@@ -308,5 +358,11 @@ def _xy_params(panel: Panel) -> Json:
         "times": [],
         "addTimeMarker": False,
         "labels": {"show": False},
-        "thresholdLine": {**limit, "color": colours.LIMIT},
+        "thresholdLine": {
+            "show": panel.limit is not None,
+            "value": panel.limit or 0,
+            "width": 2,
+            "style": "dashed",
+            "color": colours.LIMIT,
+        },
     }

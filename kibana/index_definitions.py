@@ -89,28 +89,52 @@ def build_index_templates() -> dict[str, str]:
 def data_view_fields(index: Index) -> list[Json]:
     """The fields of these documents, as a data view lists them."""
     fields = {"reports": _REPORT_FIELDS, "checkpoints": _CHECKPOINT_FIELDS, "notices": _NOTICE_FIELDS}[index]
-    listed = [_listed(name, "string", name, is_searchable=True) for name in ("_id", "_index")]
-    listed += [_listed("_score", "number"), _listed("_source", "_source")]
-    for field in fields:
-        kind, is_searchable = _DATA_VIEW_TYPES.get(field.index_type, "number"), field.is_searchable
-        listed.append(_listed(field.name, kind, field.index_type, is_searchable=is_searchable, is_stored=is_searchable))
+    listed = [
+        *(_listed(name, "string", name, is_searchable=True) for name in ("_id", "_index")),
+        _listed("_score", "number"),
+        _listed("_source", "_source"),
+        *(
+            _listed(
+                field.name,
+                _DATA_VIEW_TYPES.get(field.index_type, "number"),
+                field.index_type,
+                is_searchable=field.is_searchable,
+                is_stored=field.is_searchable,
+            )
+            for field in fields
+        ),
+    ]
     return sorted(listed, key=lambda entry: str(entry["name"]))
 
 
-def _listed(name: str, kind: str, *index_types: str, is_searchable: bool = False, is_stored: bool = False) -> Json:
-    shown = {"name": name, "type": kind, "esTypes": [*index_types], "count": 0, "scripted": False}
-    searched = {"searchable": is_searchable, "aggregatable": is_searchable, "readFromDocValues": is_stored}
-    return {**shown, **searched}
+def _listed(
+    name: str, shown_type: str, *index_types: str, is_searchable: bool = False, is_stored: bool = False
+) -> Json:
+    return {
+        "name": name,
+        "type": shown_type,
+        "esTypes": [*index_types],
+        "count": 0,
+        "scripted": False,
+        "searchable": is_searchable,
+        "aggregatable": is_searchable,
+        "readFromDocValues": is_stored,
+    }
 
 
 def _template(name: str, fields: Iterable[DocumentField], description: str) -> Json:
-    shards = {"number_of_shards": 1, "auto_expand_replicas": "0-1", "refresh_interval": "5s"}
+    index_settings = {
+        "number_of_shards": 1,
+        "auto_expand_replicas": "0-1",
+        "refresh_interval": "5s",
+        "mapping": {"ignore_malformed": True},
+    }
     off = dict.fromkeys(("dynamic", "date_detection", "numeric_detection"), False)
     return {
         "index_patterns": [f"{name}-*"],
         "priority": 200,
         "template": {
-            "settings": {"index": {**shards, "mapping": {"ignore_malformed": True}}},
+            "settings": {"index": index_settings},
             "mappings": {**off, "properties": _properties(fields)},
         },
         "_meta": {"description": description, "managed_by": "task-profiler"},
@@ -175,10 +199,15 @@ def _field_format(name: str, duration: Json) -> Json | None:
 
 def _coloured(values: Sequence[tuple[str, str]]) -> Json:
     """The colour of a text by its value, in the colours of the charts."""
-    coloured = []
-    for value, background in values:
-        text = "#ffffff" if background == colours.OUT_OF_MEMORY else "#000000"  # black is hard to read on dark red
-        coloured.append({"range": "-Infinity:Infinity", "regex": f"^{value}$", "text": text, "background": background})
+    coloured = [
+        {
+            "range": "-Infinity:Infinity",
+            "regex": f"^{value}$",
+            "text": "#ffffff" if colour == colours.OUT_OF_MEMORY else "#000000",  # black is hard to read on dark red
+            "background": colour,
+        }
+        for value, colour in values
+    ]
     return {"id": "color", "params": {"fieldType": "string", "colors": coloured}}
 
 

@@ -144,14 +144,29 @@ def saved_dashboard(dashboard: Dashboard) -> Json:
 
 def _controls(controls: Sequence[tuple[str, Control]]) -> Json:
     """The dropdown lists at the top of a dashboard, in the format of 8.0."""
-    panels = {}
-    for order, (identity, control) in enumerate(controls):
-        shown = {"order": order, "width": "medium", "grow": True, "type": "optionsListControl"}
-        chosen = {"id": identity, "fieldName": control.field, "title": control.label, "selectedOptions": []}
-        panels[identity] = {**shown, "explicitInput": {**chosen, "enhancements": {}}}
+    panels = {
+        identity: {
+            "order": order,
+            "width": "medium",
+            "grow": True,
+            "type": "optionsListControl",
+            "explicitInput": {
+                "id": identity,
+                "fieldName": control.field,
+                "title": control.label,
+                "selectedOptions": [],
+                "enhancements": {},
+            },
+        }
+        for order, (identity, control) in enumerate(controls)
+    }
     ignored = dict.fromkeys(("ignoreFilters", "ignoreQuery", "ignoreTimerange", "ignoreValidations"), False)
-    style = {"controlStyle": "oneLine", "chainingSystem": "HIERARCHICAL"}
-    return {**style, "ignoreParentSettingsJSON": to_json(ignored), "panelsJSON": to_json(panels)}
+    return {
+        "controlStyle": "oneLine",
+        "chainingSystem": "HIERARCHICAL",
+        "ignoreParentSettingsJSON": to_json(ignored),
+        "panelsJSON": to_json(panels),
+    }
 
 
 def _chart(panel: Panel) -> Json:
@@ -219,8 +234,8 @@ def _colours(panel: Panel) -> Iterator[tuple[str, str]]:
 def _xy(panel: Panel, layer: str) -> Json:
     shown = {"x": True, "yLeft": True, "yRight": True}
     has_series = bool(panel.terms) and (panel.has_time_axis or panel.has_checkpoint_axis)
+    split = {"splitAccessor": "rows-0"} if has_series else {}
     series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
-    data = {"layerId": layer, "layerType": "data", "seriesType": series}
     accessors = [name for name, column in _lens_columns(panel) if not column["isBucketed"] and name != model.ORDER]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
     top = {"upperBound": 100} if panel.limit is None else {}
@@ -243,11 +258,13 @@ def _xy(panel: Panel, layer: str) -> Json:
         **({"yLeftScale": "log"} if panel.is_logarithmic else {}),  # Kibana before 8.5 draws a linear axis
         "layers": [
             {
-                **data,
+                "layerId": layer,
+                "layerType": "data",
+                "seriesType": series,
                 "position": "top",
                 "showGridlines": False,
                 "xAccessor": _TIME_COLUMN if panel.has_time_axis else f"rows-{len(panel.terms) - 1}",
-                **({"splitAccessor": "rows-0"} if has_series else {}),
+                **split,
                 "accessors": accessors,
                 **({"yConfig": colours} if colours else {}),
             },
@@ -267,9 +284,17 @@ def _axis_settings(panel: Panel) -> Json:
 
 
 def _limit_layer(panel: Panel) -> tuple[str, Json]:
-    number = {"dataType": "number", "operationType": "static_value", "isStaticValue": True}
-    named = {"label": "Limit", "customLabel": True, **number, "isBucketed": False, "scale": "ratio"}
-    column = {**named, "params": {"value": str(panel.limit)}, "references": []}
+    column = {
+        "label": "Limit",
+        "customLabel": True,
+        "dataType": "number",
+        "operationType": "static_value",
+        "isStaticValue": True,
+        "isBucketed": False,
+        "scale": "ratio",
+        "params": {"value": str(panel.limit)},
+        "references": [],
+    }
     columns = {"columns": {_LIMIT_COLUMN: column}, "columnOrder": [_LIMIT_COLUMN], "incompleteColumns": {}}
     return object_id("layer", f"{panel.key}/limit"), columns
 
@@ -286,29 +311,39 @@ def _limit_line(panel: Panel) -> Json:
 
 def _palette(panel: Panel) -> Json:
     """Colours of absolute values. The stops are ignored unless both names are `custom`."""
-    span = {"rangeType": "number", "rangeMin": panel.bands[0][0], "rangeMax": None}
-    steps = {"progression": "fixed", "continuity": "above", "steps": len(panel.bands)}
-    params = {
+    return {
+        "type": "palette",
         "name": "custom",
-        "reverse": False,
-        **span,
-        **steps,
-        "colorStops": [{"color": colour, "stop": low} for low, _, colour in panel.bands],
-        "stops": [{"color": colour, "stop": high} for _, high, colour in panel.bands],
+        "params": {
+            "name": "custom",
+            "reverse": False,
+            "rangeType": "number",
+            "rangeMin": panel.bands[0][0],
+            "rangeMax": None,
+            "progression": "fixed",
+            "continuity": "above",
+            "steps": len(panel.bands),
+            "colorStops": [{"color": colour, "stop": low} for low, _, colour in panel.bands],
+            "stops": [{"color": colour, "stop": high} for _, high, colour in panel.bands],
+        },
     }
-    return {"type": "palette", "name": "custom", "params": params}
 
 
 def _heatmap(panel: Panel, layer: str) -> Json:
-    axes = {"isXAxisLabelVisible": True, "isYAxisLabelVisible": True}
+    value = "metric-0"
     return {
         "shape": "heatmap",
         "layerId": layer,
         "layerType": "data",
         "xAccessor": _TIME_COLUMN,
         "yAccessor": "rows-0",
-        "valueAccessor": "metric-0",
+        "valueAccessor": value,
         "legend": {"type": "heatmap_legend", "isVisible": True, "position": "right"},
-        "gridConfig": {"type": "heatmap_grid", "isCellLabelVisible": False, **axes},
-        "palette": {**_palette(panel), "accessor": "metric-0"},
+        "gridConfig": {
+            "type": "heatmap_grid",
+            "isCellLabelVisible": False,
+            "isXAxisLabelVisible": True,
+            "isYAxisLabelVisible": True,
+        },
+        "palette": {**_palette(panel), "accessor": value},
     }

@@ -38,9 +38,14 @@ def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+def reference(name: str, kind: str, target: str) -> Json:
+    """A reference to another saved object. Its name determines its use."""
+    return {"name": name, "type": kind, "id": target}
+
+
 def data_view_reference(name: str, index: Index) -> Json:
-    """A reference to the data view of these documents. Its name determines its use."""
-    return {"name": name, "type": "index-pattern", "id": object_id("data-view", index)}
+    """A reference to the data view of these documents."""
+    return reference(name, "index-pattern", object_id("data-view", index))
 
 
 def saved_object(kind: str, identity: str, attributes: Json, references: Sequence[Json]) -> Json:
@@ -52,11 +57,15 @@ def classic_visualization(
     identity: str, state: Json, references: Sequence[Json], *, description: str = "", source: Json | None = None
 ) -> Json:
     """A visualization that is not of Lens. ``source`` is its search; None: it has none of its own."""
-    shown = {"title": state["title"], "description": description, "version": 1, "visState": to_json(state)}
-    search = {"searchSourceJSON": to_json(source or _NO_SEARCH)}
-    return saved_object(
-        "visualization", identity, {**shown, "uiStateJSON": "{}", "kibanaSavedObjectMeta": search}, references
-    )
+    attributes = {
+        "title": state["title"],
+        "description": description,
+        "version": 1,
+        "visState": to_json(state),
+        "uiStateJSON": "{}",
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source or _NO_SEARCH)},
+    }
+    return saved_object("visualization", identity, attributes, references)
 
 
 def saved_search(search: SavedSearch, *, is_lens: bool) -> Json:
@@ -112,7 +121,7 @@ def dashboard_object(
         name = f"panel_{panel['panelIndex']}" if is_lens else f"panel_{number}"
         prefix, target = f"{panel['panelIndex']}:" if is_lens else "", panel.pop("id")
         panels.append({"version": "7.16.0" if is_lens else "7.10.0", **panel, "panelRefName": name})
-        panel_references.append({"name": f"{prefix}{name}", "type": panel["type"], "id": target})
+        panel_references.append(reference(f"{prefix}{name}", panel["type"], target))
     attributes = {
         "title": dashboard.title,
         "description": dashboard.description,
@@ -127,9 +136,8 @@ def dashboard_object(
         "panelsJSON": to_json(panels),
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(_NO_SEARCH)},
     }
-    return saved_object(
-        "dashboard", object_id("dashboard", dashboard.key), attributes, (*references, *panel_references)
-    )
+    identity = object_id("dashboard", dashboard.key)
+    return saved_object("dashboard", identity, attributes, [*references, *panel_references])
 
 
 def controls_panel(dashboard: Dashboard, height: int) -> Json:
