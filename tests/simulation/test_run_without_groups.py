@@ -104,7 +104,7 @@ def in_four(work):
     for number in range(4):
         if os.fork() == 0:
             held = work()
-            time.sleep(4)
+            time.sleep(10)
             os._exit(0)
     for number in range(4):
         os.wait()
@@ -119,7 +119,7 @@ in_four(write)
 """
 _POOL = f"""{_FOUR}
 def look(number):
-    return sum(map(len, table[number::4])), time.sleep(4)
+    return sum(map(len, table[number::4])), time.sleep(10)
 table = [str(number) for number in range(1_000_000)]
 with multiprocessing.get_context("fork").Pool(4) as pool:
     pool.map(look, range(4), chunksize=1)
