@@ -48,7 +48,7 @@ def whole_run(record: Line, cpu_seconds: float) -> None:
 def test_an_endpoint_that_dies_and_returns_costs_samples_and_no_cpu_time(
     endpoint: FaultyEndpoint, logs: LogApi
 ) -> None:
-    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
+    with Sidecar(logs.environment(), endpoint=endpoint) as sidecar:
         sidecar.wait_for_samples()
         endpoint.close()
         let_pass()
@@ -65,7 +65,7 @@ def test_an_endpoint_that_dies_and_returns_costs_samples_and_no_cpu_time(
 
 
 def test_a_monitor_that_is_frozen_misses_ticks_and_no_cpu_time(endpoint: FaultyEndpoint, logs: LogApi) -> None:
-    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
+    with Sidecar(logs.environment(), endpoint=endpoint) as sidecar:
         sidecar.wait_for_samples()
         sidecar.process.send_signal(signal.SIGSTOP)
         let_pass()
@@ -80,7 +80,7 @@ def test_a_monitor_that_is_frozen_misses_ticks_and_no_cpu_time(endpoint: FaultyE
 
 
 def test_an_end_and_a_stop_while_the_monitor_is_frozen_are_not_lost(endpoint: FaultyEndpoint, logs: LogApi) -> None:
-    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
+    with Sidecar(logs.environment(), endpoint=endpoint) as sidecar:
         sidecar.wait_for_samples()
         sidecar.process.send_signal(signal.SIGSTOP)
         sidecar.end_batch()
@@ -99,7 +99,7 @@ def wait_for_a_checkpoint(sidecar: Sidecar) -> None:
 
 def test_a_monitor_killed_before_the_end_goes_on_from_the_counters(endpoint: FaultyEndpoint, logs: LogApi) -> None:
     """Peaks and percentiles from before stand in the checkpoints alone; CPU time is a counter and whole."""
-    with Sidecar(logs.environment(), beside=endpoint, CHECKPOINT_SECONDS="0.3") as sidecar:
+    with Sidecar(logs.environment(), endpoint=endpoint, CHECKPOINT_SECONDS="0.3") as sidecar:
         wait_for_a_checkpoint(sidecar)
         sidecar.kill()
         endpoint.task.monitor_restarts = 1
@@ -118,7 +118,7 @@ def test_a_monitor_killed_while_it_reports_reports_again(
 ) -> None:
     """Before and after CloudWatch had the line; the second report has the end and the durations."""
     logs.manner = manner
-    with Sidecar(logs.environment(), beside=endpoint, CHECKPOINT_SECONDS="0.3") as sidecar:
+    with Sidecar(logs.environment(), endpoint=endpoint, CHECKPOINT_SECONDS="0.3") as sidecar:
         sidecar.wait_for_samples()
         wait_for_a_checkpoint(sidecar)
         sidecar.end_batch()
@@ -146,7 +146,7 @@ def place(line: str) -> tuple[str, str]:
 
 def test_a_report_that_cloudwatch_does_not_answer_is_printed(endpoint: FaultyEndpoint, logs: LogApi) -> None:
     logs.manner = IS_SILENT
-    with Sidecar(logs.environment(), beside=endpoint, STOP_SECONDS="8") as sidecar:
+    with Sidecar(logs.environment(), endpoint=endpoint, STOP_SECONDS="8") as sidecar:
         output, errors = sidecar.watch()
     assert logs.lines == []
     assert logs.requests >= 1
@@ -161,7 +161,7 @@ def test_a_full_disk_under_stdout_costs_the_checkpoints_and_not_the_report(
 ) -> None:
     with (
         Path("/dev/full").open("wb") as full,
-        Sidecar(logs.environment(), output=full, beside=endpoint, CHECKPOINT_SECONDS="0.2") as sidecar,
+        Sidecar(logs.environment(), output=full, endpoint=endpoint, CHECKPOINT_SECONDS="0.2") as sidecar,
     ):
         _, errors = sidecar.watch()
     (record,) = logs.records()
@@ -174,7 +174,7 @@ def test_a_full_disk_under_stdout_costs_the_checkpoints_and_not_the_report(
 def test_a_report_that_can_go_nowhere_is_said_to_be_lost(endpoint: FaultyEndpoint) -> None:
     with (
         Path("/dev/full").open("wb") as full,
-        Sidecar(NOBODY, output=full, beside=endpoint, STOP_SECONDS="2") as sidecar,
+        Sidecar(NOBODY, output=full, endpoint=endpoint, STOP_SECONDS="2") as sidecar,
     ):
         _, errors = sidecar.watch()
     not_put, lost = problems(errors)
@@ -184,7 +184,7 @@ def test_a_report_that_can_go_nowhere_is_said_to_be_lost(endpoint: FaultyEndpoin
 
 def test_sigterm_after_the_put_does_not_change_the_exit_code(endpoint: FaultyEndpoint, logs: LogApi) -> None:
     """An essential batch that ends stops the task, so ECS signals a monitor that has just reported."""
-    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
+    with Sidecar(logs.environment(), endpoint=endpoint) as sidecar:
         sidecar.wait_for_samples()
         sidecar.end_batch()
         wait_until(lambda: logs.lines, 120, "the put")
@@ -199,8 +199,8 @@ def test_two_monitors_in_one_task_report_on_the_batch_and_make_one_document(logs
     task.images[name] = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1"
     with (
         FaultyEndpoint(task) as endpoint,
-        Sidecar(logs.environment(), beside=endpoint) as one,
-        Sidecar(logs.environment(), beside=endpoint, container=name) as another,
+        Sidecar(logs.environment(), endpoint=endpoint) as one,
+        Sidecar(logs.environment(), endpoint=endpoint, container=name) as another,
     ):
         one.wait_for_samples()
         wait_until(lambda: task.monitors_seen >= {"task-monitor", name}, 120, "both monitors")

@@ -198,7 +198,7 @@ def test_the_monitor_shows_no_secret(status: int) -> None:
     with LogApi() as logs, FaultyEndpoint(FaultyTask()) as endpoint:
         logs.manner = Manner(status=status, takes=status == 200, quotes=True)
         environment = {**logs.environment(), **CREDENTIALS}
-        with Sidecar(environment, beside=endpoint, STOP_SECONDS="8", CHECKPOINT_SECONDS="0.2") as sidecar:
+        with Sidecar(environment, endpoint=endpoint, STOP_SECONDS="8", CHECKPOINT_SECONDS="0.2") as sidecar:
             output, errors = sidecar.watch()
     assert any(SECRET in quote for quote in logs.quoted)
     assert bool(problems(errors)) == (status != 200)

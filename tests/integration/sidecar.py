@@ -26,13 +26,13 @@ class Sidecar:
         network_mode: str = "bridge",
         output: int | BinaryIO = subprocess.PIPE,
         errors: int = subprocess.PIPE,
-        beside: TaskEndpoint[Any] | None = None,
+        endpoint: TaskEndpoint[Any] | None = None,
         container: str = "task-monitor",
         program: Sequence[str] = ("-m", "profiler"),
         **settings: str,
     ) -> None:
         self._closing = ExitStack()
-        endpoint = beside or self._closing.enter_context(TaskEndpoint(Task(2, network_mode)))
+        endpoint = endpoint or self._closing.enter_context(TaskEndpoint(Task(2, network_mode)))
         self.task: Task = endpoint.task
         self._output = output
         self._errors = errors

@@ -115,7 +115,7 @@ class TaskWithoutTags(Task):
 def test_tags_that_never_come_are_asked_for_once_and_delay_neither_the_samples_nor_the_stop() -> None:
     """The request has 5 s, which a busy machine may need for the samples."""
     with TaskEndpoint(TaskWithoutTags()) as endpoint:
-        with Sidecar(NO_AWS, beside=endpoint, TAGS="true", REPORT_STREAM="monitor") as sidecar:
+        with Sidecar(NO_AWS, endpoint=endpoint, TAGS="true", REPORT_STREAM="monitor") as sidecar:
             sidecar.wait_for_samples(10)
             sidecar.end_batch()
             sidecar.process.send_signal(signal.SIGTERM)
@@ -152,7 +152,7 @@ class TaskThatAwaitsTags(Task):
 def test_the_tags_are_asked_for_at_the_start(capfd: pytest.CaptureFixture[str]) -> None:
     """A report on a batch that was over by then waits for nothing."""
     task = TaskThatAwaitsTags()
-    with TaskEndpoint(task) as found, Sidecar(NO_AWS, beside=found, REPORT_STREAM="monitor", TAGS="true") as sidecar:
+    with TaskEndpoint(task) as found, Sidecar(NO_AWS, endpoint=found, REPORT_STREAM="monitor", TAGS="true") as sidecar:
         (report,), _ = sidecar.finish()
     capfd.readouterr()  # a request that the monitor gave up
     assert (report["record"]["status"], task.was_asked_late) == ("success", False)
