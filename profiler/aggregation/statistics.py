@@ -74,9 +74,9 @@ class TimeWeightedStatistics:
             return None
         # Rounding of the sum can move the quotient beyond the extremes by one unit in the last place.
         mean = self._within(self._weighted_sum / self._weight_ns)
-        values = {"avg": mean, "p50": self._quantile(0.50), "p95": self._quantile(0.95), "p99": self._quantile(0.99)}
-        values["max"] = self._maximum
-        return Distribution(**{name: round(value / per, digits) for name, value in values.items()})
+        p50, p95, p99 = map(self._quantile, (0.50, 0.95, 0.99))
+        avg, p50, p95, p99, most = (round(value / per, digits) for value in (mean, p50, p95, p99, self._maximum))
+        return Distribution(avg=avg, p50=p50, p95=p95, p99=p99, max=most)
 
     def median(self) -> float | None:
         return self._quantile(0.5) if self._weight_ns else None

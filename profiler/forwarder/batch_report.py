@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled, pages_backwards
 from profiler.core.ecs_terms import LogTarget
@@ -71,7 +71,7 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
     requested = requested_batch(containers)
     roles = roles_of(containers, requested=requested)
     measured = [replace(container, essential=None) for container in containers]
-    targets = {container.name: asdict(log_target(container, task.arn)) for container in containers}
+    targets = {container.name: log_target(container, task.arn) for container in containers}
     return TaskContainers(
         batch=roles.batch,
         monitor=roles.monitor,
@@ -79,7 +79,11 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
         reported=container_roles(measured, requested=requested).candidates,
         default=next(iter(roles.candidates), None),
         prints_report=any(one.name == roles.monitor and not needs_put(one.environment) for one in containers),
-        logs={name: LogTarget(**one) for name, one in targets.items() if one["group"] and one["stream"]},
+        logs={
+            name: LogTarget(group=target.group, stream=target.stream, region=target.region)
+            for name, target in targets.items()
+            if target.group and target.stream
+        },
     )
 
 

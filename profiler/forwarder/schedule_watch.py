@@ -13,10 +13,16 @@ from profiler.aws_account.scheduled_targets import FoundSchedules
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, format_ms
-from profiler.forwarder import invocation
 from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import NoticeSettings
-from profiler.forwarder.invocation import ForwarderError, ReadError, attempt, raise_errors
+from profiler.forwarder.invocation import (
+    NO_TIME_TO_NOTIFY,
+    DeliveryError,
+    ForwarderError,
+    ReadError,
+    attempt,
+    raise_errors,
+)
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
@@ -123,7 +129,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         )
         for line, complete in self._notices(judged, clusters):
             if not self.may_notify():
-                self._errors.append(invocation.DeliveryError(invocation.NO_TIME_TO_NOTIFY))
+                self._errors.append(DeliveryError(NO_TIME_TO_NOTIFY))
                 break
             is_new = attempt(partial(self.notifier.notify, line, complete), self._errors)
             counts[line.notice.kind] += is_new is True

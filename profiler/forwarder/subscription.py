@@ -23,8 +23,12 @@ from profiler.forwarder.documents import MAX_ID_BYTES, Document, notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import ForwarderError, PayloadError, attempt, raise_errors
 from profiler.forwarder.notifications.task_notices import TaskNotices
-from profiler.forwarder.search_cluster import document_delivery
-from profiler.forwarder.search_cluster.document_delivery import FailedItem
+from profiler.forwarder.search_cluster.document_delivery import (
+    DeliverDocuments,
+    DeliveryResult,
+    FailedItem,
+    KeepFailures,
+)
 from profiler.forwarder.task_lines import InvalidReport, has_stacks, read_line, read_notice, replace_lone_surrogates
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Record
@@ -94,8 +98,8 @@ class LineForwarder(Struct):
     """Indexes lines, a bounded part at a time, then sends their notices. Raises DeliveryError; can be repeated."""
 
     settings: ForwarderSettings
-    deliver: document_delivery.DeliverDocuments
-    keep_failures: document_delivery.KeepFailures
+    deliver: DeliverDocuments
+    keep_failures: KeepFailures
     notices: TaskNotices
     _documents: list[Document] = []
     _failures: list[FailedItem] = []
@@ -177,7 +181,7 @@ class LineForwarder(Struct):
         self._held_bytes += added_bytes
 
     def _deliver(self) -> None:
-        delivered = document_delivery.DeliveryResult(indexed=0)
+        delivered = DeliveryResult(indexed=0)
         if self._documents:
             delivered = self.deliver(self._documents)
         failures = [*self._failures, *delivered.rejected]

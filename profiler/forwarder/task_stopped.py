@@ -6,8 +6,14 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.forwarder import batch_report
-from profiler.forwarder.batch_report import ReportFinder, ReportLine, TaskContainers
+from profiler.forwarder.batch_report import (
+    ReportFinder,
+    ReportLine,
+    TaskContainers,
+    docker_labels,
+    identify_containers,
+    judge,
+)
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError, attempt, raise_errors
@@ -65,8 +71,8 @@ class TaskStoppedHandler(Struct, frozen=True):
         errors: _Errors = []
         settings = attempt(self.settings, errors)
         definition = None if task.definition_arn is None else self.describe(task.definition_arn)
-        identified = batch_report.identify_containers(definition, task)
-        outcome, batch = batch_report.judge(task, identified)
+        identified = identify_containers(definition, task)
+        outcome, batch = judge(task, identified)
         if len(identified.candidates) > 1:
             self.warn(
                 f"Task {task.id} has several possible batch containers ({', '.join(identified.candidates)}), which are "
@@ -74,7 +80,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             )
         containers = replace(identified, batch=batch)
         index = attempt(self.index, errors)
-        labels = batch_report.docker_labels(definition, batch)
+        labels = docker_labels(definition, batch)
         ended = EndedTask(task=task, outcome=outcome, container=batch, log=containers.batch_log, labels=labels)
         run_log = self.run_log(task, batch)
         find_indexed = None if index is None or ended.batch is None else partial(index.find, task, ended.batch)

@@ -262,8 +262,11 @@ class _GpuAggregate:
     def record(self, run: str, duration_ms: float | None, finished_ns: int | None) -> Gpu:
         series, idle_seconds = self._series, self._idle_seconds(run, duration_ms, finished_ns)
         gpm: dict[str, Any] = {name: series[name].distribution() for name in _GPM_SERIES}
-        percent_of_ns = _PERCENT / max(self._throttle_observed_ns, 1)  # of the observed time
-        throttled = {name: round(percent_of_ns * held_ns, 3) for name, held_ns in self._throttled_ns.items() if held_ns}
+        throttled = {  # percent of the observed time, only by reasons that occurred
+            reason: round(_PERCENT * held_ns / self._throttle_observed_ns, 3)
+            for reason, held_ns in self._throttled_ns.items()
+            if held_ns
+        }
         idle_percent = None
         if idle_seconds is not None and duration_ms:
             idle_percent = round(_PERCENT * idle_seconds * NS_PER_SECOND / (duration_ms * NS_PER_MS), 3)

@@ -73,8 +73,10 @@ class NvmlSource:
         """Read the GPUs again that are lost, or could not be opened when NVML was initialized again."""
         for uuid in self._missing():
             handle = call_nvml(self._nvml, "nvmlDeviceGetHandleByUUID", uuid)
+            if isinstance(handle, Failure):
+                continue
             device = Device(self._nvml, handle, self._known_gpus[uuid], self._clock)
-            if not isinstance(handle, Failure) and not isinstance(device.read(counters=False), Failure):
+            if not isinstance(device.read(counters=False), Failure):
                 events.register(device)
                 self._devices = sorted((*self._devices, device), key=lambda each: each.facts.index)
 

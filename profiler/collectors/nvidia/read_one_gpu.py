@@ -97,6 +97,7 @@ class _Gpm:
         self._clock = clock
         self._samples: tuple[Any, ...] = ()  # the last one, taken at ``_taken_ns``, and the one to be taken next
         self._taken_ns: int | None = None
+        self._request: Any = None  # of the metrics between two samples
         # The share of the time in the driver, between the readings with all counters: 0.4 % for eight GPUs.
         self._budget = CpuBudget(0.0005)
         self._is_available = True
@@ -148,13 +149,15 @@ class _Gpm:
                 self.close()
                 return sample
             self._samples = (*self._samples, sample)
+        self._request = self._nvml.c_nvmlGpmMetricsGet_t()
+        self._request.version, self._request.numMetrics = 1, len(_METRICS)
+        for position, number in enumerate(_METRICS.values()):
+            self._request.metrics[position].metricId = number
         return None
 
     def _metrics(self, first: Any, second: Any, span_ns: int) -> Mapping[str, Any] | Failure:  # noqa: ANN401  as above
-        request = self._nvml.c_nvmlGpmMetricsGet_t()
-        request.version, request.numMetrics, request.sample1, request.sample2 = 1, len(_METRICS), first, second
-        for position, number in enumerate(_METRICS.values()):
-            request.metrics[position].metricId = number
+        request = self._request
+        request.sample1, request.sample2 = first, second
         answer = call_nvml(self._nvml, "nvmlGpmMetricsGet", request)
         if isinstance(answer, Failure):
             return answer

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
+from profiler.core.optional_math import known
 from profiler.readers.cgroup.accounting_group import (
     AccountingCgroup,
     CgroupDelegation,
@@ -104,13 +105,13 @@ class CommandCgroup:
         return None if counted_ns is None else max(counted_ns - self._baseline_cpu_ns, 0)
 
     def memory(self) -> MemoryReading | None:
-        return next((group.memory(group.usage()) for group in self._groups if group.counts_memory), None)
+        return known(lambda group: group.memory(group.usage()), self._memory_group())
 
     def memory_peak_bytes(self) -> int | None:
-        return next((group.mark_bytes() for group in self._groups if group.counts_memory), None)
+        return known(AccountingCgroup.mark_bytes, self._memory_group())
 
     def oom_kills(self) -> int | None:
-        return next((group.oom_kills() for group in self._groups if group.counts_memory), None)
+        return known(AccountingCgroup.oom_kills, self._memory_group())
 
     def contains(self, pid: int) -> bool:
         """Whether the group counts the memory of a process. True for a process that has ended: its group is unknown."""

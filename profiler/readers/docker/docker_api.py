@@ -141,8 +141,10 @@ class DockerEvents:
                     delay_seconds = _FIRST_DELAY_SECONDS
                     self._on_line(line)
                 reason = "the stream has ended"
-            except (HttpError, OSError) as error:
-                reason = str(error) if isinstance(error, HttpError) else type(error).__name__
+            except HttpError as error:
+                reason = str(error)
+            except OSError as error:
+                reason = type(error).__name__
             if not self._thread.is_stopping:
                 self._health.on_failure(Unavailable(reason))
                 self._wake.wait(delay_seconds)

@@ -121,8 +121,10 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
 def decode_task(body: bytes) -> TaskMetadata | Unavailable:
     """Decode a response of ``/task``."""
     document = _object(body, _NO_TASK)
-    if isinstance(document, Unavailable) or not isinstance(document.get("Containers"), list):
-        return document if isinstance(document, Unavailable) else Unavailable(f"{_NO_TASK}it has no list of containers")
+    if isinstance(document, Unavailable):
+        return document
+    if not isinstance(document.get("Containers"), list):
+        return Unavailable(f"{_NO_TASK}it has no list of containers")
     limits = mapping(document.get("Limits"))
     storage = mapping(document.get("EphemeralStorageMetrics"))
     parsed = tuple(_container(item) for item in mappings(document["Containers"]))

@@ -235,7 +235,7 @@ class HistoryStore:
         return count
 
     def runs(self, selection: "RunFilter") -> Iterator[tuple[bytes, Report, str | None]]:
-        """Past runs, newest first: lines, reports, redacted commands. Filter again by what is no column."""
+        """Past runs, newest first: lines, reports, redacted commands. The caller filters by what the table lacks."""
         condition, words = _condition(selection)
         # SQLite cannot compare bytes that are not UTF-8, and no text in the history has any.
         values = tuple(map(without_surrogates, words))
