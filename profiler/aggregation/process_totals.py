@@ -34,10 +34,12 @@ class TreeCpu(Struct):
     """The CPU time of a tree, computed from readings of its processes. It never falls and includes ended processes.
 
     ``has_lost``: no process waited for one of the ended processes, so what it used after its last reading is unknown.
+    ``lost_blocks`` is the block I/O of these processes until then.
     """
 
     total_ns: int = 0
     has_lost: bool = False
+    lost_blocks: BlockBytes = BlockBytes()
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
     _reaped_ns: int = 0
     _unreaped_ns: int = 0
@@ -60,32 +62,43 @@ class TreeCpu(Struct):
             for identity, process in now.items()
             if identity in before
         )
+        gone += [(process, None) for process in self._settle(now, before, handed_over_ns)]
         unreaped_ns = _unreaped_ns([process for process, _ in gone], handed_over_ns)
         self._unreaped_ns += unreaped_ns
-        self._settle({**before, **now})
         has_adopted = reaped_ns > self._reaped_ns
         self._gone = _Gone(gone, handed_over_ns=handed_over_ns, unreaped_ns=unreaped_ns, has_adopted=has_adopted)
         if is_last:
-            self._settle(now)
+            self._settle(now, {}, 0)
         self._previous, self._reaped_ns = now, reaped_ns
         present_ns = sum(_cpu_ns(process) for process in now.values())
         self.total_ns = max(self.total_ns, present_ns + reaped_ns + self._unreaped_ns)
         return self.total_ns
 
-    def _settle(self, latest: Mapping[tuple[int, int], ProcessReading]) -> None:
-        """Correct the estimate of the last step, in which a parent may have been read before it waited."""
+    def _settle(
+        self,
+        now: Mapping[tuple[int, int], ProcessReading],
+        before: Mapping[tuple[int, int], ProcessReading],
+        handed_over_ns: int,
+    ) -> Sequence[ProcessReading]:
+        """Correct the estimate of the last step, in which a parent may have been read before it waited.
+
+        Returns the processes whose parent has ended since, perhaps after it waited.
+        """
         last, lost, unknown = self._gone, list[ProcessReading](), list[ProcessReading]()
+        undecided = list[ProcessReading]()
         for process, parent in last.processes:
-            after = None if parent is None else latest.get(parent.identity)
+            after = None if parent is None else now.get(parent.identity) or before.get(parent.identity)
             is_orphan = after is not None and after.state == _ZOMBIE and last.has_adopted
             if parent is None or after is None or is_orphan or not process.faults:
                 unknown.append(process)
             elif after.children_faults == parent.children_faults:
-                lost.append(process)
-        if len(unknown) < len(last.processes):
-            self.has_lost = self.has_lost or bool(lost)
-            unreaped_ns = sum(map(_cpu_ns, lost)) + _unreaped_ns(unknown, last.handed_over_ns)
-            self._unreaped_ns += unreaped_ns - last.unreaped_ns
+                has_decided = parent.identity in now or after.state == _ZOMBIE
+                (lost if has_decided else undecided).append(process)
+        self.has_lost = self.has_lost or bool(lost)
+        self.lost_blocks = sum((process.blocks or BlockBytes() for process in lost), self.lost_blocks)
+        unreaped_ns = sum(map(_cpu_ns, lost)) + _unreaped_ns(unknown, last.handed_over_ns + handed_over_ns)
+        self._unreaped_ns += unreaped_ns - last.unreaped_ns
+        return undecided
 
 
 def _unreaped_ns(gone: Sequence[ProcessReading], handed_over_ns: int) -> int:
@@ -194,24 +207,21 @@ class TreeBlocks(Struct):
     that ends between these two reads is in neither, and the next reading includes it.
     """
 
-    _unreaped: BlockBytes = BlockBytes(read_bytes=0, write_bytes=0)
-    _total: BlockBytes = BlockBytes(read_bytes=0, write_bytes=0)
+    _total: BlockBytes = BlockBytes()
 
-    def add(self, processes: Iterable[ProcessReading], reaped: BlockBytes) -> BlockBytes | None:
-        """Add a reading; returns the total; None: unknown now. ``reaped``: of the children this process waited for."""
-        blocks = [process.blocks for process in processes]
-        known = [process_blocks for process_blocks in blocks if process_blocks is not None]
-        if len(known) < len(blocks):
-            return None
-        read_bytes = reaped.read_bytes + sum(one.read_bytes for one in known)
-        write_bytes = reaped.write_bytes + sum(one.write_bytes for one in known)
-        # A sum below the last total means that a process ended without a wait by its parent: its part is kept.
-        self._unreaped = BlockBytes(
-            read_bytes=max(self._unreaped.read_bytes, self._total.read_bytes - read_bytes),
-            write_bytes=max(self._unreaped.write_bytes, self._total.write_bytes - write_bytes),
-        )
+    def add(self, processes: Iterable[ProcessReading], reaped: BlockBytes, lost: BlockBytes) -> BlockBytes | None:
+        """Add a reading; returns the total; None: unknown now.
+
+        ``reaped``: of the children this process waited for, ``lost``: of those that nobody did (:class:`TreeCpu`).
+        """
+        total = reaped + lost
+        for process in processes:
+            if process.blocks is None:
+                return None
+            total += process.blocks
         self._total = BlockBytes(
-            read_bytes=read_bytes + self._unreaped.read_bytes, write_bytes=write_bytes + self._unreaped.write_bytes
+            read_bytes=max(self._total.read_bytes, total.read_bytes),
+            write_bytes=max(self._total.write_bytes, total.write_bytes),
         )
         return self._total
 

@@ -25,7 +25,7 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
     """The kernel's resource usage of reaped processes and of the children that these had waited for."""
 
     cpu_ns: int = 0
-    blocks: proc.BlockBytes = proc.BlockBytes(read_bytes=0, write_bytes=0)
+    blocks: proc.BlockBytes = proc.BlockBytes()
     max_rss_bytes: int = 0
 
 
@@ -139,9 +139,9 @@ class Supervisor:
         before = self.reaped
         self.reaped = ReapedUsage(
             cpu_ns=before.cpu_ns + round((used.ru_utime + used.ru_stime) * NS_PER_SECOND),
-            blocks=proc.BlockBytes(
-                read_bytes=before.blocks.read_bytes + used.ru_inblock * _RUSAGE_BLOCK_BYTES,
-                write_bytes=before.blocks.write_bytes + used.ru_oublock * _RUSAGE_BLOCK_BYTES,
+            blocks=before.blocks
+            + proc.BlockBytes(
+                read_bytes=used.ru_inblock * _RUSAGE_BLOCK_BYTES, write_bytes=used.ru_oublock * _RUSAGE_BLOCK_BYTES
             ),
             max_rss_bytes=max(before.max_rss_bytes, used.ru_maxrss * 1024),
         )

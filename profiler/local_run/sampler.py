@@ -265,10 +265,11 @@ class CommandSampler:
         if group is None:
             self._add_bound((tree_bytes or 0) + self._shares.unsure_bytes)
         self._quick_memory.follow(processes)
-        blocks = self._blocks.add(processes, reaped_blocks)
+        cpu_ns = self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns)
+        blocks = self._blocks.add(processes, reaped_blocks, self._cpu.lost_blocks)
         return ContainerSample(
             read_ns=read_ns,
-            cpu_ns=self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns),
+            cpu_ns=cpu_ns,
             memory_used_bytes=tree_bytes if group is None else group.used_bytes,
             memory_cache_bytes=None if group is None else group.unmapped_bytes,
             block_read_bytes=None if blocks is None else blocks.read_bytes,

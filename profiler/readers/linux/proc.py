@@ -62,8 +62,14 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
 class BlockBytes(Struct, frozen=True, kw_only=True):
     """``/proc/PID/io``: bytes that a process and the children it has waited for read from and wrote to storage."""
 
-    read_bytes: int
-    write_bytes: int
+    read_bytes: int = 0
+    write_bytes: int = 0
+
+    def __add__(self, other: "BlockBytes") -> "BlockBytes":
+        """The bytes of both together."""
+        return BlockBytes(
+            read_bytes=self.read_bytes + other.read_bytes, write_bytes=self.write_bytes + other.write_bytes
+        )
 
 
 class MountEntry(Struct, frozen=True, kw_only=True):

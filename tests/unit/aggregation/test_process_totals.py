@@ -1,6 +1,7 @@
 """The peak between readings, against processes whose memory is known at every moment."""
 
 from collections.abc import Sequence
+from itertools import combinations_with_replacement
 
 import pytest
 from hypothesis import given
@@ -8,8 +9,10 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeCpu, TreeMemory
+from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeBlocks, TreeCpu, TreeMemory
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.hierarchy import MemoryReading
+from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
 from tests.fakes import process
 from tests.values import present
@@ -215,7 +218,8 @@ def test_anonymous_memory_that_was_freed_between_two_readings_is_not_missing() -
 def test_a_child_is_lost_with_all_its_known_time_only_if_nobody_waited_for_it(
     waited_ns: int, faults: int, total_ns: int
 ) -> None:
-    cpu, parent, child = TreeCpu(), process(1, children_faults=0), process(2, own_cpu_ns=10**8, parent_pid=1, faults=9)
+    cpu, parent = TreeCpu(), process(1, children_faults=0)
+    child = process(2, own_cpu_ns=10**8, parent_pid=1, faults=9, blocks=BlockBytes(write_bytes=7))
     for present_then in ([parent, child], [parent]):
         cpu.add(present_then, 0)
     assert not cpu.has_lost, "its parent may have waited for it after it was read"
@@ -223,6 +227,37 @@ def test_a_child_is_lost_with_all_its_known_time_only_if_nobody_waited_for_it(
     last = process(1, children_cpu_ns=waited_ns, children_faults=faults)
     assert cpu.add([last], 0, is_last=is_waited_for) == total_ns
     assert cpu.has_lost != is_waited_for
+    assert cpu.lost_blocks == BlockBytes(write_bytes=7 * (faults == 0))
+
+
+def test_nothing_counts_twice_at_whatever_moment_a_chain_of_processes_ends() -> None:
+    """The first waits for the second, which waits for the third; a reading takes one second a process."""
+    for third, second in combinations_with_replacement(range(1, 40), 2):
+        cpu, blocks = TreeCpu(), TreeBlocks()
+        for start in range(0, 70, 10):
+            readings = [_used(1, 0, (third + second) * (second <= start))]
+            if second > start + 1:
+                readings.append(_used(2, start + 1, third * (third <= start + 1)))
+            if third > start + 2:
+                readings.append(_used(3, start + 2, 0))
+            total_ns = cpu.add(readings, 0)
+            counted = present(blocks.add(readings, BlockBytes(), cpu.lost_blocks)).write_bytes
+            used = min(second, start + 2) + min(third, start + 2)
+            assert max(total_ns // NS_PER_SECOND, counted) <= used, (third, second)
+        assert (total_ns, counted, cpu.has_lost) == (used * NS_PER_SECOND, used, False), (third, second)
+
+
+def _used(pid: int, own: int, children: int) -> ProcessReading:
+    """A process that has used a CPU for so many seconds, and has written a byte in each."""
+    return process(
+        pid,
+        parent_pid=pid - 1,
+        own_cpu_ns=own * NS_PER_SECOND,
+        children_cpu_ns=children * NS_PER_SECOND,
+        faults=1,
+        children_faults=children,
+        blocks=BlockBytes(write_bytes=own + children),
+    )
 
 
 _nanoseconds, _counts = st.integers(0, 10**12), st.integers(0, 1)

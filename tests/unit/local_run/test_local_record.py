@@ -61,16 +61,17 @@ def _blocks(read_bytes: int, write_bytes: int = 0) -> proc.BlockBytes:
 
 def test_what_a_tree_has_read_and_written_includes_children_for_which_nobody_waited() -> None:
     """The sum is not known while one of the tree cannot be read."""
-    blocks = TreeBlocks()
+    blocks, none = TreeBlocks(), _blocks(0)
     tree = [process(1, blocks=_blocks(100, 1)), process(2, blocks=_blocks(20, 2))]
-    assert blocks.add(tree, _blocks(0)) == _blocks(120, 3)
+    assert blocks.add(tree, none, none) == _blocks(120, 3)
     # The second has ended, and the first has waited for it; an orphan was waited for here.
-    assert blocks.add([process(1, blocks=_blocks(125, 4))], _blocks(5, 6)) == _blocks(130, 10)
+    assert blocks.add([process(1, blocks=_blocks(125, 4))], _blocks(5, 6), none) == _blocks(130, 10)
     blocks = TreeBlocks()
-    blocks.add([process(1, blocks=_blocks(10)), process(2, blocks=_blocks(500, 50))], _blocks(0))
-    assert blocks.add([process(1, blocks=_blocks(10))], _blocks(0)) == _blocks(510, 50)
-    assert blocks.add([process(1, blocks=_blocks(12)), process(3, blocks=None)], _blocks(0)) is None
-    assert blocks.add([process(1, blocks=_blocks(13))], _blocks(0)) == _blocks(513, 50)
+    blocks.add([process(1, blocks=_blocks(10)), process(2, blocks=_blocks(500, 50))], none, none)
+    assert blocks.add([process(1, blocks=_blocks(10))], none, none) == _blocks(510, 50)
+    lost = _blocks(500, 50)
+    assert blocks.add([process(1, blocks=_blocks(12)), process(3, blocks=None)], none, lost) is None
+    assert blocks.add([process(1, blocks=_blocks(13))], none, lost) == _blocks(513, 50)
 
 
 class _Peak(Struct, frozen=True, kw_only=True):
