@@ -1,7 +1,7 @@
 """The batch's processes by command: totals, time series, and out-of-memory kills."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
@@ -80,6 +80,7 @@ class ProcessTotals:
         self._earlier_ns: dict[tuple[int, int], int] = {}  # the CPU time that present processes used by other names
         self._active: set[tuple[int, int]] = set()  # the present processes that ran in the last step
         self._ended: dict[_ProcessName, _Total] = {}
+        self._owed_ns: Mapping[tuple[int, int], int] = {}  # of children that ended before their parents waited
         self._memory: dict[_ProcessName, TreeMemory] = {}
         self._read_cpu_ns = 0
 
@@ -116,6 +117,8 @@ class ProcessTotals:
         ended = before.keys() - now.keys()
         if ended:
             changed.update(self._count_ended(ended, now, read_ns, used_ns))
+        else:
+            self._owed_ns = {}
         self._read_ns = read_ns
         self._read_cpu_ns += sum(used_ns.values())
         self._add_memory(changed, readings)
@@ -147,7 +150,8 @@ class ProcessTotals:
             self._end(name, process)
             self._earlier_ns.pop(identity, None)
         step_ns = None if read_ns is None or self._read_ns is None else read_ns - self._read_ns
-        for name, unread_ns in _unread_ns(before, now, self._active, step_ns):
+        unread, self._owed_ns = _unread_ns(before, now, self._active, step_ns, self._owed_ns)
+        for name, unread_ns in unread:
             self._ended[name] = replace(self._ended[name], cpu_ns=self._ended[name].cpu_ns + unread_ns)
             used_ns[name] = used_ns.get(name, 0) + unread_ns
         return {before[identity][0] for identity in ended}
@@ -225,11 +229,13 @@ def _unread_ns(
     now: Mapping[tuple[int, int], _Named],
     active: Container[tuple[int, int]],
     step_ns: int | None,
-) -> Iterator[tuple[_ProcessName, int]]:
+    owed_ns: Mapping[tuple[int, int], int],
+) -> tuple[Sequence[tuple[_ProcessName, int]], Mapping[tuple[int, int], int]]:
     """What processes of one name used between their last reading and their end: their parent has it after its wait.
 
     Those that did not run before it, such as a shell that waits for its child, count only if none did. More than the
-    step on each of their threads is of children that were never seen.
+    step on each of their threads is of children that were never seen. The second result is what was read of children
+    and their parent does not have: it gets it with its wait, after which it was not read yet (``owed_ns``: before).
     """
     gone: dict[tuple[int, int], list[_Named]] = {}
     by_pid = {process.pid: process for _, process in before.values()}
@@ -241,16 +247,20 @@ def _unread_ns(
                 break
         if parent is not None and parent.identity in now:
             gone.setdefault(parent.identity, []).append(before[identity])
+    unread, still_owed_ns = list[tuple[_ProcessName, int]](), dict[tuple[int, int], int]()
     for identity, children in gone.items():
         running = [one for one in children if one[1].identity in active] or children
         names = {name for name, _ in running}
-        if len(names) == 1:
-            known_ns = sum([one.own_cpu_ns + one.children_cpu_ns for _, one in children])
-            unread_ns = now[identity][1].children_cpu_ns - before[identity][1].children_cpu_ns - known_ns
-            if step_ns is not None:
-                unread_ns = min(unread_ns, step_ns * sum([one.threads for _, one in running]))
-            if unread_ns > 0:
-                yield names.pop(), unread_ns
+        known_ns = owed_ns.get(identity, 0) + sum(
+            [one.own_cpu_ns + one.children_cpu_ns + owed_ns.get(one.identity, 0) for _, one in children]
+        )
+        unread_ns = now[identity][1].children_cpu_ns - before[identity][1].children_cpu_ns - known_ns
+        still_owed_ns[identity] = max(-unread_ns, 0)
+        if step_ns is not None:
+            unread_ns = min(unread_ns, step_ns * sum([one.threads for _, one in running]))
+        if len(names) == 1 and unread_ns > 0:
+            unread.append((names.pop(), unread_ns))
+    return unread, still_owed_ns
 
 
 class OomKillTracker(Struct):

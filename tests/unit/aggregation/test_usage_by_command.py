@@ -131,6 +131,16 @@ def test_what_a_child_used_after_its_last_reading_is_its_names_and_at_most_the_s
     assert {one.name: one.cpu_seconds for one in totals.top()} == {"worker": expected, "sh": 0}
 
 
+@pytest.mark.parametrize("has_shell", [False, True])
+def test_what_was_read_of_a_child_is_no_other_childs_if_its_parent_waits_after_its_reading(*, has_shell: bool) -> None:
+    totals, first = ProcessTotals(), process(2, "worker", cpu=10, parent_pid=4 if has_shell else 1)
+    others = [process(1, "make"), *[process(4, "sh", parent_pid=1)][:has_shell]]
+    totals.add([*others, first, process(3, "worker", cpu=1, parent_pid=others[-1].pid)], 0)
+    totals.add([*others, process(3, "worker", cpu=1.5, parent_pid=others[-1].pid)], NS_PER_SECOND)
+    totals.add([process(1, "make", children_cpu_ns=12 * NS_PER_SECOND)], 2 * NS_PER_SECOND)
+    assert [one.cpu_seconds for one in totals.top() if one.name == "worker"] == [12]
+
+
 @pytest.mark.parametrize(
     ("readings", "state"), [((0.5, 1.0), "S"), ((0.5, 0.5), "R"), ((0.5,), "R")], ids=["ran", "runs", "only reading"]
 )
