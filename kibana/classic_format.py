@@ -134,7 +134,7 @@ def _coloured_number(panel: Panel) -> Json:
     ratio = {
         "type": "filter_ratio",
         "numerator": model.kuery(metric.share_of),
-        "denominator": {"query": "*", "language": "kuery"},
+        "denominator": model.kuery("*"),
         "metric_agg": kind,
     }
     shown = {"type": kind} if metric.share_of is None else ratio

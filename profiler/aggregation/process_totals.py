@@ -92,8 +92,8 @@ class TreeCpu(Struct):
             if parent is None or after is None or is_orphan or not process.faults:
                 unknown.append(process)
             elif after.children_faults == parent.children_faults:
-                has_decided = parent.identity in now or after.state == _ZOMBIE
-                (lost if has_decided else undecided).append(process)
+                # The count of a present parent was read after the end of its child; that of a zombie is final.
+                (lost if parent.identity in now or after.state == _ZOMBIE else undecided).append(process)
         self.has_lost = self.has_lost or bool(lost)
         self.lost_blocks = sum((process.blocks or BlockBytes() for process in lost), self.lost_blocks)
         unreaped_ns = sum(map(_cpu_ns, lost)) + _unreaped_ns(unknown, last.handed_over_ns + handed_over_ns)

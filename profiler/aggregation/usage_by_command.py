@@ -80,7 +80,7 @@ class ProcessTotals:
         self._earlier_ns: dict[tuple[int, int], int] = {}  # the CPU time that present processes used by other names
         self._active: set[tuple[int, int]] = set()  # the present processes that ran in the last step
         self._ended: dict[_ProcessName, _Total] = {}
-        self._owed_ns: Mapping[tuple[int, int], int] = {}  # of children that ended before their parents waited
+        self._owed_ns: Mapping[tuple[int, int], int] = {}  # by parent: see _unread_ns
         self._memory: dict[_ProcessName, TreeMemory] = {}
         self._read_cpu_ns = 0
 
@@ -234,8 +234,10 @@ def _unread_ns(
     """What processes of one name used between their last reading and their end: their parent has it after its wait.
 
     Those that did not run before it, such as a shell that waits for its child, count only if none did. More than the
-    step on each of their threads is of children that were never seen. The second result is what was read of children
-    and their parent does not have: it gets it with its wait, after which it was not read yet (``owed_ns``: before).
+    step on each of their threads is of children that were never seen.
+
+    Also returns, by parent, the known CPU time of ended children that the parent does not have yet, because it was read
+    before its wait. ``owed_ns`` is that of the last reading.
     """
     gone: dict[tuple[int, int], list[_Named]] = {}
     by_pid = {process.pid: process for _, process in before.values()}

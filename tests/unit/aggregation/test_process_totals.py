@@ -248,7 +248,7 @@ def test_nothing_counts_twice_at_whatever_moment_a_chain_of_processes_ends() -> 
 
 
 def _used(pid: int, own: int, children: int) -> ProcessReading:
-    """A process that has used a CPU for so many seconds, and has written a byte in each."""
+    """A process with its own and its children's CPU time in seconds; it wrote one byte in each second."""
     return process(
         pid,
         parent_pid=pid - 1,
