@@ -130,7 +130,7 @@ def test_the_function_that_runs_is_named(program: Path, running: dict[str, Seen]
     assert not without_lost_waits(record["monitor"]["warnings"])
     stacks = record["stacks"]
     assert stacks["source"].startswith("py-spy 0.")
-    assert stacks["samples"] >= 3
+    assert stacks["samples"] >= 2  # at most one a second of a run of more than two; the first may come late
     top = stacks["top"][0]
     assert (top["function"], top["file"]) == ("burn", "job.py")
     # On a busy machine, samples see the start of the interpreter, and two see the call of the function.
