@@ -98,8 +98,8 @@ _IGNORES = (
     "        end = time.process_time() + 0.15\n        while time.process_time() < end: pass\n        os._exit(0)\n"
     "try: os.wait()\nexcept ChildProcessError: pass\n"
     "from profiler.readers.cgroup.hierarchy import GroupCounters, read_own_cgroups\n"
-    "version_1 = read_own_cgroups().location('cpuacct')\ngroup = version_1 or read_own_cgroups().location('')\n"
-    "counters = GroupCounters(None, group.folder, is_v1=version_1 is not None)\n"
+    "groups = read_own_cgroups()\ngroup = groups.location('cpuacct') or groups.location('')\n"
+    "counters = GroupCounters(None, group.folder, is_v1=group.hierarchy == 'cpuacct')\n"
     "print(time.process_time(), counters.cpu_ns() / 1e9, flush=True)\nos._exit(0)\n"
 )
 
