@@ -43,14 +43,30 @@ def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
     environments = (str(installed), str(rivals))
     return (
         Benchmark("monitor", "Monitor", quick=("--seconds", "8")),
-        Benchmark("local", "Local runs, compared with other profilers", environments, (*environments, "--quick")),
+        Benchmark(
+            "local",
+            "Local runs, compared with other profilers",
+            environments,
+            (*environments, "--quick"),
+        ),
         Benchmark("short_runs", "Short local runs", environments[:1], (str(installed), "--quick")),
         Benchmark("forwarder", "Forwarder", quick=("--reports", "5000")),
         Benchmark("report_page", "HTML report"),
         Benchmark("nvml", "NVIDIA GPUs"),
         Benchmark("why_threads", "Cost of the time breakdown", quick=("--ticks", "10")),
-        Benchmark("why_cost", "Cost of the call stacks", ("--seconds", "60"), ("--seconds", "30", "--pairs", "2")),
-        Benchmark("comparison", "Comparison of two sets of runs", (), ("--comparisons", "60"), is_extra=True),
+        Benchmark(
+            "why_cost",
+            "Cost of the call stacks",
+            ("--seconds", "60"),
+            ("--seconds", "30", "--pairs", "2"),
+        ),
+        Benchmark(
+            "comparison",
+            "Comparison of two sets of runs",
+            (),
+            ("--comparisons", "60"),
+            is_extra=True,
+        ),
     )
 
 
@@ -59,7 +75,14 @@ def measure(benchmark: Benchmark, *, quick: bool) -> BenchmarkResult:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         path = Path(folder) / "part.json"
         options = benchmark.quick if quick else benchmark.options
-        command = [sys.executable, "-m", f"benchmarks.{benchmark.module}", *options, "--json", str(path)]
+        command = [
+            sys.executable,
+            "-m",
+            f"benchmarks.{benchmark.module}",
+            *options,
+            "--json",
+            str(path),
+        ]
         result = subprocess.run(command, cwd=_ROOT, check=False, stderr=subprocess.PIPE, text=True)
         if result.returncode == 0:
             return msgspec.json.decode(path.read_bytes(), type=BenchmarkResult)
@@ -68,10 +91,15 @@ def measure(benchmark: Benchmark, *, quick: bool) -> BenchmarkResult:
     return BenchmarkResult(title=benchmark.title, skip_reason=last[0])
 
 
-def write(folder: Path, machine: Machine, measured_at: datetime, results: Sequence[BenchmarkResult]) -> None:
+def write(
+    folder: Path, machine: Machine, measured_at: datetime, results: Sequence[BenchmarkResult]
+) -> None:
     """Write ``bench.json`` and ``bench.md``."""
     folder.mkdir(parents=True, exist_ok=True)
-    measured = {"measuredAt": measured_at.isoformat(timespec="seconds"), "machine": msgspec.to_builtins(machine)}
+    measured = {
+        "measuredAt": measured_at.isoformat(timespec="seconds"),
+        "machine": msgspec.to_builtins(machine),
+    }
     document = {**measured, "parts": msgspec.to_builtins(results)}
     (folder / "bench.json").write_text(json.dumps(document, indent=2) + "\n")
     head = f"Measured on {measured_at:%Y-%m-%d}: {machine.sentence()}."
@@ -83,8 +111,12 @@ def main(arguments: Sequence[str]) -> int:
 
     Returns 1 if a benchmark failed. A missed target is not a failure, because the machine can be the reason.
     """
-    parser = argparse.ArgumentParser(description="Run all benchmarks and compare the results with their targets.")
-    parser.add_argument("--quick", action="store_true", help="short measurements with few repetitions")
+    parser = argparse.ArgumentParser(
+        description="Run all benchmarks and compare the results with their targets."
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="short measurements with few repetitions"
+    )
     parser.add_argument(
         "--installed",
         type=Path,
@@ -97,9 +129,14 @@ def main(arguments: Sequence[str]) -> int:
         default=_ROOT / ".venv-rivals" / "bin",
         help="bin folder of the environment with the other profilers (see make bench)",
     )
-    parser.add_argument("--only", nargs="+", help="benchmarks to run, by module; comparison runs only if named")
     parser.add_argument(
-        "--output", type=Path, default=_ROOT / "build" / "bench", help="folder for bench.json and bench.md"
+        "--only", nargs="+", help="benchmarks to run, by module; comparison runs only if named"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=_ROOT / "build" / "bench",
+        help="folder for bench.json and bench.md",
     )
     options = parser.parse_args(arguments)
     machine, measured_at = describe(), datetime.now(UTC)

@@ -24,7 +24,18 @@ from profiler.runs.comparison.compared_metrics import MedianChange, median_chang
 
 SEED: Final = 20261122
 MAX_ALARMS: Final = 5
-SIZES: Final = ((5, 5), (6, 6), (8, 8), (10, 10), (20, 20), (50, 50), (200, 200), (5, 500), (7, 1000), (20, 200))
+SIZES: Final = (
+    (5, 5),
+    (6, 6),
+    (8, 8),
+    (10, 10),
+    (20, 20),
+    (50, 50),
+    (200, 200),
+    (5, 500),
+    (7, 1000),
+    (20, 200),
+)
 POWER_SIZES: Final = (5, 10, 20, 50)
 FIRST_RUNS: Final = (3, 5, 10, 20)
 _NOISES: Final = (0.02, 0.05, 0.1)
@@ -49,7 +60,9 @@ def two_modes(slow_share: float) -> Distribution:
 
 def heavy_tail(rng: random.Random) -> float:
     """Student's t with 2 degrees of freedom, which has no variance, as an exponent."""
-    return 100 * math.exp(0.03 * max(-100, min(100, rng.gauss(0, 1) / math.sqrt(rng.expovariate(1)))))
+    return 100 * math.exp(
+        0.03 * max(-100, min(100, rng.gauss(0, 1) / math.sqrt(rng.expovariate(1))))
+    )
 
 
 DISTRIBUTIONS: Final[Mapping[str, Distribution]] = {
@@ -69,7 +82,9 @@ _UNLIKE: Final[Mapping[str, tuple[Distribution, Distribution]]] = {
 }
 
 
-def draw(distribution: Distribution, rng: random.Random, runs: int, factor: float = 1) -> list[float]:
+def draw(
+    distribution: Distribution, rng: random.Random, runs: int, factor: float = 1
+) -> list[float]:
     """The values of a set of runs."""
     return [factor * distribution(rng) for _ in range(runs)]
 
@@ -88,12 +103,21 @@ def alarms(comparisons: int) -> tuple[list[Figure], list[str]]:
         shares = []
         for runs_a, runs_b in SIZES:
             rng = random.Random(f"{SEED} {name} {runs_a} {runs_b}")
-            changes = [median_change(draw(one, rng, runs_a), draw(other, rng, runs_b)) for _ in range(comparisons)]
+            changes = [
+                median_change(draw(one, rng, runs_a), draw(other, rng, runs_b))
+                for _ in range(comparisons)
+            ]
             shares.append(alarm_percent(changes))
         rows[name] = [f"{share:.1f} %" for share in shares]
         note = f"{min(shares):.1f} to {max(shares):.1f} % for one pair of sizes"
         figures.append(
-            Figure(name=f"Alarms on equal sets, {name}", value=mean(shares), unit="%", at_most=MAX_ALARMS, note=note)
+            Figure(
+                name=f"Alarms on equal sets, {name}",
+                value=mean(shares),
+                unit="%",
+                at_most=MAX_ALARMS,
+                note=note,
+            )
         )
     head = [f"{a}" if a == b else f"{a} and {b}" for a, b in SIZES]
     return figures, [_table("alarms on equal sets, by runs a side", head, rows)]
@@ -105,7 +129,10 @@ def power(comparisons: int) -> tuple[list[Figure], list[str]]:
     for noise in _NOISES:
         for change in _CHANGES:
             name = f"{100 * (change - 1):+.0f} %, noise {100 * noise:.0f} %"
-            rows[name] = [f"{seen_percent(normal(noise), runs, change, comparisons):.0f} %" for runs in POWER_SIZES]
+            rows[name] = [
+                f"{seen_percent(normal(noise), runs, change, comparisons):.0f} %"
+                for runs in POWER_SIZES
+            ]
     always = Figure(
         name="+10 % seen, 10 runs a side, 2 % noise",
         value=seen_percent(normal(0.02), 10, 1.1, 2 * comparisons),
@@ -120,7 +147,8 @@ def seen_percent(distribution: Distribution, runs: int, factor: float, compariso
     """The share of comparisons with the verdict ``more``."""
     rng = random.Random(f"{SEED} {runs} {factor}")
     changes = [
-        median_change(draw(distribution, rng, runs), draw(distribution, rng, runs, factor)) for _ in range(comparisons)
+        median_change(draw(distribution, rng, runs), draw(distribution, rng, runs, factor))
+        for _ in range(comparisons)
     ]
     return 100 * mean(change.verdict == "more" for change in changes)
 
@@ -135,8 +163,17 @@ def runs_needed(comparisons: int) -> list[str]:
 
         index = bisect.bisect_left(_NUMBERS, True, key=is_likely)  # noqa: FBT003 - the first number for which it is true
         true = str(_NUMBERS[index]) if index < len(_NUMBERS) else f"> {_NUMBERS[-1]}"
-        rows[name] = [true, *(_planned(name, distribution, first, comparisons // 4) for first in FIRST_RUNS)]
-    return [_table("runs needed to see +5 %", ["true", *(f"from {first} runs" for first in FIRST_RUNS)], rows)]
+        rows[name] = [
+            true,
+            *(_planned(name, distribution, first, comparisons // 4) for first in FIRST_RUNS),
+        ]
+    return [
+        _table(
+            "runs needed to see +5 %",
+            ["true", *(f"from {first} runs" for first in FIRST_RUNS)],
+            rows,
+        )
+    ]
 
 
 def _planned(name: str, distribution: Distribution, first: int, comparisons: int) -> str:
@@ -147,7 +184,9 @@ def _planned(name: str, distribution: Distribution, first: int, comparisons: int
         if change.verdict == "too few runs" and change.runs_needed is not None:
             estimates.append(change.runs_needed)
             if change.runs_needed <= _MAX_NEEDED:
-                one, other = (draw(distribution, rng, change.runs_needed, factor) for factor in (1, 1.05))
+                one, other = (
+                    draw(distribution, rng, change.runs_needed, factor) for factor in (1, 1.05)
+                )
                 seen.append(median_change(one, other).verdict == "more")
     if len(estimates) <= comparisons // 10:
         return "enough runs"
@@ -173,7 +212,9 @@ def measure(comparisons: int) -> BenchmarkResult:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--comparisons", type=int, default=500, help="of each pair of sizes (default 500)")
+    parser.add_argument(
+        "--comparisons", type=int, default=500, help="of each pair of sizes (default 500)"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     print_and_save(measure(options.comparisons), options.json)

@@ -64,11 +64,20 @@ def figures_table(figures: Sequence[Figure]) -> str:
     rows = []
     for figure in figures:
         verdict = "**not met**" if figure.is_met is False else figure.verdict
-        rows.append([figure.name, figure.measured, figure.bound, ", ".join(filter(None, (verdict, figure.note)))])
+        rows.append(
+            [
+                figure.name,
+                figure.measured,
+                figure.bound,
+                ", ".join(filter(None, (verdict, figure.note))),
+            ]
+        )
     return markdown_table(["name", "measured", "target", ""], rows, right_aligned=(1, 2))
 
 
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right_aligned: Collection[int] = ()) -> str:
+def markdown_table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, right_aligned: Collection[int] = ()
+) -> str:
     """Format a Markdown table. ``right_aligned`` are the numbers of columns."""
     rule = ["--:" if column in right_aligned else "---" for column in range(len(head))]
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
@@ -76,7 +85,12 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right_
 
 def report_page(results: Sequence[BenchmarkResult]) -> str:
     """Format the results as Markdown: the number of met targets, and a section for each benchmark."""
-    met = [figure.is_met for result in results for figure in result.figures if figure.is_met is not None]
+    met = [
+        figure.is_met
+        for result in results
+        for figure in result.figures
+        if figure.is_met is not None
+    ]
     sections = [f"{sum(met)} of {len(met)} targets met."]
     for result in results:
         body = [figures_table(result.figures)] if result.figures else []

@@ -69,7 +69,9 @@ def measure_decode_and_map(reports: int) -> tuple[float, float]:
     ours = reports / (time.process_time() - started_at)
     started_at = time.process_time()
     for payload in events:
-        for plain_event in json.loads(gzip.decompress(base64.b64decode(payload["awslogs"]["data"])))["logEvents"]:
+        for plain_event in json.loads(
+            gzip.decompress(base64.b64decode(payload["awslogs"]["data"]))
+        )["logEvents"]:
             json.loads(plain_event["message"])
     return ours, reports / (time.process_time() - started_at)
 
@@ -91,7 +93,10 @@ def measure_cold_import(modules: str) -> tuple[float, float]:
             "print(time.perf_counter() - t, time.process_time() - c)"
         )
         command = [sys.executable, "-I", "-B", "-c", code]
-        runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(_IMPORT_RUNS)]
+        runs = [
+            subprocess.run(command, check=True, capture_output=True, text=True)
+            for _ in range(_IMPORT_RUNS)
+        ]
     wall, cpu = zip(*(map(float, run.stdout.split()) for run in runs), strict=True)
     return statistics.median(wall), statistics.median(cpu)
 
@@ -122,14 +127,20 @@ def measure_deliveries(reports: int) -> dict[str, tuple[float, int]]:
             requests.post(f"{server.url}/task-reports-*/_refresh", timeout=60).raise_for_status()
             count = requests.get(f"{server.url}/task-reports-*/_count", timeout=60).json()["count"]
             results[way] = (reports / elapsed_seconds, int(count))
-            print(f"{way}: {count:,} of {reports:,} reports in {elapsed_seconds:.0f} s", file=sys.stderr, flush=True)
+            print(
+                f"{way}: {count:,} of {reports:,} reports in {elapsed_seconds:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
             for index in requests.get(f"{server.url}/task-*", timeout=60).json():
                 requests.delete(f"{server.url}/{index}", timeout=60).raise_for_status()
     return results
 
 
 def _send_through_a_crash(
-    server: SearchServer, lines: Sequence[str], make_event: Callable[[Sequence[str]], dict[str, Any]]
+    server: SearchServer,
+    lines: Sequence[str],
+    make_event: Callable[[Sequence[str]], dict[str, Any]],
 ) -> float:
     forward = load_handler()
     restart = threading.Thread(target=server.restart)  # restart() kills the server first
@@ -148,15 +159,31 @@ def measure(reports: int) -> tuple[Figure, ...]:
     """Run all measurements."""
     ours, baseline = measure_decode_and_map(_MAPPED_REPORTS)
     handler_seconds, handler_cpu_seconds = measure_cold_import("handler")
-    client_seconds, client_cpu_seconds = measure_cold_import("handler, profiler.forwarder.search_cluster.elasticsearch")
+    client_seconds, client_cpu_seconds = measure_cold_import(
+        "handler, profiler.forwarder.search_cluster.elasticsearch"
+    )
     delivered = measure_deliveries(reports)
     return (
         Figure(
-            name="decode and map", value=ours, unit="reports/s per core", digits=0, at_least=_MIN_REPORTS_PER_SECOND
+            name="decode and map",
+            value=ours,
+            unit="reports/s per core",
+            digits=0,
+            at_least=_MIN_REPORTS_PER_SECOND,
         ),
         Figure(name="speed relative to gzip and json alone", value=ours / baseline, unit="×"),
-        Figure(name="cold import of the handler", value=handler_seconds, unit="s", at_most=_MAX_IMPORT_SECONDS),
-        Figure(name="the same, CPU time", value=handler_cpu_seconds, unit="s", at_most=_MAX_IMPORT_SECONDS),
+        Figure(
+            name="cold import of the handler",
+            value=handler_seconds,
+            unit="s",
+            at_most=_MAX_IMPORT_SECONDS,
+        ),
+        Figure(
+            name="the same, CPU time",
+            value=handler_cpu_seconds,
+            unit="s",
+            at_most=_MAX_IMPORT_SECONDS,
+        ),
         Figure(
             name="cold import with the Elasticsearch client",
             value=client_seconds,
@@ -194,10 +221,14 @@ def _delivery_figures(way: str, rate: float, count: int, reports: int) -> tuple[
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = argparse.ArgumentParser(description="Measure the forwarder.")
-    parser.add_argument("--reports", type=int, default=100_000, help="reports to deliver to the real server")
+    parser.add_argument(
+        "--reports", type=int, default=100_000, help="reports to deliver to the real server"
+    )
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
-    print_and_save(BenchmarkResult(title="Forwarder", figures=measure(options.reports)), options.json)
+    print_and_save(
+        BenchmarkResult(title="Forwarder", figures=measure(options.reports)), options.json
+    )
 
 
 if __name__ == "__main__":

@@ -43,9 +43,7 @@ _SPIKES, _SPIKE_MIB, _SPIKE_SECONDS = 20, 200, 0.4
 _SPIKE = "import time; time.sleep({}); held = bytearray({} << 20); time.sleep({}); del held; time.sleep(1.5)"
 _PATIENCE_SECONDS = 180
 # The monitor looks for the socket in /var/run: in its own mount namespace that is the daemon's folder.
-_IN_NAMESPACE = (
-    'mount --bind "$0" /var/run && mount -t tmpfs none /var/lib && mkdir /var/lib/task-profiler && exec "$@"'
-)
+_IN_NAMESPACE = 'mount --bind "$0" /var/run && mount -t tmpfs none /var/lib && mkdir /var/lib/task-profiler && exec "$@"'
 _TELEGRAF_SETTINGS = """
 [agent]
   interval = "1s"
@@ -77,7 +75,13 @@ class _Handler(BaseHTTPRequestHandler):
         task = self.path.split("/")[1]
         status = {"DesiredStatus": "RUNNING", "KnownStatus": "RUNNING"}
         containers = [{"Name": "batch", "DockerId": "", **status}]
-        known = {"TaskARN": arn(task), "Cluster": "bench", "Family": "bench", "Revision": "1", "LaunchType": "EC2"}
+        known = {
+            "TaskARN": arn(task),
+            "Cluster": "bench",
+            "Family": "bench",
+            "Revision": "1",
+            "LaunchType": "EC2",
+        }
         body = json.dumps({**known, **status, "Containers": containers}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -102,7 +106,9 @@ class Instance:
 
     def docker(self, *arguments: str) -> str:
         command = [shutil.which("docker") or "docker", *arguments]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, check=True
+        )
         return done.stdout.strip()
 
     @contextmanager
@@ -130,8 +136,16 @@ class Instance:
         }
         labels = [f"--label=com.amazonaws.ecs.{name}={value}" for name, value in known.items()]
         variable = f"--env=ECS_CONTAINER_METADATA_URI_V4={self._agent.address(task)}"
-        options = ("--detach", "--network=none", "--log-driver=none", "--memory=512m", f"--cgroup-parent=/ecs/{task}")
-        return self.docker("run", *options, *labels, variable, self._image, "python3", "-c", program)
+        options = (
+            "--detach",
+            "--network=none",
+            "--log-driver=none",
+            "--memory=512m",
+            f"--cgroup-parent=/ecs/{task}",
+        )
+        return self.docker(
+            "run", *options, *labels, variable, self._image, "python3", "-c", program
+        )
 
     def follow_stats(self, task: str, peaks: dict[str, float]) -> None:
         """Keep the largest memory of Docker's statistics, one a second, as the agent and Telegraf read them."""
@@ -156,7 +170,9 @@ class Instance:
         variables = {**self._aws.environment(), "TASK_PROFILER_SCOPE": "instance"}
         variables["ECS_CONTAINER_METADATA_URI_V4"] = self._agent.address("own")
         with output.open("wb") as file:
-            process = subprocess.Popen(command, env={**os.environ, **variables}, stdout=file, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                command, env={**os.environ, **variables}, stdout=file, stderr=subprocess.DEVNULL
+            )
         try:
             yield process
         finally:
@@ -164,7 +180,9 @@ class Instance:
             process.wait()
 
 
-def measure_costs(instance: Instance, aws: FakeAws, socket: Path, options: argparse.Namespace) -> Iterator[Figure]:
+def measure_costs(
+    instance: Instance, aws: FakeAws, socket: Path, options: argparse.Namespace
+) -> Iterator[Figure]:
     """One monitor without tasks, and then beside all others for the same tasks."""
     with tempfile.TemporaryDirectory(prefix="bench-instance-") as folder, ExitStack() as stack:
         process = stack.enter_context(instance.monitor(Path(folder) / "reports"))
@@ -173,11 +191,17 @@ def measure_costs(instance: Instance, aws: FakeAws, socket: Path, options: argpa
         stack.enter_context(instance.tasks(["import time; time.sleep(3600)"] * options.tasks))
         pids = [process.pid]
         address, _ = stack.enter_context(run_endpoint(2))
-        pids += [stack.enter_context(run_monitor(address, aws)).pid for _ in range(options.sidecars)]
+        pids += [
+            stack.enter_context(run_monitor(address, aws)).pid for _ in range(options.sidecars)
+        ]
         if program := shutil.which("telegraf"):
             settings = Path(folder) / "telegraf.conf"
             settings.write_text(_TELEGRAF_SETTINGS.format(socket))
-            pids.append(stack.enter_context(run_process((program, "--config", str(settings), "--quiet"))).pid)
+            pids.append(
+                stack.enter_context(
+                    run_process((program, "--config", str(settings), "--quiet"))
+                ).pid
+            )
         ours, *others = measure_steady_states(pids, options.seconds, 60)
     yield _cpu(f"one monitor, {options.tasks} tasks", ours, at_most=0.5)
     yield _memory(f"one monitor, {options.tasks} tasks", ours.memory.peak_mib, at_most=48)
@@ -187,20 +211,28 @@ def measure_costs(instance: Instance, aws: FakeAws, socket: Path, options: argpa
     name = f"{options.tasks} sidecars"
     yield Figure(name=f"CPU, {name}", value=total, unit="% of a core", note=note)
     yield _memory(name, factor * sum(one.memory.pss_mib for one in sidecars), note=f"PSS; {note}")
-    yield Figure(name=f"ratio of one monitor to {name}", value=ours.cpu_percent / total, unit="×", digits=3)
+    yield Figure(
+        name=f"ratio of one monitor to {name}", value=ours.cpu_percent / total, unit="×", digits=3
+    )
     for telegraf in others[options.sidecars :]:
         yield _cpu(f"Telegraf's docker input, {options.tasks} tasks", telegraf)
         yield _memory(f"Telegraf's docker input, {options.tasks} tasks", telegraf.memory.peak_mib)
         ratio = ours.cpu_percent / telegraf.cpu_percent
-        yield Figure(name="ratio of one monitor to Telegraf's docker input", value=ratio, unit="×", digits=3)
+        yield Figure(
+            name="ratio of one monitor to Telegraf's docker input", value=ratio, unit="×", digits=3
+        )
 
 
 def _cpu(name: str, state: SteadyState, at_most: float | None = None) -> Figure:
-    return Figure(name=f"CPU, {name}", value=state.cpu_percent, unit="% of a core", digits=3, at_most=at_most)
+    return Figure(
+        name=f"CPU, {name}", value=state.cpu_percent, unit="% of a core", digits=3, at_most=at_most
+    )
 
 
 def _memory(name: str, mib: float, at_most: float | None = None, note: str = "peak") -> Figure:
-    return Figure(name=f"memory, {name}", value=mib, unit="MiB", digits=1, at_most=at_most, note=note)
+    return Figure(
+        name=f"memory, {name}", value=mib, unit="MiB", digits=1, at_most=at_most, note=note
+    )
 
 
 def measure_spikes(instance: Instance) -> Iterator[Figure]:
@@ -210,23 +242,37 @@ def measure_spikes(instance: Instance) -> Iterator[Figure]:
     """
     sampled: dict[str, float] = {}
     rng = random.Random(1)
-    programs = [_SPIKE.format(round(1 + rng.random(), 3), _SPIKE_MIB, _SPIKE_SECONDS) for _ in range(_SPIKES)]
+    programs = [
+        _SPIKE.format(round(1 + rng.random(), 3), _SPIKE_MIB, _SPIKE_SECONDS)
+        for _ in range(_SPIKES)
+    ]
     with tempfile.TemporaryDirectory(prefix="bench-instance-") as folder:
         output = Path(folder) / "reports"
 
         def peaks() -> list[float]:
-            records = [json.loads(line)["record"] for line in output.read_text().splitlines() if "task.report" in line]
+            records = [
+                json.loads(line)["record"]
+                for line in output.read_text().splitlines()
+                if "task.report" in line
+            ]
             return [record["metrics"].get("maxMemoryUsedMB", 0) for record in records]
 
         with instance.monitor(output):
             time.sleep(2)
-            for first in range(0, _SPIKES, 4):  # more at once would need more memory than small machines have
+            for first in range(
+                0, _SPIKES, 4
+            ):  # more at once would need more memory than small machines have
                 with instance.tasks(programs[first : first + 4]) as tasks:
                     for task in tasks:
-                        threading.Thread(target=instance.follow_stats, args=(task, sampled), daemon=True).start()
+                        threading.Thread(
+                            target=instance.follow_stats, args=(task, sampled), daemon=True
+                        ).start()
                     wait_until(lambda: len(peaks()) >= first + 4, _PATIENCE_SECONDS, "the reports")  # noqa: B023
             found = peaks()
-    name, note = f"right peaks of a spike of {_SPIKE_MIB} MiB for {_SPIKE_SECONDS} s", f"{_SPIKES} batches"
+    name, note = (
+        f"right peaks of a spike of {_SPIKE_MIB} MiB for {_SPIKE_SECONDS} s",
+        f"{_SPIKES} batches",
+    )
     yield Figure(name=name, value=_right_percent(found), unit="%", digits=0, at_least=99, note=note)
     name += " by Docker's reading of each second, as of sidecars and Telegraf"
     yield Figure(name=name, value=_right_percent(sampled.values()), unit="%", digits=0, note=note)
@@ -242,15 +288,24 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("socket", type=Path, help="the Docker daemon's socket")
     parser.add_argument("image", help="an image with python3")
     parser.add_argument("--tasks", type=int, default=100)
-    parser.add_argument("--sidecars", type=int, default=20, help="how many of the sidecars are measured")
-    parser.add_argument("--seconds", type=float, default=30, help="duration of each measurement in steady state")
+    parser.add_argument(
+        "--sidecars", type=int, default=20, help="how many of the sidecars are measured"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=30, help="duration of each measurement in steady state"
+    )
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     with fake_aws() as aws:
         aws.create_log_group(_GROUP)
         instance = Instance(options.socket, options.image, Agent(), aws)
-        figures = (*measure_spikes(instance), *measure_costs(instance, aws, options.socket, options))
-    print_and_save(BenchmarkResult(title="One monitor for an instance", figures=figures), options.json)
+        figures = (
+            *measure_spikes(instance),
+            *measure_costs(instance, aws, options.socket, options),
+        )
+    print_and_save(
+        BenchmarkResult(title="One monitor for an instance", figures=figures), options.json
+    )
 
 
 if __name__ == "__main__":

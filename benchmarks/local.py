@@ -46,7 +46,9 @@ _HISTORY_RUNS = 1000
 _FIRST_RUN_S, _RUN_DISTANCE_S = 1_790_000_000, 3600
 _MAX_STEADY_PERCENT = 0.3
 _MAX_CPU_ERROR_PERCENT = 1.0
-_MIN_PEAK_ERROR_PERCENT = -1.0  # relative to the kernel's peak: a tool has found a spike if its error is at least this
+_MIN_PEAK_ERROR_PERCENT = (
+    -1.0
+)  # relative to the kernel's peak: a tool has found a spike if its error is at least this
 _SHORT_SLEEP_SECONDS, _LONG_SLEEP_SECONDS = 2, 32
 
 
@@ -167,10 +169,14 @@ def measure_no_ops(compared: Sequence[Tool], rounds: int) -> list[NoOpOverhead]:
         for index, tool in enumerate(compared):
             with tempfile.TemporaryDirectory(prefix="bench-") as folder:
                 wall, cpu = timed(tool.command(Path(folder), ["true"]))
-            if round_number > 0:  # the first round writes the bytecode that an installation has already
+            if (
+                round_number > 0
+            ):  # the first round writes the bytecode that an installation has already
                 extra_ms[index].append(wall - bare_ms)
                 cpu_ms[index].append(cpu)
-    return [NoOpOverhead(*map(statistics.median, pair)) for pair in zip(extra_ms, cpu_ms, strict=True)]
+    return [
+        NoOpOverhead(*map(statistics.median, pair)) for pair in zip(extra_ms, cpu_ms, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -227,7 +233,9 @@ def measure_help(installed: Path, rounds: int) -> dict[str, float]:
     return {name: value / empty_ms for name, value in medians.items()}
 
 
-def _command_names(command: click.Command | None, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _command_names(
+    command: click.Command | None, names: tuple[str, ...]
+) -> Iterator[tuple[str, ...]]:
     if names:
         yield names
     if isinstance(command, click.Group):
@@ -249,7 +257,12 @@ def fill_history(path: Path) -> None:
             started_at=moment,
             finished_at=moment,
             container=Container(name="batch"),
-            metrics=Metrics(duration_ms=60_000, cpu_seconds=12.5, max_memory_used_mb=512.0, memory_size_mb=2048.0),
+            metrics=Metrics(
+                duration_ms=60_000,
+                cpu_seconds=12.5,
+                max_memory_used_mb=512.0,
+                memory_size_mb=2048.0,
+            ),
         )
         report = Report(time=moment, type="task.report", record=record)
         store.add(encode_line(report), report, b"[]", max_runs=_HISTORY_RUNS)
@@ -259,14 +272,19 @@ def timed(command: Sequence[str]) -> tuple[float, float]:
     """Run a command. Returns its wall time and its CPU time, including its children's, in milliseconds."""
     before, started_at = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     _run(command)
-    elapsed_seconds, after = time.monotonic() - started_at, resource.getrusage(resource.RUSAGE_CHILDREN)
+    elapsed_seconds, after = (
+        time.monotonic() - started_at,
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+    )
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return 1000 * elapsed_seconds, 1000 * cpu
 
 
 def _run(command: Sequence[str]) -> None:
     # Without bytecode, each start would compile this profiler and not the rivals, which pip has compiled.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     subprocess.run(
         command,
         check=False,
@@ -305,7 +323,9 @@ def measure(tool: Tool, no_op: NoOpOverhead, *, quick: bool) -> Row:
         tool=tool.name,
         no_op=no_op,
         spikes=len(peak_errors),
-        spikes_found=sum(error is not None and error >= _MIN_PEAK_ERROR_PERCENT for error in peak_errors),
+        spikes_found=sum(
+            error is not None and error >= _MIN_PEAK_ERROR_PERCENT for error in peak_errors
+        ),
         worst_peak_error_percent=max(known, default=None),
         cpu_error_percent=cpu_errors,
     )
@@ -347,7 +367,9 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         peaks = [str(row.spikes_found), _format_percent(row.worst_peak_error_percent)]
         cpu = [_format_percent(row.cpu_error_percent[workload]) for workload in workloads]
-        lines.append([row.tool, f"+{row.no_op.extra_ms:.0f} ms", f"{row.no_op.cpu_ms:.0f} ms", *peaks, *cpu])
+        lines.append(
+            [row.tool, f"+{row.no_op.extra_ms:.0f} ms", f"{row.no_op.cpu_ms:.0f} ms", *peaks, *cpu]
+        )
     return markdown_table(head, lines)
 
 
@@ -355,7 +377,9 @@ def figures(rows: Sequence[Row], start_up: StartUp, steady_percent: float) -> tu
     """Compare this profiler's row, which is the first, with its targets."""
     ours = rows[0]
     psrecord = next(row for row in rows if row.tool == "psrecord")
-    rival_help = ", ".join(f"{name} {value:.0f} ms" for name, value in start_up.rival_help_ms.items())
+    rival_help = ", ".join(
+        f"{name} {value:.0f} ms" for name, value in start_up.rival_help_ms.items()
+    )
     slowest = max(start_up.help_ratios, key=lambda name: start_up.help_ratios[name])
     cpu = max(abs(error) for error in ours.cpu_error_percent.values() if error is not None)
     return (
@@ -373,7 +397,14 @@ def figures(rows: Sequence[Row], start_up: StartUp, steady_percent: float) -> tu
             unit="×",
             at_most=_MAX_NO_OP_RATIO,
         ),
-        Figure(name="`--help`", value=start_up.help_ms, unit="ms", digits=0, at_most=_MAX_HELP_MS, note=rival_help),
+        Figure(
+            name="`--help`",
+            value=start_up.help_ms,
+            unit="ms",
+            digits=0,
+            at_most=_MAX_HELP_MS,
+            note=rival_help,
+        ),
         Figure(
             name="slowest `--help` of a command, CPU relative to an empty Python",
             value=start_up.help_ratios[slowest],
@@ -416,19 +447,30 @@ def figures(rows: Sequence[Row], start_up: StartUp, steady_percent: float) -> tu
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = argparse.ArgumentParser(description="Compare local profilers.")
-    parser.add_argument("installed", type=Path, help="bin folder of the environment with this project")
-    parser.add_argument("rivals", type=Path, help="bin folder of the environment with the other profilers")
+    parser.add_argument(
+        "installed", type=Path, help="bin folder of the environment with this project"
+    )
+    parser.add_argument(
+        "rivals", type=Path, help="bin folder of the environment with the other profilers"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer phases and repetitions")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     installed, rivals = options.installed, options.rivals
     compared = tools(installed, rivals)
     overheads = measure_no_ops(compared, _QUICK_NO_OP_RUNS if options.quick else _NO_OP_RUNS)
-    rows = [measure(tool, no_op, quick=options.quick) for tool, no_op in zip(compared, overheads, strict=True)]
-    start_up = measure_start_up(installed, rivals, _QUICK_NO_OP_RUNS if options.quick else _NO_OP_RUNS)
+    rows = [
+        measure(tool, no_op, quick=options.quick)
+        for tool, no_op in zip(compared, overheads, strict=True)
+    ]
+    start_up = measure_start_up(
+        installed, rivals, _QUICK_NO_OP_RUNS if options.quick else _NO_OP_RUNS
+    )
     result = figures(rows, start_up, measure_steady_cpu_percent(installed))
     print_and_save(
-        BenchmarkResult(title="Local runs, compared with other profilers", figures=result, tables=(table(rows),)),
+        BenchmarkResult(
+            title="Local runs, compared with other profilers", figures=result, tables=(table(rows),)
+        ),
         options.json,
     )
 

@@ -23,7 +23,10 @@ class ProcessMemory:
 
 @contextmanager
 def run_process(
-    command: Sequence[str], extra_environment: Mapping[str, str] | None = None, *, folder: Path | None = None
+    command: Sequence[str],
+    extra_environment: Mapping[str, str] | None = None,
+    *,
+    folder: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program without its output (in a folder if given), and kill it at the end of the block."""
     environment = {**os.environ, **(extra_environment or {})}
@@ -46,7 +49,9 @@ def read_memory(pid: int) -> ProcessMemory:
     status = _kib(Path(f"/proc/{pid}/status").read_text())
     if "Rss" not in rollup or "VmHWM" not in status:
         raise ValueError(f"process {pid} has released its memory")
-    return ProcessMemory(rollup["Rss"] / _KIB_PER_MIB, rollup["Pss"] / _KIB_PER_MIB, status["VmHWM"] / _KIB_PER_MIB)
+    return ProcessMemory(
+        rollup["Rss"] / _KIB_PER_MIB, rollup["Pss"] / _KIB_PER_MIB, status["VmHWM"] / _KIB_PER_MIB
+    )
 
 
 def watch_until_exit(process: subprocess.Popen[bytes]) -> ProcessMemory:

@@ -76,7 +76,9 @@ class Shutdown:
 
 
 @contextmanager
-def run_endpoint(containers: int, stats_period_seconds: float = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def run_endpoint(
+    containers: int, stats_period_seconds: float = 0
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run the endpoint. Yields its address and its process; ``end`` on stdin ends the batch."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.task_endpoint", str(containers), str(stats_period_seconds)],
@@ -93,7 +95,11 @@ def run_endpoint(containers: int, stats_period_seconds: float = 0) -> Iterator[t
 
 @contextmanager
 def run_monitor(
-    address: str, aws: FakeAws, extra_environment: Mapping[str, str] | None = None, *, folder: Path | None = None
+    address: str,
+    aws: FakeAws,
+    extra_environment: Mapping[str, str] | None = None,
+    *,
+    folder: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run the monitor; in another checkout's folder, the checkout's monitor."""
     environment = {
@@ -134,10 +140,16 @@ def measure_steady_state(pid: int, seconds: float) -> SteadyState:
 
 
 def measure_monitor(
-    containers: int, seconds: float, aws: FakeAws, extra_environment: Mapping[str, str] | None = None
+    containers: int,
+    seconds: float,
+    aws: FakeAws,
+    extra_environment: Mapping[str, str] | None = None,
 ) -> SteadyState:
     """Measure the monitor of a task with this number of containers."""
-    with run_endpoint(containers) as (address, _), run_monitor(address, aws, extra_environment) as process:
+    with (
+        run_endpoint(containers) as (address, _),
+        run_monitor(address, aws, extra_environment) as process,
+    ):
         return measure_steady_state(process.pid, seconds)
 
 
@@ -169,7 +181,10 @@ def run_telegraf(program: str, address: str) -> Iterator[subprocess.Popen[bytes]
     with tempfile.TemporaryDirectory(prefix="bench-telegraf-") as folder:
         settings = Path(folder) / "telegraf.conf"
         settings.write_text(_TELEGRAF_SETTINGS)
-        addresses = {"ECS_CONTAINER_METADATA_URI_V4": address, "ECS_CONTAINER_METADATA_URI": address}
+        addresses = {
+            "ECS_CONTAINER_METADATA_URI_V4": address,
+            "ECS_CONTAINER_METADATA_URI": address,
+        }
         with run_process((program, "--config", str(settings), "--quiet"), addresses) as process:
             yield process
 
@@ -208,16 +223,27 @@ def steady_figures(containers: int, ours: SteadyState, baseline: SteadyState) ->
     scope = f"{containers} containers"
     max_percent, max_mib = _TARGETS[containers]
     yield Figure(
-        name=f"CPU at 1 Hz, {scope}", value=ours.cpu_percent, unit="% of a core", digits=3, at_most=max_percent
+        name=f"CPU at 1 Hz, {scope}",
+        value=ours.cpu_percent,
+        unit="% of a core",
+        digits=3,
+        at_most=max_percent,
     )
-    yield Figure(name=f"requests + json alone, {scope}", value=baseline.cpu_percent, unit="% of a core", digits=3)
+    yield Figure(
+        name=f"requests + json alone, {scope}",
+        value=baseline.cpu_percent,
+        unit="% of a core",
+        digits=3,
+    )
     yield Figure(
         name=f"ratio of the monitor to requests + json, {scope}",
         value=ours.cpu_percent / baseline.cpu_percent,
         unit="×",
     )
     if max_mib is None:
-        yield Figure(name=f"memory peak (VmHWM), {scope}", value=ours.memory.peak_mib, unit="MiB", digits=1)
+        yield Figure(
+            name=f"memory peak (VmHWM), {scope}", value=ours.memory.peak_mib, unit="MiB", digits=1
+        )
         return
     yield Figure(
         name=f"memory peak (VmHWM) before the upload, {scope}",
@@ -226,20 +252,41 @@ def steady_figures(containers: int, ours: SteadyState, baseline: SteadyState) ->
         digits=1,
         at_most=max_mib,
     )
-    yield Figure(name=f"RSS before the upload, {scope}", value=ours.memory.rss_mib, unit="MiB", digits=1)
-    yield Figure(name=f"PSS before the upload, {scope}", value=ours.memory.pss_mib, unit="MiB", digits=1)
-    yield Figure(name=f"requests + json alone, peak, {scope}", value=baseline.memory.peak_mib, unit="MiB", digits=1)
-
-
-def telegraf_figures(containers: int, ours: SteadyState, telegraf_state: SteadyState) -> Iterator[Figure]:
-    """The figures of Telegraf, and the monitor's ratio to it."""
-    scope = f"{containers} containers"
-    yield Figure(name=f"Telegraf's ECS input, {scope}", value=telegraf_state.cpu_percent, unit="% of a core", digits=3)
     yield Figure(
-        name=f"ratio of the monitor to Telegraf, {scope}", value=ours.cpu_percent / telegraf_state.cpu_percent, unit="×"
+        name=f"RSS before the upload, {scope}", value=ours.memory.rss_mib, unit="MiB", digits=1
     )
     yield Figure(
-        name=f"Telegraf's ECS input, peak, {scope}", value=telegraf_state.memory.peak_mib, unit="MiB", digits=1
+        name=f"PSS before the upload, {scope}", value=ours.memory.pss_mib, unit="MiB", digits=1
+    )
+    yield Figure(
+        name=f"requests + json alone, peak, {scope}",
+        value=baseline.memory.peak_mib,
+        unit="MiB",
+        digits=1,
+    )
+
+
+def telegraf_figures(
+    containers: int, ours: SteadyState, telegraf_state: SteadyState
+) -> Iterator[Figure]:
+    """The figures of Telegraf, and the monitor's ratio to it."""
+    scope = f"{containers} containers"
+    yield Figure(
+        name=f"Telegraf's ECS input, {scope}",
+        value=telegraf_state.cpu_percent,
+        unit="% of a core",
+        digits=3,
+    )
+    yield Figure(
+        name=f"ratio of the monitor to Telegraf, {scope}",
+        value=ours.cpu_percent / telegraf_state.cpu_percent,
+        unit="×",
+    )
+    yield Figure(
+        name=f"Telegraf's ECS input, peak, {scope}",
+        value=telegraf_state.memory.peak_mib,
+        unit="MiB",
+        digits=1,
     )
 
 
@@ -256,16 +303,33 @@ def fargate_figure(ratios: Sequence[float]) -> Figure:
 
 def shutdown_figures(trigger: str, shutdown: Shutdown) -> Iterator[Figure]:
     """The figures of one trigger."""
-    yield Figure(name=_SHUTDOWN_NAMES[trigger], value=shutdown.seconds, unit="s", at_most=_LATENCY_SECONDS[trigger])
+    yield Figure(
+        name=_SHUTDOWN_NAMES[trigger],
+        value=shutdown.seconds,
+        unit="s",
+        at_most=_LATENCY_SECONDS[trigger],
+    )
     if trigger == "sigterm":
-        yield Figure(name="memory peak (VmHWM) after the upload", value=shutdown.memory.peak_mib, unit="MiB", digits=1)
-        yield Figure(name="PSS, maximum during the upload", value=shutdown.memory.pss_mib, unit="MiB", digits=1)
+        yield Figure(
+            name="memory peak (VmHWM) after the upload",
+            value=shutdown.memory.peak_mib,
+            unit="MiB",
+            digits=1,
+        )
+        yield Figure(
+            name="PSS, maximum during the upload",
+            value=shutdown.memory.pss_mib,
+            unit="MiB",
+            digits=1,
+        )
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = argparse.ArgumentParser(description="Measure the monitor.")
-    parser.add_argument("--seconds", type=float, default=30, help="duration of each measurement in steady state")
+    parser.add_argument(
+        "--seconds", type=float, default=30, help="duration of each measurement in steady state"
+    )
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     figures: list[Figure] = []
@@ -278,8 +342,12 @@ def main(arguments: Sequence[str]) -> None:
             ours = measure_monitor(containers, options.seconds, aws)
             figures += steady_figures(containers, ours, baseline)
             if program is not None:
-                figures += telegraf_figures(containers, ours, measure_telegraf(program, containers, options.seconds))
-        figures.append(fargate_figure(measure_fargate_ratios(max(options.seconds, _FARGATE_SECONDS), aws)))
+                figures += telegraf_figures(
+                    containers, ours, measure_telegraf(program, containers, options.seconds)
+                )
+        figures.append(
+            fargate_figure(measure_fargate_ratios(max(options.seconds, _FARGATE_SECONDS), aws))
+        )
         for trigger in _SHUTDOWN_NAMES:
             figures += shutdown_figures(trigger, measure_shutdown(trigger, aws))
     print_and_save(BenchmarkResult(title="Monitor", figures=tuple(figures)), options.json)

@@ -56,7 +56,9 @@ class SimulatedClock:
 def build_library(gpus: int, folder: Path) -> None:
     """Build the simulated driver library with the measured costs."""
     options = ["-shared", "-fPIC", "-O2", "-DMEASURED_COSTS", f"-DGPUS={gpus}"]
-    subprocess.run(["/usr/bin/cc", *options, "-o", folder / "libnvidia-ml.so.1", _SOURCE], check=True)
+    subprocess.run(
+        ["/usr/bin/cc", *options, "-o", folder / "libnvidia-ml.so.1", _SOURCE], check=True
+    )
 
 
 def measure_cpu_seconds(work: Callable[[], None]) -> float:
@@ -69,7 +71,9 @@ def measure_cpu_seconds(work: Callable[[], None]) -> float:
 def binding_without_gpm() -> Nvml:
     """The binding for GPUs that are older than GPM."""
     unsupported = SimpleNamespace(isSupportedDevice=0)
-    return SimpleNamespace(**{**vars(import_module("pynvml")), "nvmlGpmQueryDeviceSupport": lambda _: unsupported})
+    return SimpleNamespace(
+        **{**vars(import_module("pynvml")), "nvmlGpmQueryDeviceSupport": lambda _: unsupported}
+    )
 
 
 def watch_work(seconds: int, *, with_gpm: bool) -> Callable[[], None]:
@@ -111,7 +115,9 @@ def bare_calls_work(seconds: int) -> Callable[[], None]:
 def monitor_peak_mib() -> float:
     """Measure the memory peak of a monitor that reads the GPUs, before it uploads a report."""
     with fake_aws() as aws:
-        return measure_monitor(3, _MONITOR_SECONDS, aws, {"TASK_PROFILER_GPU": "on"}).memory.peak_mib
+        return measure_monitor(
+            3, _MONITOR_SECONDS, aws, {"TASK_PROFILER_GPU": "on"}
+        ).memory.peak_mib
 
 
 def figures(
@@ -121,7 +127,11 @@ def figures(
     driver = "this machine's driver" if is_real else f"{gpus} GPUs with the costs of an H200"
     return (
         Figure(
-            name=f"NVML at 1 Hz, {driver}", value=100 * ours, unit="% of a core", digits=3, at_most=_MAX_CPU_PERCENT
+            name=f"NVML at 1 Hz, {driver}",
+            value=100 * ours,
+            unit="% of a core",
+            digits=3,
+            at_most=_MAX_CPU_PERCENT,
         ),
         Figure(
             name="NVML and GPM at 1 Hz (0 with TASK_PROFILER_GPU=off)",
@@ -140,7 +150,9 @@ def figures(
             digits=1,
             # The simulated library needs less memory than a real driver's.
             at_most=_MAX_MEMORY_MIB if is_real else None,
-            note="" if is_real else f"the target of {_MAX_MEMORY_MIB:g} MiB applies to a real driver (--real)",
+            note=""
+            if is_real
+            else f"the target of {_MAX_MEMORY_MIB:g} MiB applies to a real driver (--real)",
         ),
     )
 
@@ -157,12 +169,19 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             build_library(options.gpus, Path(folder))
             command = [sys.executable, "-m", "benchmarks.nvml", *sys.argv[1:]]
-            sys.exit(subprocess.run(command, env={**os.environ, "LD_LIBRARY_PATH": folder}, check=False).returncode)
+            sys.exit(
+                subprocess.run(
+                    command, env={**os.environ, "LD_LIBRARY_PATH": folder}, check=False
+                ).returncode
+            )
     ours, with_gpm = (
-        measure_cpu_seconds(watch_work(_READINGS, with_gpm=has_gpm)) / _READINGS for has_gpm in (False, True)
+        measure_cpu_seconds(watch_work(_READINGS, with_gpm=has_gpm)) / _READINGS
+        for has_gpm in (False, True)
     )
     baseline = measure_cpu_seconds(bare_calls_work(_READINGS)) / _READINGS
-    results = figures(ours, with_gpm, baseline, monitor_peak_mib(), options.gpus, is_real=options.real)
+    results = figures(
+        ours, with_gpm, baseline, monitor_peak_mib(), options.gpus, is_real=options.real
+    )
     print_and_save(BenchmarkResult(title="NVIDIA GPUs", figures=results), options.json)
 
 

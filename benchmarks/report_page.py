@@ -27,7 +27,12 @@ from profiler.record.units import MIB
 from tools.example_runs import Point, runs
 
 _CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
-_CHROMIUM_OPTIONS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+_CHROMIUM_OPTIONS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+)
 _SERIES_STEPS = 60
 _MAX_MB = 8
 _MS_PER_SECOND = 1000
@@ -45,7 +50,9 @@ def ecs_run(report: Report, points: tuple[Point, ...]) -> Report:
         started_at=record.started_at or "",
         step_ms=points[0].elapsed_ms if points else 1000,
         vcpu_used=tuple(_three_digits(point.vcpu_used) for point in points),
-        memory_used_mb=tuple(_three_digits((point.memory_used_bytes or 0) / MIB) for point in points),
+        memory_used_mb=tuple(
+            _three_digits((point.memory_used_bytes or 0) / MIB) for point in points
+        ),
     )
     metrics = record.metrics
     size = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
@@ -68,7 +75,9 @@ def _seconds_to_draw(browser: Browser, page: Path) -> list[float]:
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     tab.goto(page.as_uri())
     tab.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
-    seconds = [float(tab.get_attribute("html", f"data-{mark}") or 0) / _MS_PER_SECOND for mark in _MARKS]
+    seconds = [
+        float(tab.get_attribute("html", f"data-{mark}") or 0) / _MS_PER_SECOND for mark in _MARKS
+    ]
     tab.close()
     return seconds
 
@@ -87,9 +96,17 @@ def measure(folder: Path, count: int, max_seconds: float) -> Iterator[Figure]:
     began = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     yield Figure(name=f"{count} runs: command", value=time.perf_counter() - began, unit="s")
-    yield Figure(name=f"{count} runs: size", value=page.stat().st_size / 1e6, unit="MB", digits=1, at_most=_MAX_MB)
+    yield Figure(
+        name=f"{count} runs: size",
+        value=page.stat().st_size / 1e6,
+        unit="MB",
+        digits=1,
+        at_most=_MAX_MB,
+    )
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(_CHROMIUM), args=list(_CHROMIUM_OPTIONS))
+        browser = playwright.chromium.launch(
+            executable_path=str(_CHROMIUM), args=list(_CHROMIUM_OPTIONS)
+        )
         first, ready = min(_seconds_to_draw(browser, page) for _ in range(_OPENINGS))
         browser.close()
     yield Figure(name=f"{count} runs: first heatmap", value=first, unit="s", at_most=max_seconds)

@@ -29,7 +29,11 @@ _READ_ONLY_GROUPS = (
 _SPIKE_SECONDS = (0.2, 0.4)
 _EARLY_PHASES, _LATE_PHASES = (0.1, 0.37, 0.64, 0.91, 1.18, 1.45), (3.13, 4.49, 6.71)
 _QUICK_EARLY_PHASES, _QUICK_LATE_PHASES = (0.1, 0.91), (3.13,)
-_WORKLOADS = {"spike": "one process", "pair 200": "two children, 200 MiB", "pair": "two children, 800 MiB"}
+_WORKLOADS = {
+    "spike": "one process",
+    "pair 200": "two children, 200 MiB",
+    "pair": "two children, 800 MiB",
+}
 _MAX_PEAK_ERROR_PERCENT = 10
 _SLEEP_SECONDS, _QUICK_SLEEP_SECONDS = (3, 10, 60), (3, 10)
 _START_UP_SECONDS = 0.3
@@ -65,7 +69,10 @@ def measure_peaks(installed: Path, *, quick: bool) -> list[PeakErrors]:
     }
     return [
         PeakErrors(
-            workload, seconds, when, tuple(_peak_error_percent(installed, workload, at, seconds) for at in phases)
+            workload,
+            seconds,
+            when,
+            tuple(_peak_error_percent(installed, workload, at, seconds) for at in phases),
         )
         for workload in _WORKLOADS
         for seconds in _SPIKE_SECONDS
@@ -74,11 +81,22 @@ def measure_peaks(installed: Path, *, quick: bool) -> list[PeakErrors]:
 
 
 def _peak_error_percent(installed: Path, workload: str, phase: float, seconds: float) -> float:
-    read_only = ("unshare", "--mount", "sh", "-ec", _READ_ONLY_GROUPS, "sh") if os.geteuid() == 0 else ()
+    read_only = (
+        ("unshare", "--mount", "sh", "-ec", _READ_ONLY_GROUPS, "sh") if os.geteuid() == 0 else ()
+    )
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         actual = Path(name) / "actual.json"
         kind, *mib = workload.split()
-        program = (sys.executable, "-m", "benchmarks.workload", str(actual), kind, str(phase), str(seconds), *mib)
+        program = (
+            sys.executable,
+            "-m",
+            "benchmarks.workload",
+            str(actual),
+            kind,
+            str(phase),
+            str(seconds),
+            *mib,
+        )
         record = _run(installed, Path(name), program, wrapper=read_only)
         peak_mib = float(json.loads(actual.read_text())["peak_mib"])
     if record.sampling is None or "cgroup" in record.sampling.sources:
@@ -89,7 +107,12 @@ def _peak_error_percent(installed: Path, workload: str, phase: float, seconds: f
 
 
 def _run(
-    installed: Path, folder: Path, command: Sequence[str], *, wrapper: Sequence[str] = (), interval: str = "1s"
+    installed: Path,
+    folder: Path,
+    command: Sequence[str],
+    *,
+    wrapper: Sequence[str] = (),
+    interval: str = "1s",
 ) -> Record:
     path = folder / "report.jsonl"
     options = ("--no-history", "--interval", interval, "--output", str(path))
@@ -146,7 +169,9 @@ def measure_end(installed: Path, rounds: int) -> dict[str, float]:
         os.environ["TASK_PROFILER_HISTORY"] = str(history)
         for round_number in range(rounds + 1):
             for output_format, values in wall_ms.items():
-                wall, _ = timed([str(installed / "task-profiler"), "run", options[output_format], "--", "true"])
+                wall, _ = timed(
+                    [str(installed / "task-profiler"), "run", options[output_format], "--", "true"]
+                )
                 if round_number > 0:  # the first round writes bytecode
                     values.append(wall)
     return {output_format: statistics.median(values) for output_format, values in wall_ms.items()}
@@ -214,19 +239,30 @@ def figures(
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = argparse.ArgumentParser(description="Measure short local runs.")
-    parser.add_argument("installed", type=Path, help="bin folder of the environment with this project")
+    parser.add_argument(
+        "installed", type=Path, help="bin folder of the environment with this project"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer phases and repetitions")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     peaks = measure_peaks(options.installed, quick=options.quick)
     sampling = [
-        (processes, seconds, measure_sampling_percent(options.installed, _sleeps(seconds, processes), seconds))
+        (
+            processes,
+            seconds,
+            measure_sampling_percent(options.installed, _sleeps(seconds, processes), seconds),
+        )
         for processes in (1, _IDLE_PROCESSES)
         for seconds in (_QUICK_SLEEP_SECONDS if options.quick else _SLEEP_SECONDS)
     ]
-    many = [measure_many_percent(options.installed, processes, interval) for processes, interval, _ in _MANY]
+    many = [
+        measure_many_percent(options.installed, processes, interval)
+        for processes, interval, _ in _MANY
+    ]
     end_ms = measure_end(options.installed, _QUICK_END_ROUNDS if options.quick else _END_ROUNDS)
-    result = BenchmarkResult(title="Short runs", figures=figures(peaks, sampling, many, end_ms), tables=(table(peaks),))
+    result = BenchmarkResult(
+        title="Short runs", figures=figures(peaks, sampling, many, end_ms), tables=(table(peaks),)
+    )
     print_and_save(result, options.json)
 
 

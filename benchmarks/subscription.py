@@ -40,9 +40,16 @@ def load_handler() -> Callable[[Mapping[str, Any], Invocation], Mapping[str, obj
 
 def event(lines: Sequence[str], *, stream: str, timestamp_ms: int) -> dict[str, Any]:
     """The event that a subscription filter sends for these lines of a log stream."""
-    events = [{"id": str(number), "timestamp": timestamp_ms, "message": text} for number, text in enumerate(lines)]
+    events = [
+        {"id": str(number), "timestamp": timestamp_ms, "message": text}
+        for number, text in enumerate(lines)
+    ]
     document = {"owner": ACCOUNT, "logGroup": "/ecs/jobs", "logStream": stream, "logEvents": events}
-    return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(document).encode(), 6)).decode()}}
+    return {
+        "awslogs": {
+            "data": base64.b64encode(gzip.compress(json.dumps(document).encode(), 6)).decode()
+        }
+    }
 
 
 def stream_event(lines: Sequence[str], *, timestamp_ms: int) -> dict[str, Any]:

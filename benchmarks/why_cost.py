@@ -59,7 +59,14 @@ class Started:
     """A program under ``run``, until its end."""
 
     def __init__(
-        self, folder: Path, name: str, code: str, amount: float, *, has_stacks: bool, bind: Sequence[str] = ()
+        self,
+        folder: Path,
+        name: str,
+        code: str,
+        amount: float,
+        *,
+        has_stacks: bool,
+        bind: Sequence[str] = (),
     ) -> None:
         self._output = folder / name
         stacks = ["--stacks"] if has_stacks else []
@@ -103,13 +110,22 @@ def measure_slowdown(folder: Path, pairs: int, seconds: float) -> Iterator[tuple
     units = units_of(seconds)
     for number in range(pairs):
         started = {
-            has_stacks: Started(folder, f"work-{has_stacks}", _WORK_CODE, units, has_stacks=has_stacks, bind=_ONE_CPU)
+            has_stacks: Started(
+                folder,
+                f"work-{has_stacks}",
+                _WORK_CODE,
+                units,
+                has_stacks=has_stacks,
+                bind=_ONE_CPU,
+            )
             for has_stacks in ((True, False) if number % 2 else (False, True))
         }
         yield started[True].wait(), started[False].wait()
 
 
-def figures_of(stacks_seconds: float, seconds: float, pairs: Sequence[tuple[Cost, Cost]]) -> Iterator[Figure]:
+def figures_of(
+    stacks_seconds: float, seconds: float, pairs: Sequence[tuple[Cost, Cost]]
+) -> Iterator[Figure]:
     """The costs and their bounds. The bound of the sampler's CPU time is for runs of ten minutes and more."""
     yield Figure(
         name=f"call stacks, CPU over {seconds:.0f} s",
@@ -119,7 +135,9 @@ def figures_of(stacks_seconds: float, seconds: float, pairs: Sequence[tuple[Cost
         at_most=_MAX_STACKS_PERCENT if seconds >= _TEN_MINUTES else None,
         note=f"{stacks_seconds:.2f} s",
     )
-    cpu = sorted(100 * (ours.program_cpu_seconds / other.program_cpu_seconds - 1) for ours, other in pairs)
+    cpu = sorted(
+        100 * (ours.program_cpu_seconds / other.program_cpu_seconds - 1) for ours, other in pairs
+    )
     yield Figure(
         name="more CPU time of the batch with call stacks",
         value=statistics.median(cpu),
@@ -136,8 +154,12 @@ def _range(values: Sequence[float]) -> str:
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = argparse.ArgumentParser(description="Measure what the call stacks cost.")
-    parser.add_argument("--seconds", type=float, default=_TEN_MINUTES, help="duration of the run with call stacks")
-    parser.add_argument("--pairs", type=int, default=6, help="runs with and without call stacks of the same work")
+    parser.add_argument(
+        "--seconds", type=float, default=_TEN_MINUTES, help="duration of the run with call stacks"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=6, help="runs with and without call stacks of the same work"
+    )
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="bench-why-") as name:

@@ -56,7 +56,9 @@ def run_batch(count: int) -> contextlib.AbstractContextManager[str]:
     busy = [sys.executable, "-c", _BUSY_CODE]
     return run_commands(
         [
-            busy if number % _BUSY_EVERY == 0 and number < _BUSY_EVERY * _BUSY_EVERY else ["sleep", "600"]
+            busy
+            if number % _BUSY_EVERY == 0 and number < _BUSY_EVERY * _BUSY_EVERY
+            else ["sleep", "600"]
             for number in range(count)
         ]
     )
@@ -91,7 +93,9 @@ def cpu_ms(work: Callable[[], object]) -> float:
 
 _BATCHES: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "50 processes": lambda: run_batch(50),
-    "4 processes with 8 threads each": lambda: run_commands([[sys.executable, "-c", _THREADS_CODE]] * 4),
+    "4 processes with 8 threads each": lambda: run_commands(
+        [[sys.executable, "-c", _THREADS_CODE]] * 4
+    ),
 }
 
 
@@ -118,11 +122,15 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
         open_processes=lambda docker_id: ContainerProcesses(docker_id, time.monotonic_ns),
         open_cgroup=find_container_cgroup,
         oom_kills=machine_oom_kills,
-        own_cpu_ns=lambda: 0,  # no pause after an expensive first tick, so that each tick is measured
+        own_cpu_ns=lambda: (
+            0
+        ),  # no pause after an expensive first tick, so that each tick is measured
         exit_waiter=ProcessExitWaiter(),
         open_threads=(lambda: ThreadReader(time.thread_time_ns)) if reads_threads else None,
     )
-    collector = ProcessCollector(access, SystemClock(), NS_PER_SECOND, lambda _: None, TaskSettings().series_points)
+    collector = ProcessCollector(
+        access, SystemClock(), NS_PER_SECOND, lambda _: None, TaskSettings().series_points
+    )
     collector.on_batch_started(ContainerMetadata(docker_id=docker_id, name="batch"))
     return collector
 
@@ -130,7 +138,8 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
 def measure_ticks(docker_id: str, ticks: int) -> TickCosts:
     """Let both collectors read in turn, once a second. The first of them changes from second to second."""
     collectors = {
-        reads_threads: make_collector(docker_id, reads_threads=reads_threads) for reads_threads in (True, False)
+        reads_threads: make_collector(docker_id, reads_threads=reads_threads)
+        for reads_threads in (True, False)
     }
     costs: dict[bool, list[float]] = {True: [], False: []}
     for number in range(_WARM_UP_TICKS + ticks):
@@ -144,7 +153,16 @@ def measure_ticks(docker_id: str, ticks: int) -> TickCosts:
 
 def measure_in_process(docker_id: str, ticks: int, prefix: Sequence[str]) -> TickCosts:
     """Measure in a process of its own, which may have fewer privileges."""
-    command = [*prefix, sys.executable, "-m", "benchmarks.why_threads", "--batch", docker_id, "--ticks", str(ticks)]
+    command = [
+        *prefix,
+        sys.executable,
+        "-m",
+        "benchmarks.why_threads",
+        "--batch",
+        docker_id,
+        "--ticks",
+        str(ticks),
+    ]
     root = Path(__file__).resolve().parent.parent
     return msgspec.json.decode(
         subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout, type=TickCosts
@@ -172,7 +190,9 @@ def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = argparse.ArgumentParser(description="Measure what reading the batch's threads costs.")
     parser.add_argument("--ticks", type=int, default=40, help="ticks per measurement, one a second")
-    parser.add_argument("--batch", help="id of a running batch: measure it in this process, and print JSON")
+    parser.add_argument(
+        "--batch", help="id of a running batch: measure it in this process, and print JSON"
+    )
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     if options.batch is not None:
@@ -182,7 +202,9 @@ def main(arguments: Sequence[str]) -> None:
     if os.geteuid() == 0:
         result = BenchmarkResult(title=title, figures=tuple(measure(options.ticks)))
     else:
-        result = BenchmarkResult(title=title, tables=("Not measured, because it creates a cgroup: run it as root.",))
+        result = BenchmarkResult(
+            title=title, tables=("Not measured, because it creates a cgroup: run it as root.",)
+        )
     print_and_save(result, options.json)
 
 

@@ -49,7 +49,10 @@ def spike_of_pair(phase: float, seconds: float, mib: float = _SPIKE_MIB) -> floa
     for _ in pids:
         os.read(is_full, 1)
     time.sleep(seconds)
-    own_mib = (_memory_mib(str(pid), "VmHWM") - _memory_mib(str(pid), "RssFile") - shared_mib for pid in pids)
+    own_mib = (
+        _memory_mib(str(pid), "VmHWM") - _memory_mib(str(pid), "RssFile") - shared_mib
+        for pid in pids
+    )
     peak_mib = before_mib + sum(own_mib)
     os.close(write_end)
     for pid in pids:

@@ -22,16 +22,35 @@ def main() -> None:
     file.unlink(missing_ok=True)
     os.environ["TASK_PROFILER_HISTORY"] = str(file)
     # On a terminal, "human" is the default.
-    run = (command, "run", "--format", "human", "--name", "nightly-etl", "--", sys.executable, str(_BATCH))
+    run = (
+        command,
+        "run",
+        "--format",
+        "human",
+        "--name",
+        "nightly-etl",
+        "--",
+        sys.executable,
+        str(_BATCH),
+    )
     print("$ task-profiler run --name nightly-etl -- python nightly_etl.py", flush=True)
     exit_code = subprocess.run(run, check=False).returncode
     rows = ("--rows", str(_QUIET_DAY_ROWS))
-    print(f"\n$ task-profiler run --name nightly-etl -- python nightly_etl.py {' '.join(rows)}", flush=True)
+    print(
+        f"\n$ task-profiler run --name nightly-etl -- python nightly_etl.py {' '.join(rows)}",
+        flush=True,
+    )
     subprocess.run([*run, *rows], stdout=subprocess.DEVNULL, check=True)
     print("\na third run, for the page of past runs …", flush=True)
     subprocess.run([*run, "--rows", str(_HOLIDAY_ROWS)], capture_output=True, check=True)
-    subprocess.run([command, "report", "--from", "history", "-o", str(page)], check=True, stdout=subprocess.DEVNULL)
-    print(f"\nOpen {page.resolve()} in a browser: all three runs with their time series (task-profiler report).")
+    subprocess.run(
+        [command, "report", "--from", "history", "-o", str(page)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    print(
+        f"\nOpen {page.resolve()} in a browser: all three runs with their time series (task-profiler report)."
+    )
     print("In scripts, run prints one line of JSON instead (--json).")
     sys.exit(exit_code)
 

@@ -48,13 +48,19 @@ def main() -> None:
         results = _aggregate(database)
         _log(started_at, "compressing")
         size, compressed = _compress(orders, results, Path(folder))
-        _log(started_at, f"done: {len(results['days'])} days and regions, {size:,} bytes became {compressed:,}")
+        _log(
+            started_at,
+            f"done: {len(results['days'])} days and regions, {size:,} bytes became {compressed:,}",
+        )
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Generate, aggregate and compress orders.")
     parser.add_argument(
-        "--rows", type=_row_count, default=_DEFAULT_ROWS, help="orders to generate (default: %(default)s)"
+        "--rows",
+        type=_row_count,
+        default=_DEFAULT_ROWS,
+        help="orders to generate (default: %(default)s)",
     )
     return parser.parse_args()
 
@@ -106,13 +112,18 @@ def _aggregate(database: sqlite3.Connection) -> dict[str, list[tuple[object, ...
         database.close()
 
 
-def _compress(orders: list[Order], results: dict[str, list[tuple[object, ...]]], folder: Path) -> tuple[int, int]:
+def _compress(
+    orders: list[Order], results: dict[str, list[tuple[object, ...]]], folder: Path
+) -> tuple[int, int]:
     """Write results and orders as text, then compress the file. Returns both sizes in bytes."""
     plain_file, compressed_file = folder / "orders.jsonl", folder / "orders.jsonl.gz"
     with plain_file.open("w") as lines:
         lines.write(json.dumps(results) + "\n")
         lines.writelines(f"{json.dumps(order)}\n" for order in orders)
-    with plain_file.open("rb") as source, gzip.open(compressed_file, "wb", compresslevel=6) as target:
+    with (
+        plain_file.open("rb") as source,
+        gzip.open(compressed_file, "wb", compresslevel=6) as target,
+    ):
         shutil.copyfileobj(source, target, 1024 * 1024)
     return plain_file.stat().st_size, compressed_file.stat().st_size
 

@@ -21,7 +21,11 @@ _COLUMNS: Final = 24
 _DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _LIMIT_THRESHOLDS: Final = {
     "mode": "absolute",
-    "steps": [{"color": "green", "value": None}, {"color": "orange", "value": 0.8}, {"color": "red", "value": 0.95}],
+    "steps": [
+        {"color": "green", "value": None},
+        {"color": "orange", "value": 0.8},
+        {"color": "red", "value": 0.95},
+    ],
 }
 _TASK_LINK: Final = {
     "title": "Show only this task",
@@ -37,7 +41,12 @@ def render_dashboard() -> str:
 
 
 def _dashboard() -> Json:
-    source = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
+    source = {
+        "name": "datasource",
+        "label": "Data source",
+        "type": "datasource",
+        "query": "prometheus",
+    }
     return {
         "uid": _UID,
         "title": "Task Profiler",
@@ -62,7 +71,11 @@ def _variable(name: str, label: str, query: str) -> Json:
         "type": "query",
         "datasource": _DATASOURCE,
         "definition": query,
-        "query": {"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery", "qryType": 1},
+        "query": {
+            "query": query,
+            "refId": "PrometheusVariableQueryEditor-VariableQuery",
+            "qryType": 1,
+        },
         "refresh": 2,  # on time range change, because the list of tasks depends on it
         "sort": 1,
         "multi": True,
@@ -115,23 +128,40 @@ def _panel(panel: Panel) -> Json:
         "title": panel.title,
         "description": panel.description,
         "datasource": _DATASOURCE,
-        "targets": [_target(query, chr(ord("A") + n), panel) for n, query in enumerate(panel.queries)],
+        "targets": [
+            _target(query, chr(ord("A") + n), panel) for n, query in enumerate(panel.queries)
+        ],
         "fieldConfig": {"defaults": defaults, "overrides": []},
     }
     if panel.kind == "timeseries":
         defaults["links"] = [_TASK_LINK]
         stacking = {"mode": "normal" if panel.is_stacked else "none", "group": "A"}
-        defaults["custom"] = {"fillOpacity": 40 if panel.is_stacked else 8, "showPoints": "auto", "stacking": stacking}
+        defaults["custom"] = {
+            "fillOpacity": 40 if panel.is_stacked else 8,
+            "showPoints": "auto",
+            "stacking": stacking,
+        }
         result["options"] = {
-            "legend": {"showLegend": True, "displayMode": "table", "placement": "bottom", "calcs": ["mean", "max"]},
+            "legend": {
+                "showLegend": True,
+                "displayMode": "table",
+                "placement": "bottom",
+                "calcs": ["mean", "max"],
+            },
             "tooltip": {"mode": "multi", "sort": "desc"},
         }
     elif panel.kind == "stat":
         defaults["thresholds"] = _LIMIT_THRESHOLDS if panel.axis_max is not None else _NO_THRESHOLDS
-        result["options"] = {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value", "graphMode": "area"}
+        result["options"] = {
+            "reduceOptions": {"calcs": ["lastNotNull"]},
+            "colorMode": "value",
+            "graphMode": "area",
+        }
     else:
         result["options"] = {"showHeader": True}
-        result["transformations"] = [{"id": "organize", "options": {"excludeByName": {"Time": True}}}]
+        result["transformations"] = [
+            {"id": "organize", "options": {"excludeByName": {"Time": True}}}
+        ]
     return result
 
 

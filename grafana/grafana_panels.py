@@ -7,7 +7,9 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 Kind = Literal["timeseries", "stat", "table"]
-Unit = Literal["none", "short", "bytes", "Bps", "percentunit", "s", "watt", "celsius", "hertz", "ops"]
+Unit = Literal[
+    "none", "short", "bytes", "Bps", "percentunit", "s", "watt", "celsius", "hertz", "ops"
+]
 
 
 class Query(Struct, frozen=True):
@@ -48,7 +50,14 @@ VARIABLES: Final = (
 )
 
 
-def chart(legend: str, title: str, description: str, unit: Unit, *lines: str, **options: Any) -> Panel:  # noqa: ANN401  fields
+def chart(
+    legend: str,
+    title: str,
+    description: str,
+    unit: Unit,
+    *lines: str,
+    **options: Any,  # noqa: ANN401  fields
+) -> Panel:
     """Lines over time; ``options`` are other fields of the panel.
 
     A line is an expression, in which ``<name>`` are the series of a metric of the selected tasks, and ``rate(<name>)``
@@ -71,7 +80,10 @@ def ratio(legend: str, title: str, description: str, *lines: str, **options: Any
 _number = partial(chart, kind="stat", width=4, height=5)
 _of_task, _share_of_task = partial(chart, _TASK_NAME), partial(ratio, _TASK_NAME)
 _of_container = partial(chart, "{{task_family}} {{container}} {{task_id}}")
-_of_gpu, _share_of_gpu = partial(chart, "{{task_family}} {{uuid}}"), partial(ratio, "{{task_family}} {{uuid}}")
+_of_gpu, _share_of_gpu = (
+    partial(chart, "{{task_family}} {{uuid}}"),
+    partial(ratio, "{{task_family}} {{uuid}}"),
+)
 # In bridge mode each container has its own counters. In awsvpc mode the task has counters that its containers share.
 _NETWORK: Final = tuple(
     f"sum by (task_family, task_id) (rate(<{owner}_network_{direction}_bytes_total>))|{legend}"
@@ -141,7 +153,10 @@ _OVERVIEW = Row(
             "rate(<container_cpu_seconds_total>) / <container_cpu_limit_vcpus>",
         ),
         _of_container(
-            "Memory", "Memory usage excluding reclaimable page cache.", "bytes", "<container_memory_used_bytes>"
+            "Memory",
+            "Memory usage excluding reclaimable page cache.",
+            "bytes",
+            "<container_memory_used_bytes>",
         ),
         _of_container(
             "Memory utilization",
@@ -151,7 +166,10 @@ _OVERVIEW = Row(
             axis_max=1,
         ),
         _of_task(
-            "Network", "Bytes per second. Traffic that containers share (awsvpc) is counted once.", "Bps", *_NETWORK
+            "Network",
+            "Bytes per second. Traffic that containers share (awsvpc) is counted once.",
+            "Bps",
+            *_NETWORK,
         ),
         _of_task(
             "Block devices",
@@ -245,8 +263,18 @@ _GPU = Row(
             "watt",
             "rate(<gpu_energy_joules_total>)",
         ),
-        _of_gpu("GPU temperature", "Temperature of the GPU chip.", "celsius", "<gpu_temperature_celsius>"),
-        _of_gpu("GPU clock", "Clock of the streaming multiprocessors (SM).", "hertz", "<gpu_sm_clock_hertz>"),
+        _of_gpu(
+            "GPU temperature",
+            "Temperature of the GPU chip.",
+            "celsius",
+            "<gpu_temperature_celsius>",
+        ),
+        _of_gpu(
+            "GPU clock",
+            "Clock of the streaming multiprocessors (SM).",
+            "hertz",
+            "<gpu_sm_clock_hertz>",
+        ),
         _share_of_gpu(
             "GPU throttled",
             "Share of time in which the driver reported this reason for a reduced clock.",
@@ -323,7 +351,12 @@ _MONITOR = Row(
             "percentunit",
             "rate(<monitor_cpu_seconds_total>)",
         ),
-        _of_task("Memory of the monitor", "Peak resident memory so far.", "bytes", "<monitor_memory_peak_bytes>"),
+        _of_task(
+            "Memory of the monitor",
+            "Peak resident memory so far.",
+            "bytes",
+            "<monitor_memory_peak_bytes>",
+        ),
         _of_task(
             "Failed readings",
             "Failed readings of the containers' stats per second.",

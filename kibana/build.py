@@ -40,8 +40,13 @@ def _objects(form: ModuleType) -> Iterator[Json]:
 def build_files() -> dict[str, str]:
     """Generate the text of every file, by its path in this folder."""
     formats = {"opensearch-dashboards.ndjson": classic_format, "kibana.ndjson": lens_format}
-    dashboards = {name: "".join(f"{to_json(one)}\n" for one in _objects(form)) for name, form in formats.items()}
-    templates = {f"index-templates/{name}.json": text for name, text in build_index_templates().items()}
+    dashboards = {
+        name: "".join(f"{to_json(one)}\n" for one in _objects(form))
+        for name, form in formats.items()
+    }
+    templates = {
+        f"index-templates/{name}.json": text for name, text in build_index_templates().items()
+    }
     return {**dashboards, **templates}
 
 

@@ -15,9 +15,18 @@ from kibana.saved_objects import (
     object_id,
 )
 
-VERSIONS: Final = {"index-pattern": "7.6.0", "search": "7.9.3", "visualization": "7.10.0", "dashboard": "7.9.3"}
+VERSIONS: Final = {
+    "index-pattern": "7.6.0",
+    "search": "7.9.3",
+    "visualization": "7.10.0",
+    "dashboard": "7.9.3",
+}
 _CONTROLS_HEIGHT, _CONTROLS_IN_A_ROW, _HEIGHT_OF_A_SECOND_ROW = 5, 5, 3
-_TYPES = {"number": "metric", "bars": "histogram", "ranking": "horizontal_bar"}  # the others have the same name
+_TYPES = {
+    "number": "metric",
+    "bars": "histogram",
+    "ranking": "horizontal_bar",
+}  # the others have the same name
 _WIDTHS: Final = {
     **model.COLUMN_WIDTHS,
     "task.id": 285,
@@ -33,7 +42,10 @@ _WIDTHS: Final = {
     model.TIME_FIELD: 160,
 }
 """The widths of columns. The others share the rest, and have at least 100 pixels."""
-_LONG_TEXT, _WIDTHS_BESIDE_IT = "notice.message", {"task.family": 130, "notice.kind": 90, "count": 95}
+_LONG_TEXT, _WIDTHS_BESIDE_IT = (
+    "notice.message",
+    {"task.family": 130, "notice.kind": 90, "count": 95},
+)
 """The column that has the rest for itself, and the widths that columns have only in its table."""
 _ABOVE_ALL_VALUES: Final = 1_000_000_000
 _PERCENTILE_LABEL = "duration"
@@ -47,7 +59,9 @@ def charts(dashboard: Dashboard) -> Iterator[Json]:
 
 def saved_dashboard(dashboard: Dashboard) -> Json:
     """The saved object of a dashboard. Its dropdown lists are a panel."""
-    height = _CONTROLS_HEIGHT + (_HEIGHT_OF_A_SECOND_ROW if len(dashboard.controls) > _CONTROLS_IN_A_ROW else 0)
+    height = _CONTROLS_HEIGHT + (
+        _HEIGHT_OF_A_SECOND_ROW if len(dashboard.controls) > _CONTROLS_IN_A_ROW else 0
+    )
     controls = [controls_panel(dashboard, height)]
     return dashboard_object(dashboard, "visualization", _settings, is_lens=False, controls=controls)
 
@@ -65,12 +79,23 @@ def _controls(dashboard: Dashboard) -> Json:
                 "parent": "",
                 "label": control.label,
                 "type": "list",
-                "options": {"type": "terms", "multiselect": True, "dynamicOptions": True, "size": 10, "order": "desc"},
+                "options": {
+                    "type": "terms",
+                    "multiselect": True,
+                    "dynamicOptions": True,
+                    "size": 10,
+                    "order": "desc",
+                },
                 "indexPatternRefName": name,
             }
         )
     title = f"{dashboard.title}: filters"
-    params = {"controls": controls, "updateFiltersOnChange": True, "useTimeFilter": False, "pinFilters": True}
+    params = {
+        "controls": controls,
+        "updateFiltersOnChange": True,
+        "useTimeFilter": False,
+        "pinFilters": True,
+    }
     state = {"title": title, "type": "input_control_vis", "aggs": [], "params": params}
     identity = object_id("visualization", f"{dashboard.key}-filters")
     return classic_visualization(identity, state, references)
@@ -83,9 +108,12 @@ def _settings(panel: Panel) -> Json:
     if panel.kind == "table":
         fields = [terms.field for terms in panel.terms]
         fields += [
-            metric.field if metric.operation in {"latest", "max"} else metric.operation for metric in panel.metrics
+            metric.field if metric.operation in {"latest", "max"} else metric.operation
+            for metric in panel.metrics
         ]
-        widths = {**_WIDTHS, **_WIDTHS_BESIDE_IT, _LONG_TEXT: None} if _LONG_TEXT in fields else _WIDTHS
+        widths = (
+            {**_WIDTHS, **_WIDTHS_BESIDE_IT, _LONG_TEXT: None} if _LONG_TEXT in fields else _WIDTHS
+        )
         settings["columnsWidth"] = [
             {"colIndex": number, "width": width}
             for number, field in enumerate(fields)
@@ -97,10 +125,18 @@ def _settings(panel: Panel) -> Json:
 def colours_of(panel: Panel) -> dict[str, str]:
     """The colours of a panel by legend label. They override the colour schema."""
     is_number = panel.kind == "number"  # TSVB has its own colour rules
-    bands = {} if is_number else {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
+    bands = (
+        {} if is_number else {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
+    )
     cases = {case.label: case.colour for case in panel.cases}
-    metrics = {_legend(metric): metric.colour for metric in panel.metrics if metric.colour is not None}
-    return {**bands, **cases, **({} if panel.has_series_of_terms and panel.kind != "ranking" else metrics)}
+    metrics = {
+        _legend(metric): metric.colour for metric in panel.metrics if metric.colour is not None
+    }
+    return {
+        **bands,
+        **cases,
+        **({} if panel.has_series_of_terms and panel.kind != "ranking" else metrics),
+    }
 
 
 def _legend(metric: PanelMetric) -> str:
@@ -124,7 +160,9 @@ def _visualization(panel: Panel) -> Json:
             "params": _params(panel),
         }
     identity = object_id("visualization", panel.key)
-    return classic_visualization(identity, state, references, description=panel.description, source=source)
+    return classic_visualization(
+        identity, state, references, description=panel.description, source=source
+    )
 
 
 def _coloured_number(panel: Panel) -> Json:
@@ -170,7 +208,12 @@ def _coloured_number(panel: Panel) -> Json:
         "tooltip_mode": "show_all",
         "filter": model.kuery(panel.condition),
         "background_color_rules": [
-            {"id": object_id("rule", panel.key), "operator": "gt", "value": 0, "color": colours.FAILURE}
+            {
+                "id": object_id("rule", panel.key),
+                "operator": "gt",
+                "value": 0,
+                "color": colours.FAILURE,
+            }
         ],
     }
     return {"title": panel.title, "type": "metrics", "aggs": [], "params": params}
@@ -181,7 +224,9 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
     for name, group in model.grouped_metrics(panel).items():
         yield _aggregation(name, "metric", *_metric(group))
     if panel.cases:
-        filters = [{"input": model.kuery(case.condition), "label": case.label} for case in panel.cases]
+        filters = [
+            {"input": model.kuery(case.condition), "label": case.label} for case in panel.cases
+        ]
         yield _aggregation(model.cases_id(panel), "group", "filters", {"filters": filters})
     rows_schema = {"table": "bucket", "ranking": "segment"}.get(panel.kind, "group")
     for number, terms in enumerate(panel.terms):
@@ -191,13 +236,26 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
         yield _aggregation(model.terms_id(panel, number), schema, "terms", _terms(terms))
     if panel.has_time_axis and panel.time_field == model.ELAPSED_FIELD:
         elapsed = {"field": model.ELAPSED_FIELD, "interval": "auto", "min_doc_count": False}
-        yield _aggregation(model.time_id(panel), "segment", "histogram", {**elapsed, "customLabel": "Elapsed"})
+        yield _aggregation(
+            model.time_id(panel), "segment", "histogram", {**elapsed, "customLabel": "Elapsed"}
+        )
     elif panel.has_time_axis:
-        histogram = {"field": model.TIME_FIELD, "interval": "auto", "drop_partials": False, "min_doc_count": 1}
-        yield _aggregation(model.time_id(panel), "segment", "date_histogram", {**histogram, "extended_bounds": {}})
+        histogram = {
+            "field": model.TIME_FIELD,
+            "interval": "auto",
+            "drop_partials": False,
+            "min_doc_count": 1,
+        }
+        yield _aggregation(
+            model.time_id(panel), "segment", "date_histogram", {**histogram, "extended_bounds": {}}
+        )
     if panel.kind == "number" and panel.metrics[0].operation == "sum":
         # One bucket for all values, and none without a value: the sum of no amounts is not $0.00.
-        everything = {"field": panel.metrics[0].field, "interval": _ABOVE_ALL_VALUES, "min_doc_count": False}
+        everything = {
+            "field": panel.metrics[0].field,
+            "interval": _ABOVE_ALL_VALUES,
+            "min_doc_count": False,
+        }
         yield _aggregation(model.time_id(panel), "group", "histogram", everything)
 
 
@@ -221,7 +279,12 @@ def _metric(group: tuple[PanelMetric, ...]) -> tuple[str, Json]:
             percents = [part.percent for part in group]
             return "percentiles", {**params, "customLabel": _PERCENTILE_LABEL, "percents": percents}
         case "latest":
-            newest = {"aggregate": "concat", "size": 1, "sortField": model.TIME_FIELD, "sortOrder": "desc"}
+            newest = {
+                "aggregate": "concat",
+                "size": 1,
+                "sortField": model.TIME_FIELD,
+                "sortOrder": "desc",
+            }
             return "top_hits", {**params, **newest}
 
 
@@ -231,7 +294,11 @@ def _terms(terms: Terms) -> Json:
         "field": terms.field,
         "customLabel": terms.label,
         "orderBy": "_key" if order is None else "custom",
-        **({} if order is None else {"orderAgg": _aggregation(model.ORDER, "orderAgg", *_metric((order,)))}),
+        **(
+            {}
+            if order is None
+            else {"orderAgg": _aggregation(model.ORDER, "orderAgg", *_metric((order,)))}
+        ),
         "order": "asc" if order is None else "desc",
         "size": terms.size,
         "otherBucket": terms.has_other_bucket,
@@ -252,7 +319,13 @@ def _params(panel: Panel) -> Json:
                 "colorsRange": [{"from": 0, "to": _ABOVE_ALL_VALUES}],
                 "labels": {"show": False},
                 "invertColors": False,
-                "style": {"bgFill": "#000", "bgColor": False, "labelColor": False, "subText": "", "fontSize": 36},
+                "style": {
+                    "bgFill": "#000",
+                    "bgColor": False,
+                    "labelColor": False,
+                    "subText": "",
+                    "fontSize": 36,
+                },
             }
             return {"type": "metric", "addTooltip": True, "addLegend": False, "metric": metric}
         case "heatmap":

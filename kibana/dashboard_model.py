@@ -108,12 +108,19 @@ class Panel(Struct, frozen=True, kw_only=True):
     @property
     def is_percentage(self) -> bool:
         """Whether all values are percentages, so that the axis ends at 100."""
-        return all(metric.field.endswith("percent") or ".percent." in metric.field for metric in self.metrics)
+        return all(
+            metric.field.endswith("percent") or ".percent." in metric.field
+            for metric in self.metrics
+        )
 
     @property
     def has_legend(self) -> bool:
         """Whether the chart has more than one series. The axis shows the name of a single series."""
-        return len(self.metrics) > 1 or bool(self.cases) or (self.has_series_of_terms and self.has_time_axis)
+        return (
+            len(self.metrics) > 1
+            or bool(self.cases)
+            or (self.has_series_of_terms and self.has_time_axis)
+        )
 
     @property
     def has_checkpoint_axis(self) -> bool:

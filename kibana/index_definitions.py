@@ -15,7 +15,12 @@ _DATA_VIEW_TYPES: Final = {"keyword": "string", "date": "date", "boolean": "bool
 
 _DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
 # Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
-_PRECISE_DURATION = {**_DURATION, "outputFormat": "humanizePrecise", "outputPrecision": 1, "useShortSuffix": True}
+_PRECISE_DURATION = {
+    **_DURATION,
+    "outputFormat": "humanizePrecise",
+    "outputPrecision": 1,
+    "useShortSuffix": True,
+}
 _PLAIN_DURATION = {**_DURATION, "outputFormat": "asMinutes", "outputPrecision": 2}
 _DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_duration_ms")
 # Without milliseconds and the name of the month, so that the column of a table is not cut.
@@ -31,7 +36,11 @@ _PART_FORMATS: Final[Mapping[str, Json]] = {
     ".slowdown.": {"id": "number", "params": {"pattern": "0,0.[00]"}},
 }
 # The values are addresses of several hundred characters.
-_LINK_LABELS: Final[Mapping[str, str]] = {"links.run": "Charts", "links.logs": "Log", "links.task": "ECS task"}
+_LINK_LABELS: Final[Mapping[str, str]] = {
+    "links.run": "Charts",
+    "links.logs": "Log",
+    "links.task": "ECS task",
+}
 _COLUMN_LABELS: Final[Mapping[str, str]] = {
     "task.family": "Family",
     "task.id": "Task",
@@ -46,17 +55,26 @@ _COLUMN_LABELS: Final[Mapping[str, str]] = {
     "links.task": "ECS",
 }
 _OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
-    "task.status": tuple((case.label.lower(), case.colour) for case in OUTCOMES if case.label != "Out of memory"),
+    "task.status": tuple(
+        (case.label.lower(), case.colour) for case in OUTCOMES if case.label != "Out of memory"
+    ),
     "task.stop_category": (("oom", colours.OUT_OF_MEMORY),),
 }
 
 _TIME: Final = DocumentField(name="@timestamp", index_type="date")
-_REPORT_FIELDS: Final = tuple(field for field in FIELDS if not field.name.startswith(INTERVAL_PREFIX))
-_CHECKPOINT_FIELDS: Final = (*_REPORT_FIELDS, *(field for field in FIELDS if field.name.startswith(INTERVAL_PREFIX)))
+_REPORT_FIELDS: Final = tuple(
+    field for field in FIELDS if not field.name.startswith(INTERVAL_PREFIX)
+)
+_CHECKPOINT_FIELDS: Final = (
+    *_REPORT_FIELDS,
+    *(field for field in FIELDS if field.name.startswith(INTERVAL_PREFIX)),
+)
 # The keywords of a log line's document; the message itself is full text.
 _LOG_FIELDS: Final = (
     _TIME,
-    *keywords(f"aws.cloudwatch.log_group aws.cloudwatch.log_stream {_LOG_MESSAGE} event.kind event.dataset"),
+    *keywords(
+        f"aws.cloudwatch.log_group aws.cloudwatch.log_stream {_LOG_MESSAGE} event.kind event.dataset"
+    ),
     *keywords("cloud.provider task.id container.name"),
 )
 # The fields of both kinds of notices (profiler/forwarder/documents.py).
@@ -64,8 +82,12 @@ _NOTICE_FIELDS: Final = (
     _TIME,
     *keywords("event.kind event.dataset notice.kind notice.message"),
     *(DocumentField(name=name, index_type="date") for name in ("notice.since", "notice.due_at")),
-    *keywords("notice.reason schedule.kind schedule.name schedule.group schedule.expression schedule.time_zone"),
-    *keywords("cloud.provider cloud.region cloud.account.id orchestrator.type orchestrator.cluster.name service.name"),
+    *keywords(
+        "notice.reason schedule.kind schedule.name schedule.group schedule.expression schedule.time_zone"
+    ),
+    *keywords(
+        "cloud.provider cloud.region cloud.account.id orchestrator.type orchestrator.cluster.name service.name"
+    ),
     *keywords("container.name aws.cloudwatch.log_group aws.cloudwatch.log_stream"),
     *keywords("task.id task.arn task.family task.revision links.run links.logs links.task"),
     DocumentField(name="record", is_searchable=False),
@@ -76,7 +98,11 @@ def build_index_templates() -> dict[str, str]:
     """Generate the text of each index template, by the template's name."""
     templates = (
         ("task-reports", _REPORT_FIELDS, "Final reports of Task Profiler, one document a run."),
-        ("task-checkpoints", _CHECKPOINT_FIELDS, "Checkpoints of Task Profiler: the time series of a run."),
+        (
+            "task-checkpoints",
+            _CHECKPOINT_FIELDS,
+            "Checkpoints of Task Profiler: the time series of a run.",
+        ),
         ("task-logs", _LOG_FIELDS, "Log lines of batches, in addition to their reports."),
         ("task-notices", _NOTICE_FIELDS, "Notifications of running tasks and of schedules."),
     )
@@ -88,7 +114,11 @@ def build_index_templates() -> dict[str, str]:
 
 def data_view_fields(index: Index) -> list[Json]:
     """The fields of these documents, as a data view lists them."""
-    fields = {"reports": _REPORT_FIELDS, "checkpoints": _CHECKPOINT_FIELDS, "notices": _NOTICE_FIELDS}[index]
+    fields = {
+        "reports": _REPORT_FIELDS,
+        "checkpoints": _CHECKPOINT_FIELDS,
+        "notices": _NOTICE_FIELDS,
+    }[index]
     listed = [
         *(_listed(name, "string", name, is_searchable=True) for name in ("_id", "_index")),
         _listed("_score", "number"),
@@ -108,7 +138,11 @@ def data_view_fields(index: Index) -> list[Json]:
 
 
 def _listed(
-    name: str, shown_type: str, *index_types: str, is_searchable: bool = False, is_stored: bool = False
+    name: str,
+    shown_type: str,
+    *index_types: str,
+    is_searchable: bool = False,
+    is_stored: bool = False,
 ) -> Json:
     return {
         "name": name,
@@ -167,17 +201,23 @@ def data_view(index: Index, *, is_lens: bool) -> Json:
     fields = data_view_fields(index)
     duration = {"id": "duration", "params": _PRECISE_DURATION if is_lens else _PLAIN_DURATION}
     formats = {
-        str(entry["name"]): _TIME_FORMAT if entry["type"] == "date" else _field_format(str(entry["name"]), duration)
+        str(entry["name"]): _TIME_FORMAT
+        if entry["type"] == "date"
+        else _field_format(str(entry["name"]), duration)
         for entry in fields
     }
     # Short headings for the columns of the saved searches, which Kibana would name after the fields.
-    labels = {name: {"customLabel": label} for name, label in _COLUMN_LABELS.items() if name in formats}
+    labels = {
+        name: {"customLabel": label} for name, label in _COLUMN_LABELS.items() if name in formats
+    }
     attributes = {
         "title": f"task-{index}-*",
         "timeFieldName": TIME_FIELD,
         "fields": to_json(fields),
         **({"fieldAttrs": to_json(labels)} if is_lens else {}),
-        "fieldFormatMap": to_json({name: shown for name, shown in formats.items() if shown is not None}),
+        "fieldFormatMap": to_json(
+            {name: shown for name, shown in formats.items() if shown is not None}
+        ),
     }
     return saved_object("index-pattern", object_id("data-view", index), attributes, ())
 
@@ -203,7 +243,9 @@ def _coloured(values: Sequence[tuple[str, str]]) -> Json:
         {
             "range": "-Infinity:Infinity",
             "regex": f"^{value}$",
-            "text": "#ffffff" if colour == colours.OUT_OF_MEMORY else "#000000",  # black is hard to read on dark red
+            "text": "#ffffff"
+            if colour == colours.OUT_OF_MEMORY
+            else "#000000",  # black is hard to read on dark red
             "background": colour,
         }
         for value, colour in values
@@ -216,4 +258,9 @@ def _task_link() -> Json:
     query = "(language:kuery,query:'task.id:%22{{value}}%22')"
     period = "(time:(from:now-30d,to:now))"
     address = f"../app/dashboards#/view/{object_id('dashboard', 'task-run')}?_g={period}&_a=(query:{query})"
-    return {"type": "a", "urlTemplate": address, "labelTemplate": "{{value}}", "openLinkInCurrentTab": True}
+    return {
+        "type": "a",
+        "urlTemplate": address,
+        "labelTemplate": "{{value}}",
+        "openLinkInCurrentTab": True,
+    }

@@ -6,11 +6,20 @@ from typing import Final
 from kibana import colours
 from kibana import dashboard_model as model
 from kibana.dashboard_model import Control, Dashboard, Json, Panel, PanelMetric, Terms
-from kibana.saved_objects import dashboard_object, data_view_reference, object_id, saved_object, to_json
+from kibana.saved_objects import (
+    dashboard_object,
+    data_view_reference,
+    object_id,
+    saved_object,
+    to_json,
+)
 
 # The ids of columns: "rows-N" of terms, this one, "metric-N" or "metric-N-case-N" of metrics, and that of the order.
 _TIME_COLUMN: Final = "time"
-_OPERATIONS = {"count_distinct": "unique_count", "latest": "last_value"}  # the others have the same name
+_OPERATIONS = {
+    "count_distinct": "unique_count",
+    "latest": "last_value",
+}  # the others have the same name
 VERSIONS: Final = {
     "core": "7.16.0",
     "index-pattern": "7.11.0",
@@ -28,7 +37,11 @@ _MISSING_LABEL: Final[Json] = {
     "format": {"id": ""},
     "parentFormat": {"id": "terms", "params": {"missingBucketLabel": model.MISSING_LABEL}},
 }
-_ELAPSED: Final = {"type": "histogram", "ranges": [{"from": 0, "to": 1000, "label": ""}], "maxBars": "auto"}
+_ELAPSED: Final = {
+    "type": "histogram",
+    "ranges": [{"from": 0, "to": 1000, "label": ""}],
+    "maxBars": "auto",
+}
 _CLOCK: Final[Json] = {
     "label": model.TIME_FIELD,
     "dataType": "date",
@@ -42,8 +55,23 @@ _CLOCK: Final[Json] = {
 _LATEST_TYPES = {model.TIME_FIELD: "date", "event.start": "date", "task.exit_code": "number"}
 
 
-def _column(label: str, operation: str, field: str, kind: str, scale: str, *, is_bucketed: bool, **more: Json) -> Json:
-    named = {"label": label, "customLabel": True, "dataType": kind, "operationType": operation, "sourceField": field}
+def _column(
+    label: str,
+    operation: str,
+    field: str,
+    kind: str,
+    scale: str,
+    *,
+    is_bucketed: bool,
+    **more: Json,
+) -> Json:
+    named = {
+        "label": label,
+        "customLabel": True,
+        "dataType": kind,
+        "operationType": operation,
+        "sourceField": field,
+    }
     return {**named, "isBucketed": is_bucketed, "scale": scale, **more}
 
 
@@ -54,7 +82,10 @@ def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
     if panel.has_time_axis:
         elapsed = ("Elapsed", "range", model.ELAPSED_FIELD, "number", "interval")
         is_elapsed = panel.time_field == model.ELAPSED_FIELD
-        yield _TIME_COLUMN, _column(*elapsed, is_bucketed=True, params=_ELAPSED) if is_elapsed else _CLOCK
+        yield (
+            _TIME_COLUMN,
+            _column(*elapsed, is_bucketed=True, params=_ELAPSED) if is_elapsed else _CLOCK,
+        )
     for number, metric in enumerate(panel.metrics):
         if metric.share_of is not None:
             yield from _ratio(f"metric-{number}", metric)
@@ -62,7 +93,11 @@ def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
             if not panel.cases:
                 yield f"metric-{number}", _metric(metric, panel)
             for position, case in enumerate(panel.cases):
-                column = {**_metric(metric, panel), "label": case.label, "filter": model.kuery(case.condition)}
+                column = {
+                    **_metric(metric, panel),
+                    "label": case.label,
+                    "filter": model.kuery(case.condition),
+                }
                 yield f"metric-{number}-case-{position}", column
     order = next((terms.order_by for terms in panel.terms if terms.order_by is not None), None)
     if order is not None:  # Lens orders terms only by a column
@@ -77,13 +112,24 @@ def _ratio(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
     number = {"dataType": "number", "isBucketed": False, "scale": "ratio", "customLabel": True}
     shown = {"id": "percent", "params": {"decimals": 1}}
     params: Json = {"formula": formula, "isFormulaBroken": False, "format": shown}
-    yield name, {**number, "label": metric.label, "operationType": "formula", "params": params, "references": [result]}
+    yield (
+        name,
+        {
+            **number,
+            "label": metric.label,
+            "operationType": "formula",
+            "params": params,
+            "references": [result],
+        },
+    )
     inner = {**number, "label": f"Part of {metric.label}"}
     counted = {**inner, "operationType": operation, "sourceField": metric.field}
     yield part, {**counted, "filter": model.kuery(metric.share_of)}
     yield whole, counted
     divide = {"type": "function", "name": "divide", "args": [part, whole]}
-    params = {"tinymathAst": {**divide, "location": {"min": 0, "max": len(formula)}, "text": formula}}
+    params = {
+        "tinymathAst": {**divide, "location": {"min": 0, "max": len(formula)}, "text": formula}
+    }
     yield result, {**inner, "operationType": "math", "params": params, "references": [part, whole]}
 
 
@@ -92,10 +138,16 @@ def _terms(terms: Terms) -> Json:
     # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of the same
     # text, such as "1.2 h".
     is_checkpoint = terms.field == model.TIME_FIELD
-    field = (model.ELAPSED_FIELD, "number", "interval") if is_checkpoint else (terms.field, "string", "ordinal")
+    field = (
+        (model.ELAPSED_FIELD, "number", "interval")
+        if is_checkpoint
+        else (terms.field, "string", "ordinal")
+    )
     params = {
         "size": terms.size,
-        "orderBy": {"type": "alphabetical"} if is_by_key else {"type": "column", "columnId": model.ORDER},
+        "orderBy": {"type": "alphabetical"}
+        if is_by_key
+        else {"type": "column", "columnId": model.ORDER},
         "orderDirection": "asc" if is_by_key else "desc",
         # Lens omits the missing bucket without an "other" bucket, which would be a second run in a chart of one.
         "otherBucket": terms.has_other_bucket or (terms.has_missing_bucket and terms.size > 1),
@@ -111,15 +163,26 @@ def _metric(metric: PanelMetric, panel: Panel) -> Json:
     column = _column(metric.label, operation, field, "number", "ratio", is_bucketed=False)
     if metric.operation == "percentile":
         return {**column, "params": {"percentile": metric.percent}}
-    if metric.operation == "sum" or (metric.operation == "count_distinct" and panel.kind == "heatmap"):
+    if metric.operation == "sum" or (
+        metric.operation == "count_distinct" and panel.kind == "heatmap"
+    ):
         # Kibana 8.2 and later: no documents are an empty cell, and not a 0
         return {**column, "params": {"emptyAsNull": True}}
     if metric.operation == "latest":
         kind = _LATEST_TYPES.get(metric.field, "string")
         scale = {"string": "ordinal", "date": "interval"}.get(kind, "ratio")
         # Without a filter, all columns of a row are of the same document.
-        return {**column, "dataType": kind, "scale": scale, "params": {"sortField": model.TIME_FIELD}}
-    return {**column, "dataType": "date"} if metric.operation == "max" and metric.field == model.TIME_FIELD else column
+        return {
+            **column,
+            "dataType": kind,
+            "scale": scale,
+            "params": {"sortField": model.TIME_FIELD},
+        }
+    return (
+        {**column, "dataType": "date"}
+        if metric.operation == "max" and metric.field == model.TIME_FIELD
+        else column
+    )
 
 
 def charts(dashboard: Dashboard) -> Iterator[Json]:
@@ -129,7 +192,10 @@ def charts(dashboard: Dashboard) -> Iterator[Json]:
 
 def saved_dashboard(dashboard: Dashboard) -> Json:
     """The saved object of a dashboard, with its dropdown lists."""
-    controls = [(object_id("control", f"{dashboard.key}/{control.field}"), control) for control in dashboard.controls]
+    controls = [
+        (object_id("control", f"{dashboard.key}/{control.field}"), control)
+        for control in dashboard.controls
+    ]
     return dashboard_object(
         dashboard,
         "lens",
@@ -137,7 +203,8 @@ def saved_dashboard(dashboard: Dashboard) -> Json:
         is_lens=True,
         more_attributes={"controlGroupInput": _controls(controls)},
         references=[
-            data_view_reference(f"controlGroup_{identity}:optionsListDataView", "reports") for identity, _ in controls
+            data_view_reference(f"controlGroup_{identity}:optionsListDataView", "reports")
+            for identity, _ in controls
         ],
     )
 
@@ -160,7 +227,9 @@ def _controls(controls: Sequence[tuple[str, Control]]) -> Json:
         }
         for order, (identity, control) in enumerate(controls)
     }
-    ignored = dict.fromkeys(("ignoreFilters", "ignoreQuery", "ignoreTimerange", "ignoreValidations"), False)
+    ignored = dict.fromkeys(
+        ("ignoreFilters", "ignoreQuery", "ignoreTimerange", "ignoreValidations"), False
+    )
     return {
         "controlStyle": "oneLine",
         "chainingSystem": "HIERARCHICAL",
@@ -180,7 +249,9 @@ def _chart(panel: Panel) -> Json:
     if panel.limit is not None:
         limit, limit_columns = _limit_layer(panel)
         layers[limit] = limit_columns
-        references.append(data_view_reference(f"indexpattern-datasource-layer-{limit}", panel.index))
+        references.append(
+            data_view_reference(f"indexpattern-datasource-layer-{limit}", panel.index)
+        )
     attributes = {
         "title": panel.title,
         "description": panel.description,
@@ -200,12 +271,21 @@ def _visualization(panel: Panel, layer: str) -> Json:
         case "number":
             # In the format of 8.1. Kibana 8.5 and later migrate it to the legacy metric.
             shown = {"layerId": layer, "layerType": "data", "accessor": "metric-0"}
-            return {**shown, "colorMode": "Labels", "palette": _palette(panel)} if panel.bands else shown
+            return (
+                {**shown, "colorMode": "Labels", "palette": _palette(panel)}
+                if panel.bands
+                else shown
+            )
         case "heatmap":
             return _heatmap(panel, layer)
         case "table":
             columns = [_table_column(name, column) for name, column in _lens_columns(panel)]
-            return {"layerId": layer, "layerType": "data", "columns": columns, "fitRowToContent": True}
+            return {
+                "layerId": layer,
+                "layerType": "data",
+                "columns": columns,
+                "fitRowToContent": True,
+            }
         case "line" | "bars" | "ranking":
             return _xy(panel, layer)
 
@@ -236,7 +316,11 @@ def _xy(panel: Panel, layer: str) -> Json:
     has_series = bool(panel.terms) and (panel.has_time_axis or panel.has_checkpoint_axis)
     split = {"splitAccessor": "rows-0"} if has_series else {}
     series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
-    accessors = [name for name, column in _lens_columns(panel) if not column["isBucketed"] and name != model.ORDER]
+    accessors = [
+        name
+        for name, column in _lens_columns(panel)
+        if not column["isBucketed"] and name != model.ORDER
+    ]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
     top = {"upperBound": 100} if panel.limit is None else {}
     return {
@@ -250,12 +334,18 @@ def _xy(panel: Panel, layer: str) -> Json:
         "fittingFunction": "Linear" if panel.kind == "line" else "None",
         "yTitle": panel.axis_name,
         "axisTitlesVisibilitySettings": {**shown, "x": False},
-        **({"yLeftExtent": {"mode": "custom", "lowerBound": 0, **top}} if panel.is_percentage else {}),
+        **(
+            {"yLeftExtent": {"mode": "custom", "lowerBound": 0, **top}}
+            if panel.is_percentage
+            else {}
+        ),
         "tickLabelsVisibilitySettings": shown,
         "gridlinesVisibilitySettings": shown,
         "labelsOrientation": {"x": 0, "yLeft": 0, "yRight": 0},
         "preferredSeriesType": series,
-        **({"yLeftScale": "log"} if panel.is_logarithmic else {}),  # Kibana before 8.5 draws a linear axis
+        **(
+            {"yLeftScale": "log"} if panel.is_logarithmic else {}
+        ),  # Kibana before 8.5 draws a linear axis
         "layers": [
             {
                 "layerId": layer,
@@ -263,7 +353,9 @@ def _xy(panel: Panel, layer: str) -> Json:
                 "seriesType": series,
                 "position": "top",
                 "showGridlines": False,
-                "xAccessor": _TIME_COLUMN if panel.has_time_axis else f"rows-{len(panel.terms) - 1}",
+                "xAccessor": _TIME_COLUMN
+                if panel.has_time_axis
+                else f"rows-{len(panel.terms) - 1}",
                 **split,
                 "accessors": accessors,
                 **({"yConfig": colours} if colours else {}),
@@ -278,7 +370,9 @@ def _axis_settings(panel: Panel) -> Json:
     if panel.is_logarithmic:
         return {"overrides": {"axisLeft": {"domain": {"min": model.SHORTEST_DURATION_MS}}}}
     is_count = all(metric.operation in {"count", "count_distinct"} for metric in panel.metrics)
-    if is_count and panel.kind in _SERIES:  # no tick between two whole numbers; the second name is for later versions
+    if (
+        is_count and panel.kind in _SERIES
+    ):  # no tick between two whole numbers; the second name is for later versions
         return {"overrides": {"axisLeft": {"integersOnly": True, "maximumFractionDigits": 0}}}
     return {}
 
@@ -295,7 +389,11 @@ def _limit_layer(panel: Panel) -> tuple[str, Json]:
         "params": {"value": str(panel.limit)},
         "references": [],
     }
-    columns = {"columns": {_LIMIT_COLUMN: column}, "columnOrder": [_LIMIT_COLUMN], "incompleteColumns": {}}
+    columns = {
+        "columns": {_LIMIT_COLUMN: column},
+        "columnOrder": [_LIMIT_COLUMN],
+        "incompleteColumns": {},
+    }
     return object_id("layer", f"{panel.key}/limit"), columns
 
 

@@ -10,14 +10,18 @@ from kibana import panel_builders as parts
 from kibana.dashboard_model import Case, Dashboard, Panel, PanelMetric, Terms
 from kibana.run_panels import NEWEST_RUNS
 
-_MEAN_OF_MEANS = (
-    "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell hides short tasks."
-)
+_MEAN_OF_MEANS = "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell hides short tasks."
 _HEATMAP_HEIGHT = 20
 _NOTICES_HEIGHT = 11
-_MEDIAN = PanelMetric(operation="percentile", field=parts.DURATION, percent=50, label="Median", colour=colours.USED)
+_MEDIAN = PanelMetric(
+    operation="percentile", field=parts.DURATION, percent=50, label="Median", colour=colours.USED
+)
 _P95 = PanelMetric(
-    operation="percentile", field=parts.DURATION, percent=95, label="95th percentile", colour=colours.HIGH
+    operation="percentile",
+    field=parts.DURATION,
+    percent=95,
+    label="95th percentile",
+    colour=colours.HIGH,
 )
 
 _NUMBERS: Final = (
@@ -46,7 +50,11 @@ _NUMBERS: Final = (
 
 def _heatmap(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
     return parts.heatmap(
-        key, title, f"{description} The 25 families with the most runs.", metric, height=_HEATMAP_HEIGHT
+        key,
+        title,
+        f"{description} The 25 families with the most runs.",
+        metric,
+        height=_HEATMAP_HEIGHT,
     )
 
 
@@ -85,12 +93,17 @@ _HEATMAPS: Final = (
 _NOTICES: Final = PanelMetric(operation="count", field=model.TIME_FIELD, label="Notifications")
 
 
-def _notices(key: str, title: str, description: str, dataset: str, by_kind: dict[str, str]) -> Panel:
+def _notices(
+    key: str, title: str, description: str, dataset: str, by_kind: dict[str, str]
+) -> Panel:
     """Bars of the kinds of a dataset, in their colours. Kinds that only a newer version writes are the last case."""
     is_kind = {kind: f'notice.kind: "{kind}"' for kind in by_kind}
     others = " and ".join(f"not {condition}" for condition in is_kind.values())
     cases = (
-        *(Case(label=kind.capitalize(), condition=is_kind[kind], colour=colour) for kind, colour in by_kind.items()),
+        *(
+            Case(label=kind.capitalize(), condition=is_kind[kind], colour=colour)
+            for kind, colour in by_kind.items()
+        ),
         Case(label="Other", condition=others, colour=colours.SIZE),
     )
     return parts.bars(
@@ -140,7 +153,13 @@ _NOTICE_PANELS: Final = (
         parts.LATEST_TASK,
         parts.latest(model.TIME_FIELD, "Time"),
         terms=(
-            Terms(field="task.family", label="Family", size=20, order_by=model.BY_COUNT, has_missing_bucket=True),
+            Terms(
+                field="task.family",
+                label="Family",
+                size=20,
+                order_by=model.BY_COUNT,
+                has_missing_bucket=True,
+            ),
             Terms(field="notice.kind", label="Kind", size=10, order_by=model.BY_COUNT),
         ),
         index="notices",
@@ -341,7 +360,11 @@ RIGHT_SIZING: Final = Dashboard(
             terms=(
                 parts.FAMILIES,
                 Terms(
-                    field="task.launch_type", label="Runs on", size=5, order_by=model.BY_COUNT, has_missing_bucket=True
+                    field="task.launch_type",
+                    label="Runs on",
+                    size=5,
+                    order_by=model.BY_COUNT,
+                    has_missing_bucket=True,
                 ),
             ),
             condition=_COST_UNKNOWN,

@@ -19,13 +19,27 @@ LARGEST_FAMILIES: Final = Terms(
 )
 NEWEST: Final = PanelMetric(operation="max", field=model.TIME_FIELD, label="Newest")
 TASK_ROWS: Final = Terms(field="task.id", label="Task", size=20, order_by=NEWEST)
-CONTAINER_ROWS: Final = Terms(field="container.name", label="Container", size=10, has_missing_bucket=True)
+CONTAINER_ROWS: Final = Terms(
+    field="container.name", label="Container", size=10, has_missing_bucket=True
+)
 
 # Families of the same name in several accounts or Regions are different families.
 FAMILY_ROWS: Final = (
     FAMILIES,
-    Terms(field="cloud.account.id", label="Account", size=10, order_by=model.BY_COUNT, has_missing_bucket=True),
-    Terms(field="cloud.region", label="Region", size=10, order_by=model.BY_COUNT, has_missing_bucket=True),
+    Terms(
+        field="cloud.account.id",
+        label="Account",
+        size=10,
+        order_by=model.BY_COUNT,
+        has_missing_bucket=True,
+    ),
+    Terms(
+        field="cloud.region",
+        label="Region",
+        size=10,
+        order_by=model.BY_COUNT,
+        has_missing_bucket=True,
+    ),
 )
 
 FAMILY_CONTROL: Final = Control(field="task.family", label="Family")
@@ -43,11 +57,17 @@ PLACE_CONTROLS: Final = (
 NOT_SUCCESSFUL: Final = 'not event.outcome: "success"'
 FAILED: Final = 'event.outcome: "failure"'
 _NEITHER, _STOPPED = f"{NOT_SUCCESSFUL} and not {FAILED}", 'task.status: "stopped"'
-OUT_OF_MEMORY: Final = 'task.stop_category: "oom" or task.out_of_memory: true or task.likely_out_of_memory: true'
+OUT_OF_MEMORY: Final = (
+    'task.stop_category: "oom" or task.out_of_memory: true or task.likely_out_of_memory: true'
+)
 OUTCOMES: Final = (
     Case(label="Success", condition='event.outcome: "success"', colour=colours.SUCCESS),
     Case(label="Failure", condition=f"{FAILED} and not ({OUT_OF_MEMORY})", colour=colours.FAILURE),
-    Case(label="Out of memory", condition=f"{FAILED} and ({OUT_OF_MEMORY})", colour=colours.OUT_OF_MEMORY),
+    Case(
+        label="Out of memory",
+        condition=f"{FAILED} and ({OUT_OF_MEMORY})",
+        colour=colours.OUT_OF_MEMORY,
+    ),
     Case(label="Stopped", condition=f"{_NEITHER} and {_STOPPED}", colour=colours.STOPPED),
     Case(label="Unknown", condition=f"{_NEITHER} and not {_STOPPED}", colour=colours.UNKNOWN),
 )
@@ -63,18 +83,32 @@ _DEFAULTS: Final[Mapping[Kind, model.Json]] = {
     "number": {"height": 7},
     "bars": {"terms": (LARGEST_FAMILIES,), "has_time_axis": True},
     "ranking": {"terms": (FAMILIES,)},
-    "heatmap": {"terms": (FAMILIES,), "has_time_axis": True, "bands": colours.PERCENT_BANDS, "width": 48},
+    "heatmap": {
+        "terms": (FAMILIES,),
+        "has_time_axis": True,
+        "bands": colours.PERCENT_BANDS,
+        "width": 48,
+    },
     "table": {"height": 20, "width": 48},
 }
 """The options of each kind of panel: bars and heatmaps are over the end times of runs, or the times of notices."""
 
 
-def panel(kind: Kind, key: str, title: str, description: str, *metrics: PanelMetric, **options: Any) -> Panel:  # noqa: ANN401  fields
+def panel(
+    kind: Kind,
+    key: str,
+    title: str,
+    description: str,
+    *metrics: PanelMetric,
+    **options: Any,  # noqa: ANN401  fields
+) -> Panel:
     """A panel with other fields. By default, a ranking and a heatmap leave out what lacks the first value."""
     if kind in {"ranking", "heatmap"}:
         options.setdefault("condition", f"{metrics[0].field}: *")
     options = _DEFAULTS.get(kind, {}) | options
-    return Panel(kind=kind, key=key, title=title, description=description, metrics=metrics, **options)
+    return Panel(
+        kind=kind, key=key, title=title, description=description, metrics=metrics, **options
+    )
 
 
 number = partial(panel, "number")

@@ -11,13 +11,25 @@ from kibana.dashboard_model import Dashboard, Panel, PanelMetric, SavedSearch, T
 _TABLE_HEIGHT: Final = 9
 # A log stream is of one container of one task. When no task is selected, the charts show one run, and not a mixture.
 _RUN_OF_CHART: Final = (
-    Terms(field="aws.cloudwatch.log_stream", label="Run", size=1, order_by=parts.NEWEST, has_missing_bucket=True),
-    Terms(field=model.TIME_FIELD, label="Time", size=5000),  # with one checkpoint a minute: more than three days
+    Terms(
+        field="aws.cloudwatch.log_stream",
+        label="Run",
+        size=1,
+        order_by=parts.NEWEST,
+        has_missing_bucket=True,
+    ),
+    Terms(
+        field=model.TIME_FIELD, label="Time", size=5000
+    ),  # with one checkpoint a minute: more than three days
 )
-_FAMILIES_OF_CHART: Final = Terms(field="task.family", label="Family", size=10, order_by=model.BY_COUNT)
+_FAMILIES_OF_CHART: Final = Terms(
+    field="task.family", label="Family", size=10, order_by=model.BY_COUNT
+)
 
 
-_run_table = partial(parts.table, terms=(parts.TASK_ROWS, parts.CONTAINER_ROWS), height=_TABLE_HEIGHT)
+_run_table = partial(
+    parts.table, terms=(parts.TASK_ROWS, parts.CONTAINER_ROWS), height=_TABLE_HEIGHT
+)
 _over_time = partial(parts.line, index="checkpoints", terms=_RUN_OF_CHART)
 
 
@@ -55,7 +67,13 @@ FAILURES: Final = SavedSearch(
     key="failures",
     title="Failures",
     description="The runs that did not succeed, newest first.",
-    columns=(*_RUN_COLUMNS[:3], "task.stop_category", "task.exit_code", "task.stopped_reason", *_RUN_COLUMNS[5:]),
+    columns=(
+        *_RUN_COLUMNS[:3],
+        "task.stop_category",
+        "task.exit_code",
+        "task.stopped_reason",
+        *_RUN_COLUMNS[5:],
+    ),
     condition=parts.NOT_SUCCESSFUL,
 )
 
@@ -122,7 +140,12 @@ RUN: Final = Dashboard(
             parts.highest("usage.memory.size_mb", "Size (MB)", colours.SIZE),
             axis="Memory (MB)",
         ),
-        _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *parts.TIME_PARTS),
+        _run_table(
+            "run-time",
+            "Run: where the time went",
+            "Parts of the duration in percent.",
+            *parts.TIME_PARTS,
+        ),
         _run_table(
             "run-containers",
             "Containers",
@@ -141,9 +164,19 @@ RUN: Final = Dashboard(
 )
 
 
-def _accelerator_table(key: str, title: str, description: str, field: str, *metrics: PanelMetric) -> Panel:
+def _accelerator_table(
+    key: str, title: str, description: str, field: str, *metrics: PanelMetric
+) -> Panel:
     columns = (parts.TASKS, *metrics, parts.LATEST_TASK)
-    return parts.table(key, title, description, *columns, terms=(parts.FAMILIES,), condition=f"{field}: *", height=12)
+    return parts.table(
+        key,
+        title,
+        description,
+        *columns,
+        terms=(parts.FAMILIES,),
+        condition=f"{field}: *",
+        height=12,
+    )
 
 
 GPU: Final = Dashboard(

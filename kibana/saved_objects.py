@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
-from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Dashboard, Index, Json, Panel, SavedSearch, kuery
+from kibana.dashboard_model import (
+    COLUMN_WIDTHS,
+    TIME_FIELD,
+    Dashboard,
+    Index,
+    Json,
+    Panel,
+    SavedSearch,
+    kuery,
+)
 
 SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
 _NAVIGATION_HEIGHT: Final = 3
@@ -54,7 +63,12 @@ def saved_object(kind: str, identity: str, attributes: Json, references: Sequenc
 
 
 def classic_visualization(
-    identity: str, state: Json, references: Sequence[Json], *, description: str = "", source: Json | None = None
+    identity: str,
+    state: Json,
+    references: Sequence[Json],
+    *,
+    description: str = "",
+    source: Json | None = None,
 ) -> Json:
     """A visualization that is not of Lens. ``source`` is its search; None: it has none of its own."""
     attributes = {
@@ -77,7 +91,11 @@ def saved_search(search: SavedSearch, *, is_lens: bool) -> Json:
         "version": True,
         "indexRefName": f"{SOURCE}.index",
     }
-    widths = {name: {"width": _GRID_WIDTHS[name]} for name in (TIME_FIELD, *search.columns) if name in _GRID_WIDTHS}
+    widths = {
+        name: {"width": _GRID_WIDTHS[name]}
+        for name in (TIME_FIELD, *search.columns)
+        if name in _GRID_WIDTHS
+    }
     attributes = {
         "title": search.title,
         "description": search.description,
@@ -95,7 +113,10 @@ def saved_search(search: SavedSearch, *, is_lens: bool) -> Json:
 def navigation(dashboards: Sequence[Dashboard], searches: Sequence[SavedSearch]) -> Json:
     """A text with links for the top of each dashboard. Relative addresses stay in the same space."""
     links = [f"[{one.title}](#/view/{object_id('dashboard', one.key)})" for one in dashboards]
-    links += [f"[{one.title}](discover#/view/{object_id('search', one.key)}?_g={_SEARCH_PERIOD})" for one in searches]
+    links += [
+        f"[{one.title}](discover#/view/{object_id('search', one.key)}?_g={_SEARCH_PERIOD})"
+        for one in searches
+    ]
     params = {"fontSize": 12, "openLinksInNewTab": False, "markdown": " · ".join(links)}
     state = {"title": "Task Profiler: links", "type": "markdown", "aggs": [], "params": params}
     return classic_visualization(object_id("visualization", "navigation"), state, ())
@@ -113,9 +134,13 @@ def dashboard_object(
 ) -> Json:
     """The saved object of a dashboard: links, controls and panels. ``settings`` returns a chart's on the dashboard."""
     top = (0, 0, _GRID_COLUMNS, _NAVIGATION_HEIGHT)
-    links = _panel(dashboard, "navigation", ("visualization", "navigation"), top, {"hidePanelTitles": True})
+    links = _panel(
+        dashboard, "navigation", ("visualization", "navigation"), top, {"hidePanelTitles": True}
+    )
     placed = [links, *controls]
-    placed += _placed_panels(dashboard, kind, settings, top=sum(panel["gridData"]["h"] for panel in placed))
+    placed += _placed_panels(
+        dashboard, kind, settings, top=sum(panel["gridData"]["h"] for panel in placed)
+    )
     panels, panel_references = [], []
     for number, panel in enumerate(placed, start=1):
         name = f"panel_{panel['panelIndex']}" if is_lens else f"panel_{number}"
@@ -146,18 +171,28 @@ def controls_panel(dashboard: Dashboard, height: int) -> Json:
     return _panel(dashboard, "filters", target, (0, _NAVIGATION_HEIGHT, _GRID_COLUMNS, height), {})
 
 
-def _placed_panels(dashboard: Dashboard, kind: str, settings: Callable[[Panel], Json], *, top: int) -> Iterator[Json]:
+def _placed_panels(
+    dashboard: Dashboard, kind: str, settings: Callable[[Panel], Json], *, top: int
+) -> Iterator[Json]:
     x, y, row_height = 0, top, 0
     for panel in dashboard.panels:
         if x + panel.width > _GRID_COLUMNS:
             x, y, row_height = 0, y + row_height, 0
-        target, own = (kind, settings(panel)) if isinstance(panel, Panel) else ("search", _FITTED_ROWS)
-        yield _panel(dashboard, panel.key, (target, panel.key), (x, y, panel.width, panel.height), own)
+        target, own = (
+            (kind, settings(panel)) if isinstance(panel, Panel) else ("search", _FITTED_ROWS)
+        )
+        yield _panel(
+            dashboard, panel.key, (target, panel.key), (x, y, panel.width, panel.height), own
+        )
         x, row_height = x + panel.width, max(row_height, panel.height)
 
 
 def _panel(
-    dashboard: Dashboard, key: str, target: tuple[str, str], place: tuple[int, int, int, int], settings: Json
+    dashboard: Dashboard,
+    key: str,
+    target: tuple[str, str],
+    place: tuple[int, int, int, int],
+    settings: Json,
 ) -> Json:
     """A panel, with the id of its object. Kibana keeps a panel whose own id is on the next dashboard, too."""
     own_id = object_id("panel", f"{dashboard.key}/{key}")

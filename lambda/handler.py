@@ -30,7 +30,12 @@ from profiler.forwarder.invocation import (
     configure_library_logging,
 )
 from profiler.forwarder.notifications.idempotency import run_idempotently
-from profiler.forwarder.notifications.notification import Comparison, EndedTask, MemoryRetry, NoticeChannel
+from profiler.forwarder.notifications.notification import (
+    Comparison,
+    EndedTask,
+    MemoryRetry,
+    NoticeChannel,
+)
 from profiler.forwarder.notifications.task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
@@ -66,7 +71,9 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         return asdict(Counts())
     notices, settings = _task_notices(context), _settings()
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
-    lines = LineForwarder(settings, partial(_deliver, settings, context, notices), keep_failures, notices)
+    lines = LineForwarder(
+        settings, partial(_deliver, settings, context, notices), keep_failures, notices
+    )
     if payload is not None:
         return asdict(lines.forward(payload))
     counts, repeated = lines.forward_records(event["Records"], _warn)
@@ -90,11 +97,15 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     handler = TaskStoppedHandler(
         lambda: function_settings.read_notice_settings(os.environ),
         describe=lambda arn: _definitions().describe(arn, _definition_wait(context)),
-        run_log=lambda task, container: ReportFinder(_log_tail().newest, budget, task.id, container),
+        run_log=lambda task, container: ReportFinder(
+            _log_tail().newest, budget, task.id, container
+        ),
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, _notice_budget(context)),
         once=_once(context),
-        is_on_instance=lambda task: _instance_monitors(time.time_ns() // _MONITORS_KEPT_NS).reports_task(task),
+        is_on_instance=lambda task: _instance_monitors(
+            time.time_ns() // _MONITORS_KEPT_NS
+        ).reports_task(task),
         export=lambda ended: _export(ended, context),
         warn=_warn,
     )
@@ -102,14 +113,18 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     return asdict(handler.handle(task, partial(_start_again, context) if retries else None))
 
 
-def _start_again(context: Context, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
+def _start_again(
+    context: Context, ended: EndedTask, definition: Mapping[str, object] | None
+) -> MemoryRetry | None:
     from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
 
     budget = InvocationTime(context)
     retries = MemoryRetries(
         *function_settings.read_retry_settings(os.environ),
         aws=lambda: (_client("ecs"), _schedules()),
-        family=lambda: None if _settings().url is None else _families(budget.remaining_seconds() / 4),
+        family=lambda: (
+            None if _settings().url is None else _families(budget.remaining_seconds() / 4)
+        ),
         remember=_once(context),
         now=lambda: datetime.now(UTC),
         warn=_warn,
@@ -120,7 +135,9 @@ def _start_again(context: Context, ended: EndedTask, definition: Mapping[str, ob
 def _families(left_seconds: float) -> FamilyMemory:
     settings = _settings()
     timeout_seconds = max(1.0, min(left_seconds, COMPARISON_SECONDS))
-    return FamilyMemory(cluster=_cluster(settings), prefix=settings.index_prefix, timeout_seconds=timeout_seconds)
+    return FamilyMemory(
+        cluster=_cluster(settings), prefix=settings.index_prefix, timeout_seconds=timeout_seconds
+    )
 
 
 def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -131,7 +148,9 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     """
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters
-    from profiler.forwarder.notifications.channels import configured_channels  # the other functions seldom need these
+    from profiler.forwarder.notifications.channels import (
+        configured_channels,
+    )  # the other functions seldom need these
     from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
 
     configure_library_logging()
@@ -143,7 +162,8 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     whole = InvocationTime(context)
     # A search cluster or Slack that does not respond must not take the time of the others.
     reading, storing, posting = (
-        InvocationTime(context, reserved_seconds=part * whole.remaining_seconds()) for part in (0.5, 0.35, 0.15)
+        InvocationTime(context, reserved_seconds=part * whole.remaining_seconds())
+        for part in (0.5, 0.35, 0.15)
     )
     tasks, rules, finished = _watch_memory()
     watch = ScheduleWatch(
@@ -152,7 +172,11 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
         remember=tasks.add,
         rules=rules,
         reasons=MissedReasons(_client, pause=whole.sleep, warn=_warn),
-        usual=(lambda families, place: _families(storing.remaining_seconds()).durations(families, place))
+        usual=(
+            lambda families, place: _families(storing.remaining_seconds()).durations(
+                families, place
+            )
+        )
         if _has_cluster()
         else None,
         notifier=ScheduleNotifier(
@@ -180,11 +204,16 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
         return
     document = schedule_notice_document(line, text, settings)
     for rejected in delivery.deliver(_cluster(settings), budget, [document]).rejected:
-        raise DeliveryError(f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}")
+        raise DeliveryError(
+            f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}"
+        )
 
 
 def _deliver(
-    settings: ForwarderSettings, context: Context, notices: TaskNotices, documents: Sequence[Document]
+    settings: ForwarderSettings,
+    context: Context,
+    notices: TaskNotices,
+    documents: Sequence[Document],
 ) -> delivery.DeliveryResult:
     """Connect to the search cluster only if there are documents for it. Without one, notices are only sent."""
     if settings.url is None and all(document.notice is not None for document in documents):
@@ -208,7 +237,9 @@ def _task_notices(context: Context) -> TaskNotices:
 
     return TaskNotices(
         lambda: function_settings.read_notice_settings(os.environ),
-        channels=lambda settings: _channels(settings, InvocationTime(context, reserved_seconds=last_seconds())),
+        channels=lambda settings: _channels(
+            settings, InvocationTime(context, reserved_seconds=last_seconds())
+        ),
         once=once,
         now=lambda: datetime.now(UTC),
         warn=_warn_once,
@@ -255,7 +286,9 @@ def _export(ended: EndedTask, context: Context) -> None:
     export = RunExport(
         partial(function_settings.read_export_targets, os.environ),
         OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random, sign=sign),
-        keep=(lambda failures: delivery.send_failures(queue_url, _client("sqs"), failures)) if queue_url else None,
+        keep=(lambda failures: delivery.send_failures(queue_url, _client("sqs"), failures))
+        if queue_url
+        else None,
         warn=_warn,
         warn_once=_warn_once,
         now_ns=time.time_ns,
@@ -270,7 +303,10 @@ def _once(context: Context) -> "partial[Any]":
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
-    from profiler.forwarder.notifications.channels import configured_channels, log_line_channel  # slow to import
+    from profiler.forwarder.notifications.channels import (
+        configured_channels,
+        log_line_channel,
+    )  # slow to import
 
     channels = configured_channels(settings, os.environ, budget, lambda: _client("events"))
     if not _has_cluster():
@@ -294,7 +330,9 @@ def _compare(context: Context, notice: EndedTask) -> Comparison | None:
 def _definition_wait(context: Context) -> Callable[[], bool]:
     """Return the wait for a throttled task definition, which leaves the time for everything else."""
     left_seconds = InvocationTime(context).remaining_seconds()
-    budget = InvocationTime(context, reserved_seconds=min(_AFTER_DEFINITION_SECONDS, left_seconds / 2))
+    budget = InvocationTime(
+        context, reserved_seconds=min(_AFTER_DEFINITION_SECONDS, left_seconds / 2)
+    )
     return RetryBackoff(budget, initial_seconds=1, max_seconds=16, max_request_seconds=1).wait
 
 
@@ -312,7 +350,9 @@ _settings = cache(lambda: function_settings.read_settings(os.environ))
 
 @cache
 def _schedules() -> "Schedules":
-    from profiler.aws_account.scheduled_targets import Schedules  # as in watch_schedules, and only for a retry
+    from profiler.aws_account.scheduled_targets import (
+        Schedules,
+    )  # as in watch_schedules, and only for a retry
 
     return Schedules(_client)
 
@@ -320,7 +360,9 @@ def _schedules() -> "Schedules":
 @lru_cache(maxsize=1)
 def _instance_monitors(_period: int) -> "InstanceMonitors":
     """Return the instance monitors as they are read in this period."""
-    from profiler.aws_account.instance_monitors import InstanceMonitors  # only for tasks on EC2 without a monitor
+    from profiler.aws_account.instance_monitors import (
+        InstanceMonitors,
+    )  # only for tasks on EC2 without a monitor
 
     return InstanceMonitors(_client("ecs"), _warn_once)
 
@@ -348,7 +390,9 @@ def _cluster(settings: ForwarderSettings) -> SearchCluster:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
     if secret_id is None or credentials.api_key is not None or credentials.basic is not None:
         return _connect(settings, url, credentials)
-    return SecretCluster(lambda fetch: _connect(settings, url, function_settings.read_credentials(secret_id, fetch)))
+    return SecretCluster(
+        lambda fetch: _connect(settings, url, function_settings.read_credentials(secret_id, fetch))
+    )
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,9 @@ The public API reads and writes the record of a run::
 ``import profiler`` loads no other module. Each name is imported at its first use.
 """
 
-TYPE_CHECKING = False  # type checkers take this name for true; importing typing would cost time at every start
+TYPE_CHECKING = (
+    False  # type checkers take this name for true; importing typing would cost time at every start
+)
 if TYPE_CHECKING:
     from profiler.core.version import __version__
     from profiler.record.record_model import Record, Report, decode, encode, json_schema

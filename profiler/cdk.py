@@ -18,8 +18,18 @@ from aws_cdk import aws_logs as logs
 from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, MONITOR_REPOSITORY, ReportStream
 from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
-from profiler.task_definitions.containers import REPORT_STREAM_VARIABLE, DefinedContainer, environment_of, needs_put
-from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, MonitorContainer, OwnLog, StacksAccess
+from profiler.task_definitions.containers import (
+    REPORT_STREAM_VARIABLE,
+    DefinedContainer,
+    environment_of,
+    needs_put,
+)
+from profiler.task_definitions.monitor_container import (
+    DEFAULT_STREAM_PREFIX,
+    MonitorContainer,
+    OwnLog,
+    StacksAccess,
+)
 
 _ID = "TaskMonitor"
 
@@ -60,14 +70,22 @@ class TaskMonitor:
     def extend(self, task_definition: ecs.TaskDefinition) -> None:
         """Add the monitor; the CDK calls this. Raises TaskProfilerError if the batch container is missing."""
         name = self._container
-        batch = task_definition.default_container if name is None else task_definition.find_container(name)
+        batch = (
+            task_definition.default_container
+            if name is None
+            else task_definition.find_container(name)
+        )
         if batch is None:
             raise TaskProfilerError(
                 f"The task definition has no container {name or 'yet'}: add the batch container before "
                 "add_extension(TaskMonitor())."
             )
         driver = batch.log_driver_config
-        options = dict(driver.options or {}) if driver is not None and driver.log_driver == AWSLOGS else {}
+        options = (
+            dict(driver.options or {})
+            if driver is not None and driver.log_driver == AWSLOGS
+            else {}
+        )
         resource = task_definition.node.default_child
         if (
             self._stacks is not None
@@ -78,11 +96,15 @@ class TaskMonitor:
         group = self._log_group
         if group is None and not options:
             group = logs.LogGroup(task_definition, f"{_ID}LogGroup")
-        report_stream = {} if self._report_stream == "batch" else {REPORT_STREAM_VARIABLE: self._report_stream}
+        report_stream = (
+            {} if self._report_stream == "batch" else {REPORT_STREAM_VARIABLE: self._report_stream}
+        )
         own = MonitorContainer(
             image="",
             batch=DefinedContainer(
-                name=batch.container_name, log_driver=AWSLOGS if options else None, log_options=options
+                name=batch.container_name,
+                log_driver=AWSLOGS if options else None,
+                log_options=options,
             ),
             uses_gpu=self._gpu,
             own_log=None if group is None else OwnLog(group=group.log_group_name),
@@ -93,7 +115,9 @@ class TaskMonitor:
         if group is not None:
             logging = ecs.LogDrivers.aws_logs(log_group=group, stream_prefix=DEFAULT_STREAM_PREFIX)
         else:
-            logging = ecs.GenericLogDriver(log_driver=AWSLOGS, options=monitor["logConfiguration"]["options"])
+            logging = ecs.GenericLogDriver(
+                log_driver=AWSLOGS, options=monitor["logConfiguration"]["options"]
+            )
             if needs_put(environment_of(monitor)):
                 _allow_put(task_definition, batch, options)
         self._add(task_definition, batch, logging, monitor)
@@ -106,7 +130,10 @@ class TaskMonitor:
         monitor: Mapping[str, Any],
     ) -> None:
         image = self._image or ecs.ContainerImage.from_ecr_repository(
-            ecr.Repository.from_repository_name(task_definition, f"{_ID}Repository", MONITOR_REPOSITORY), __version__
+            ecr.Repository.from_repository_name(
+                task_definition, f"{_ID}Repository", MONITOR_REPOSITORY
+            ),
+            __version__,
         )
         access = None
         if self._stacks is not None:
@@ -130,7 +157,9 @@ class TaskMonitor:
         added.add_container_dependencies(ecs.ContainerDependency(container=batch, condition=start))
         resource = task_definition.node.default_child
         if isinstance(resource, ecs.CfnTaskDefinition):
-            resource.container_definitions = Lazy.uncached_any(_MonitorLast(resource.container_definitions))
+            resource.container_definitions = Lazy.uncached_any(
+                _MonitorLast(resource.container_definitions)
+            )
 
 
 @jsii.implements(IAnyProducer)
@@ -146,7 +175,9 @@ class _MonitorLast:
         return sorted(containers, key=lambda container: bool(container["name"] == MONITOR_NAME))
 
 
-def _allow_put(task_definition: ecs.TaskDefinition, batch: ecs.ContainerDefinition, options: Mapping[str, str]) -> None:
+def _allow_put(
+    task_definition: ecs.TaskDefinition, batch: ecs.ContainerDefinition, options: Mapping[str, str]
+) -> None:
     """Give the task role the permission to write the report to the batch's log stream."""
     prefix = options.get("awslogs-stream-prefix")
     stream = f"{prefix}/{batch.container_name}/*" if prefix else "*"

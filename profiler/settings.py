@@ -21,7 +21,13 @@ Processes = Literal["off", "on"]
 
 MAX_SERIES_POINTS = 240
 _MAX_SECONDS = 86_400
-DEFAULT_EMF_METRICS = ("durationMs", "maxMemoryUsedMB", "cpuUtilizationPercent", "costUsd", "failed")
+DEFAULT_EMF_METRICS = (
+    "durationMs",
+    "maxMemoryUsedMB",
+    "cpuUtilizationPercent",
+    "costUsd",
+    "failed",
+)
 _PREFIX = "TASK_PROFILER_"
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
 _V3 = "ECS_CONTAINER_METADATA_URI"
@@ -97,7 +103,11 @@ class _Setting(Struct, frozen=True):
 
 
 def _number(
-    text: str, minimum: float, maximum: float, what: str = "a number of seconds", kind: Callable[[str], float] = float
+    text: str,
+    minimum: float,
+    maximum: float,
+    what: str = "a number of seconds",
+    kind: Callable[[str], float] = float,
 ) -> _Setting:
     def parse(value: str) -> float:
         number = kind(value)
@@ -111,7 +121,9 @@ def _number(
 def _word(text: str, literal: object) -> _Setting:
     """One of the words of a literal type."""
     *first, last = words = get_args(literal)
-    return _Setting(text, lambda value: words[words.index(value.lower())], f"{', '.join(first)} or {last}")
+    return _Setting(
+        text, lambda value: words[words.index(value.lower())], f"{', '.join(first)} or {last}"
+    )
 
 
 # By field, in the order of the help. The name of the variable is that of the field, and the default is the field's.
@@ -123,8 +135,12 @@ _SETTINGS: Mapping[str, _Setting] = {
     "log_group": _Setting("destination of the report (the batch's"),
     "log_stream": _Setting("awslogs options)"),
     "report_stream": _word("monitor: the monitor's own stream ({})", ReportStream),
-    "series_points": _number("size of the time series, 0 = none ({})", 0, MAX_SERIES_POINTS, "a whole number", int),
-    "stuck_minutes": _number("idle minutes until stuck, 0 = never ({:g})", 0, 1440, "a number of minutes"),
+    "series_points": _number(
+        "size of the time series, 0 = none ({})", 0, MAX_SERIES_POINTS, "a whole number", int
+    ),
+    "stuck_minutes": _number(
+        "idle minutes until stuck, 0 = never ({:g})", 0, 1440, "a number of minutes"
+    ),
     "expected_seconds": _number("seconds until overdue (none)", 0.01, 31_536_000),
     "tags": _Setting(
         "true: record the task's tags (false)",
@@ -132,7 +148,9 @@ _SETTINGS: Mapping[str, _Setting] = {
         "true or false",
     ),
     "gpu": _word("auto, on, off ({})", Switch),
-    "gpu_uuids": _Setting("the batch's GPUs (all visible ones)", _gpu_uuids, "a comma-separated list like GPU-…,GPU-…"),
+    "gpu_uuids": _Setting(
+        "the batch's GPUs (all visible ones)", _gpu_uuids, "a comma-separated list like GPU-…,GPU-…"
+    ),
     "neuron": _word("auto, on, off ({})", Switch),
     "scope": _word("instance: all tasks of an instance ({})", Scope),
     "families": _Setting("with instance: globs of families (all)", _names),
@@ -141,11 +159,15 @@ _SETTINGS: Mapping[str, _Setting] = {
     "stacks": _word("call stacks of Python: on, moments ({})", StacksMode),
     "emf": _Setting(
         "CloudWatch metrics: true, live (false)",
-        lambda value: {"true": "report", "live": "live", "false": "off", "off": "off"}[value.lower()],
+        lambda value: {"true": "report", "live": "live", "false": "off", "off": "off"}[
+            value.lower()
+        ],
         "true, live or false",
     ),
     "emf_metrics": _Setting("names of these metrics", _names),
-    "prometheus_port": _number("live metrics for Prometheus (off)", 1, 65_535, "a port number", int),
+    "prometheus_port": _number(
+        "live metrics for Prometheus (off)", 1, 65_535, "a port number", int
+    ),
     "price_vcpu_hour": _Setting("Fargate prices in USD (built-in table)", _price, "a price in USD"),
     "price_gb_hour": _Setting("", _price, "a price in USD"),
     "price_storage_gb_hour": _Setting("", _price, "a price in USD"),
@@ -162,7 +184,10 @@ _DEFAULTS: Mapping[str, Any] = {
 
 def settings_help() -> str:
     """A line for each setting: its variable, what it does, and its default."""
-    rows = ((_PREFIX + name.upper(), one.help.format(_DEFAULTS.get(name))) for name, one in _SETTINGS.items())
+    rows = (
+        (_PREFIX + name.upper(), one.help.format(_DEFAULTS.get(name)))
+        for name, one in _SETTINGS.items()
+    )
     return "\n".join(f"{variable:<36}{text}".rstrip() for variable, text in rows)
 
 
@@ -180,7 +205,9 @@ class SettingsReader(Struct):
         try:
             return _SETTINGS[name].parse(text)
         except (ValueError, KeyError):
-            self.problems.append(f"{_PREFIX}{name.upper()}={text[:80]!r} is not {_SETTINGS[name].expected}")
+            self.problems.append(
+                f"{_PREFIX}{name.upper()}={text[:80]!r} is not {_SETTINGS[name].expected}"
+            )
             return default
 
     def _text(self, name: str) -> str:
@@ -188,7 +215,9 @@ class SettingsReader(Struct):
 
     def accelerators(self) -> AcceleratorSettings:
         """Which accelerators to read."""
-        return AcceleratorSettings(**{name: self.value(name) for name in AcceleratorSettings.__struct_fields__})
+        return AcceleratorSettings(
+            **{name: self.value(name) for name in AcceleratorSettings.__struct_fields__}
+        )
 
     def prices(self) -> "PriceOverrides | None":
         """The prices that replace the table's; None if none is set."""
@@ -196,29 +225,49 @@ class SettingsReader(Struct):
             return None
         from profiler.sizing.prices import PriceOverrides  # rarely used
 
-        return PriceOverrides(**{f"{name.removeprefix('price_')}_usd": self.value(name) for name in _PRICES})
+        return PriceOverrides(
+            **{f"{name.removeprefix('price_')}_usd": self.value(name) for name in _PRICES}
+        )
 
     def monitor(self, address: str, version: int) -> MonitorSettings:
         """All settings of the monitor, with the address and the version of the task metadata endpoint."""
-        region = self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION") or None
-        others = {"accelerators": self.accelerators(), "prices": self.prices(), "aws_region": region}
+        region = (
+            self._environment.get("AWS_REGION")
+            or self._environment.get("AWS_DEFAULT_REGION")
+            or None
+        )
+        others = {
+            "accelerators": self.accelerators(),
+            "prices": self.prices(),
+            "aws_region": region,
+        }
         own = _SETTINGS.keys() - _PRICES - set(AcceleratorSettings.__struct_fields__)
         values = others | {name: self.value(name) for name in _SETTINGS if name in own}
         if values["scope"] == "instance":
             if not self._text("checkpoint_seconds"):
-                values["checkpoint_seconds"] = 0.0  # the lines of all tasks would be in the monitor's stream
+                values["checkpoint_seconds"] = (
+                    0.0  # the lines of all tasks would be in the monitor's stream
+                )
             if values["prometheus_port"] is not None:
-                self.problems.append(f"{_PREFIX}PROMETHEUS_PORT has no effect with {_PREFIX}SCOPE=instance")
+                self.problems.append(
+                    f"{_PREFIX}PROMETHEUS_PORT has no effect with {_PREFIX}SCOPE=instance"
+                )
         values["emf_metrics"] = self._known_metrics(values["emf_metrics"])
         task = TaskSettings(**{name: values.pop(name) for name in TaskSettings.__struct_fields__})
         return MonitorSettings(
-            endpoint_address=address, endpoint_version=version, task=task, problems=tuple(self.problems), **values
+            endpoint_address=address,
+            endpoint_version=version,
+            task=task,
+            problems=tuple(self.problems),
+            **values,
         )
 
     def _known_metrics(self, chosen: tuple[str, ...]) -> tuple[str, ...]:
         if not chosen or chosen == DEFAULT_EMF_METRICS:
             return DEFAULT_EMF_METRICS
-        from profiler.record.report_line import EMF_METRICS  # its catalogue takes memory; most monitors do without
+        from profiler.record.report_line import (
+            EMF_METRICS,
+        )  # its catalogue takes memory; most monitors do without
 
         unknown = [name for name in chosen if name not in EMF_METRICS]
         if unknown:

@@ -25,18 +25,26 @@ def stop(**_: object) -> None:
 
 
 def said_of(words: list[str], loader: Any) -> str:
-    driver = import_module("awscli.clidriver").create_clidriver()  # not among this project's own libraries
+    driver = import_module(
+        "awscli.clidriver"
+    ).create_clidriver()  # not among this project's own libraries
     driver.session.register_component("data_loader", loader)
     driver.session.register("before-send", stop)
     output = io.StringIO()
-    with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+    with (
+        contextlib.redirect_stderr(output),
+        contextlib.redirect_stdout(output),
+        contextlib.suppress(SystemExit),
+    ):
         driver.main(words)
     return "" if INTERCEPTED in output.getvalue() else output.getvalue() or "nothing was sent"
 
 
 def main() -> None:
     # The description of an API is megabytes of JSON: all commands share it.
-    loader = import_module("awscli.clidriver").create_clidriver().session.get_component("data_loader")
+    loader = (
+        import_module("awscli.clidriver").create_clidriver().session.get_component("data_loader")
+    )
     for line in sys.stdin:
         asked = json.loads(line)
         os.chdir(asked["folder"])

@@ -63,7 +63,10 @@ class AwsProxy(FakeHttpServer):
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
         path, _, query = request.path.partition("?")
-        operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2] or f"{request.command} {path}"
+        operation = (
+            request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+            or f"{request.command} {path}"
+        )
         self.operations.append(operation)
         self.bodies.append((operation, body))
         self.before(operation, body)
@@ -89,14 +92,24 @@ class AwsProxy(FakeHttpServer):
         with closing(connection):
             connection.request(request.command, path, body, headers)
             passed = connection.getresponse()
-            return passed.status, {"Content-Type": passed.headers.get("Content-Type", "")}, passed.read()
+            return (
+                passed.status,
+                {"Content-Type": passed.headers.get("Content-Type", "")},
+                passed.read(),
+            )
 
-    def _page(self, request: BaseHTTPRequestHandler, operation: str, body: bytes, query: str) -> Answer:
+    def _page(
+        self, request: BaseHTTPRequestHandler, operation: str, body: bytes, query: str
+    ) -> Answer:
         """One page of moto's complete list; the token is the index of the page's first item."""
         field, token = _LISTS[operation]
         path = request.path.partition("?")[0]
         is_get = request.command == "GET"
-        given = {name: values[0] for name, values in parse_qs(query).items()} if is_get else json.loads(body)
+        given = (
+            {name: values[0] for name, values in parse_qs(query).items()}
+            if is_get
+            else json.loads(body)
+        )
         start = int(given.pop(token, 0))
         if is_get:
             path = f"{path}?{urlencode(given)}"
@@ -120,7 +133,9 @@ class ProxiedAccount:
 
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
         self.aws, self.proxy = aws, proxy
-        self.ecs, self.events, self.scheduler, self.iam = map(aws.client, ("ecs", "events", "scheduler", "iam"))
+        self.ecs, self.events, self.scheduler, self.iam = map(
+            aws.client, ("ecs", "events", "scheduler", "iam")
+        )
         self.ecs.create_cluster(clusterName="jobs")
 
     def command(self, *words: str) -> CompletedProcess[str]:

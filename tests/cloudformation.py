@@ -52,7 +52,9 @@ def read_template(path: Path) -> dict[str, Any]:
 
 def lint_template(text: str) -> list[str]:
     """Every rule counts, the informational ones too."""
-    config = ManualArgs(include_checks=["I", "W", "E"], regions=["us-east-1", "eu-west-1", "ap-northeast-1"])
+    config = ManualArgs(
+        include_checks=["I", "W", "E"], regions=["us-east-1", "eu-west-1", "ap-northeast-1"]
+    )
     return [f"{match.rule.id} {match.message}" for match in lint(text, config=config)]
 
 
@@ -72,9 +74,13 @@ class MotoStack:
         found = {}
         for logical_id, resource in read_template(self.path)["Resources"].items():
             condition = resource.get("Condition")
-            if resource["Type"] == kind and (condition is None or resource_map.lazy_condition_map[condition]):
+            if resource["Type"] == kind and (
+                condition is None or resource_map.lazy_condition_map[condition]
+            ):
                 with lists_without_no_values():
-                    resolved = parsing.clean_json(resource_map._resource_json_map[logical_id], resource_map)
+                    resolved = parsing.clean_json(
+                        resource_map._resource_json_map[logical_id], resource_map
+                    )
                 found[logical_id] = resolved["Properties"]
         return found
 
@@ -82,8 +88,14 @@ class MotoStack:
         """What a role may do, by its own policy and by those that it shares with others."""
         (own,) = self.resources("AWS::IAM::Role")[logical_id]["Policies"]
         role = self.physical_id(logical_id)
-        shared = [one for one in self.resources("AWS::IAM::Policy").values() if role in one["Roles"]]
-        return [statement for policy in (own, *shared) for statement in policy["PolicyDocument"]["Statement"]]
+        shared = [
+            one for one in self.resources("AWS::IAM::Policy").values() if role in one["Roles"]
+        ]
+        return [
+            statement
+            for policy in (own, *shared)
+            for statement in policy["PolicyDocument"]["Statement"]
+        ]
 
     def physical_id(self, logical_id: str) -> str:
         """What a deployed resource is called."""
@@ -100,12 +112,18 @@ class MotoStack:
 
 def create_stack(name: str, path: Path, parameters: Mapping[str, str]) -> None:
     """Deploy a template (inside of ``mock_aws``). moto warns of the types of resources that it leaves out."""
-    with warnings.catch_warnings(), patch.object(yaml, "Loader", FastLoader), lists_without_no_values():
+    with (
+        warnings.catch_warnings(),
+        patch.object(yaml, "Loader", FastLoader),
+        lists_without_no_values(),
+    ):
         warnings.simplefilter("ignore")
         boto3.client("cloudformation").create_stack(
             StackName=name,
             TemplateBody=path.read_text(),
-            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+            Parameters=[
+                {"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()
+            ],
             Capabilities=["CAPABILITY_IAM"],
         )
 
@@ -170,7 +188,9 @@ def broken_rules(values: Mapping[str, str]) -> list[str]:
     def holds(function: Any) -> bool:
         ((name, arguments),) = function.items()
         if name == "Fn::Equals":
-            left, right = (values[one["Ref"]] if isinstance(one, dict) else one for one in arguments)
+            left, right = (
+                values[one["Ref"]] if isinstance(one, dict) else one for one in arguments
+            )
             return bool(left == right)
         results = [holds(one) for one in arguments]
         return {"Fn::And": all(results), "Fn::Or": any(results), "Fn::Not": not results[0]}[name]
@@ -190,7 +210,9 @@ class Stack(MotoStack):
         """A deployed function's variables. CloudFormation makes texts of numbers, moto does not."""
         name = self.resources("AWS::Lambda::Function")[logical_id]["FunctionName"]
         configuration = boto3.client("lambda").get_function_configuration(FunctionName=name)
-        return {name: str(value) for name, value in configuration["Environment"]["Variables"].items()}
+        return {
+            name: str(value) for name, value in configuration["Environment"]["Variables"].items()
+        }
 
     def complete(self) -> None:
         """Make what moto's CloudFormation left out, from the same properties."""
@@ -214,11 +236,14 @@ class Stack(MotoStack):
         for properties in self.resources("AWS::SNS::TopicPolicy").values():
             for topic in properties["Topics"]:
                 client("sns").set_topic_attributes(
-                    TopicArn=topic, AttributeName="Policy", AttributeValue=json.dumps(properties["PolicyDocument"])
+                    TopicArn=topic,
+                    AttributeName="Policy",
+                    AttributeValue=json.dumps(properties["PolicyDocument"]),
                 )
         for table, properties in self.resources("AWS::DynamoDB::Table").items():
             client("dynamodb").update_time_to_live(
-                TableName=self.physical_id(table), TimeToLiveSpecification=properties["TimeToLiveSpecification"]
+                TableName=self.physical_id(table),
+                TimeToLiveSpecification=properties["TimeToLiveSpecification"],
             )
 
 
@@ -242,7 +267,9 @@ def deploy_template(path: Path, name: str = "tp", **parameters: str) -> Stack:
 
 @cache
 def _uploaded_template(groups: str) -> Path:
-    uploaded = with_subscriptions(TEMPLATE.read_text(), (name for name in groups.split(",") if name))
+    uploaded = with_subscriptions(
+        TEMPLATE.read_text(), (name for name in groups.split(",") if name)
+    )
     path = Path(_folder.name) / f"{crc32(groups.encode())}.yaml"
     path.write_text(uploaded)
     return path
@@ -290,7 +317,9 @@ class ClusterStack(MotoStack):
 
     @property
     def schedule(self) -> dict[str, Any]:
-        found: dict[str, Any] = boto3.client("scheduler").get_schedule(Name=self.physical_id("Schedule"))
+        found: dict[str, Any] = boto3.client("scheduler").get_schedule(
+            Name=self.physical_id("Schedule")
+        )
         return found
 
     @property
@@ -300,7 +329,9 @@ class ClusterStack(MotoStack):
         definition: dict[str, Any] = in_camel_case(properties)
         for container in definition["containerDefinitions"]:
             for one in container.get("resourceRequirements", []):
-                one["value"] = str(one["value"])  # CloudFormation makes texts of numbers, moto does not
+                one["value"] = str(
+                    one["value"]
+                )  # CloudFormation makes texts of numbers, moto does not
         return definition
 
 

@@ -38,7 +38,10 @@ def _redirected(name: str, number: int) -> Iterator[list[str]]:
     text: list[str] = []
     outer = os.dup(number)
     try:
-        with tempfile.TemporaryFile() as file, os.fdopen(os.dup(file.fileno()), "w", encoding="utf-8") as stream:
+        with (
+            tempfile.TemporaryFile() as file,
+            os.fdopen(os.dup(file.fileno()), "w", encoding="utf-8") as stream,
+        ):
             os.dup2(file.fileno(), number)
             with patch.object(sys, name, stream):
                 yield text

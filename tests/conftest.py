@@ -27,7 +27,11 @@ time.tzset()
 # The tests try the same examples on every machine, so that a result depends on the code alone. `make fuzz` searches
 # for other examples with new seeds.
 settings.register_profile(
-    "same-examples", max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "same-examples",
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
     "new-examples",
@@ -70,7 +74,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def _parts(path: Path) -> Iterator[Path]:
     """What is directly in one of the folders of tests; anything else as it is."""
     if path.name in _SLOWEST_FIRST and path.is_dir():
-        yield from sorted(part for part in path.iterdir() if part.is_dir() or part.name.startswith("test_"))
+        yield from sorted(
+            part for part in path.iterdir() if part.is_dir() or part.name.startswith("test_")
+        )
     else:
         yield path
 
@@ -108,7 +114,9 @@ def inherited_signals() -> Iterator[None]:
     and exec resets it to the default.
     """
     ignored = [
-        number for number in signal.valid_signals() - _IGNORED_BY_PYTHON if signal.getsignal(number) is signal.SIG_IGN
+        number
+        for number in signal.valid_signals() - _IGNORED_BY_PYTHON
+        if signal.getsignal(number) is signal.SIG_IGN
     ]
     for number in ignored:
         signal.signal(number, lambda *_: None)
@@ -126,7 +134,9 @@ def botocore_models() -> Iterator[None]:
     loaded = cache(lambda path: load_file(loader, path))
     JSONFileLoader.load_file = lambda _loader, path: loaded(path)
     listed = cache(lambda paths, kind: list_services(Loader(extra_search_paths=list(paths)), kind))
-    Loader.list_available_services = lambda loader, type_name: listed(tuple(loader.search_paths), type_name)
+    Loader.list_available_services = lambda loader, type_name: listed(
+        tuple(loader.search_paths), type_name
+    )
     aliaser = EventAliaser(None)
     EventAliaser._alias_event_name = lambda _aliaser, name: alias(aliaser, name)
     yield

@@ -58,7 +58,14 @@ def task_minute(
 
 def container_minute(of: Mapping[str, Any], name: str = "batch") -> dict[str, Any]:
     """The event of a container of a task for the same minute."""
-    kept = ("TaskId", "TaskDefinitionFamily", "TaskDefinitionRevision", "ServiceName", "ClusterName", "Timestamp")
+    kept = (
+        "TaskId",
+        "TaskDefinitionFamily",
+        "TaskDefinitionRevision",
+        "ServiceName",
+        "ClusterName",
+        "Timestamp",
+    )
     shared = {field: of[field] for field in kept if field in of}
     used = {"CpuUtilized": 1, "MemoryUtilized": 1}
     return {"Type": "Container", "ContainerName": name, "Image": "etl:26", **shared, **used}
@@ -67,12 +74,18 @@ def container_minute(of: Mapping[str, Any], name: str = "batch") -> dict[str, An
 def minutes(started_ms: int, count: int, **own: Any) -> list[dict[str, Any]]:
     """The events of a task and its batch at the ``count`` whole minutes after its start."""
     first_ms = (started_ms // MINUTE_MS + 1) * MINUTE_MS
-    tasks = [task_minute(first_ms + number * MINUTE_MS, started_ms, **own) for number in range(count)]
+    tasks = [
+        task_minute(first_ms + number * MINUTE_MS, started_ms, **own) for number in range(count)
+    ]
     return [event for task in tasks for event in (task, container_minute(task))]
 
 
 def stopped(
-    of: Mapping[str, Any], finished_ms: int, *containers: Mapping[str, Any], architecture: str = "x86_64", **own: Any
+    of: Mapping[str, Any],
+    finished_ms: int,
+    *containers: Mapping[str, Any],
+    architecture: str = "x86_64",
+    **own: Any,
 ) -> dict[str, Any]:
     """The event of a stopped task, as EventBridge has it; by default its batch exited with 0."""
     cluster, task = of["ClusterName"], of["TaskId"]
@@ -97,7 +110,12 @@ def stopped(
         "containers": [*containers] or [batch],
     }
     kept = {name: value for name, value in (detail | own).items() if value is not None}
-    return {"detail-type": "ECS Task State Change", "account": ACCOUNT, "region": REGION, "detail": kept}
+    return {
+        "detail-type": "ECS Task State Change",
+        "account": ACCOUNT,
+        "region": REGION,
+        "detail": kept,
+    }
 
 
 class PlayedLogs(FakeHttpServer):
@@ -124,28 +142,47 @@ class PlayedLogs(FakeHttpServer):
 
     def environment(self) -> dict[str, str]:
         keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
-        return keys | {"AWS_ENDPOINT_URL": self.url, "AWS_REGION": REGION, "TZ": "UTC", "AWS_MAX_ATTEMPTS": "3"}
+        return keys | {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_REGION": REGION,
+            "TZ": "UTC",
+            "AWS_MAX_ATTEMPTS": "3",
+        }
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         operation = request.headers["X-Amz-Target"].rpartition(".")[2]
         self.operations.add(operation)
         if operation == "ListClusters":
-            arns = [f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/{cluster}" for cluster in self.clusters]
+            arns = [
+                f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/{cluster}" for cluster in self.clusters
+            ]
             return _answered(200, {"clusterArns": arns})
         if operation != "FilterLogEvents":
-            return _answered(400, {"__type": "AccessDeniedException", "message": f"not allowed: {operation}"})
+            return _answered(
+                400, {"__type": "AccessDeniedException", "message": f"not allowed: {operation}"}
+            )
         asked = json.loads(body)
-        group, (token, _, kind) = asked["logGroupName"], asked.get("nextToken", "0/full").partition("/")
+        group, (token, _, kind) = (
+            asked["logGroupName"],
+            asked.get("nextToken", "0/full").partition("/"),
+        )
         if group in self.refused or group not in self.groups:
             code = "AccessDeniedException" if group in self.refused else "ResourceNotFoundException"
-            return _answered(400, {"__type": code, "message": "The specified log group cannot be read."})
+            return _answered(
+                400, {"__type": code, "message": "The specified log group cannot be read."}
+            )
         if group in self.throttled and token != "0":
             return _answered(400, {"__type": "ThrottlingException", "message": "Rate exceeded"})
-        conditions = [f'"{name}": "{value}"' for name, value in _KINDS.findall(asked.get("filterPattern", ""))]
+        conditions = [
+            f'"{name}": "{value}"' for name, value in _KINDS.findall(asked.get("filterPattern", ""))
+        ]
         found = [
             {"timestamp": moment, "message": text, "logStreamName": "FargateTelemetry-2681"}
             for moment, text in sorted(self.groups[group])
-            if asked["startTime"] <= moment <= asked["endTime"] and all(one in text for one in conditions)
+            if asked["startTime"] <= moment <= asked["endTime"]
+            and all(one in text for one in conditions)
         ]
         if kind == "full":
             return _answered(200, {"events": [], "nextToken": f"{token}/events"})

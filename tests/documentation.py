@@ -15,7 +15,9 @@ from msgspec import Struct
 ROOT = Path(__file__).parent.parent
 ANSWER = "arn:aws:any:us-west-2:111122223333:answer"
 
-_BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
+)
 _PROMPT = re.compile(r"^\$ (.*(?:(?<=\\)\n.*)*)", re.MULTILINE)
 _SYNOPSIS = re.compile(r"\[-|\]…")  # brackets around an option: for readers, not for a shell
 _TEXT_PROGRAMS = ("cat", "cut", "date", "grep", "head", "mkdir", "sed", "sort", "tr")
@@ -57,7 +59,10 @@ def blocks(page: Path, *languages: str, before: str = "") -> list[Block]:
     for match in _BLOCK.finditer(text, 0, end):
         if match["language"] in languages:
             indent = len(match["indent"])
-            text = "".join(line[indent:] if line.strip() else line for line in match["text"].splitlines(keepends=True))
+            text = "".join(
+                line[indent:] if line.strip() else line
+                for line in match["text"].splitlines(keepends=True)
+            )
             found.append(Block(match["language"], text))
     return found
 
@@ -99,7 +104,13 @@ def commands_of(program: str, page: Path, folder: Path) -> list[list[str]]:
     done = subprocess.run(
         [str(shutil.which("bash")), "-c", script],
         cwd=folder,
-        env={**known, "PATH": str(programs), "HOME": str(folder), "RECORD": str(record), "ANSWER": ANSWER},
+        env={
+            **known,
+            "PATH": str(programs),
+            "HOME": str(folder),
+            "RECORD": str(record),
+            "ANSWER": ANSWER,
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

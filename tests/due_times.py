@@ -16,15 +16,26 @@ def at(minutes: float) -> int:
     return MIDNIGHT + round(minutes * MINUTE)
 
 
-def schedule(name: str = "nightly", expression: str = "cron(0 * * * ? *)", **values: Any) -> Schedule:
+def schedule(
+    name: str = "nightly", expression: str = "cron(0 * * * ? *)", **values: Any
+) -> Schedule:
     family = values.pop("family", "etl")
     arn = f"arn:aws:ecs:eu-west-1:123456789012:task-definition/{family}"
-    identity: dict[str, Any] = {"kind": "schedule", "name": name, "cluster_arn": CLUSTER, "definition_arn": arn}
+    identity: dict[str, Any] = {
+        "kind": "schedule",
+        "name": name,
+        "cluster_arn": CLUSTER,
+        "definition_arn": arn,
+    }
     return Schedule(**identity | {"expression": expression, "created_ns": at(-10_000)} | values)
 
 
 def task(created: float, stopped: float | None = None, **values: Any) -> StartedTask:
     by = values.pop("by", "chronos-schedule/nightly")
-    identity: dict[str, Any] = {"arn": f"arn:task/{created}-{by}", "family": "etl", "started_by": by}
+    identity: dict[str, Any] = {
+        "arn": f"arn:task/{created}-{by}",
+        "family": "etl",
+        "started_by": by,
+    }
     stopped_ns = None if stopped is None else at(stopped)
     return StartedTask(**identity | {"created_ns": at(created), "stopped_ns": stopped_ns} | values)

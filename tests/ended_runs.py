@@ -78,7 +78,9 @@ OOM = recorded(
         exit_code=137,
         reason="OutOfMemoryError: Container killed due to memory usage",
     ),
-    recommendation=model.Recommendation(memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",)),
+    recommendation=model.Recommendation(
+        memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",)
+    ),
 )
 
 
@@ -110,7 +112,15 @@ ANY_TEXT = (
     st.text(ANY_CHARACTER)
     | st.text(st.sampled_from("<>&`*_~|:@!\n '\"\\é🧮\ud800")).map(lambda text: text * 200)
     | st.sampled_from(
-        ["", "<!channel>", "x" * 21_000, "&" * 21_000, "🧮" * 21_000, "<" * 149, "0001-01-01T00:00:00+14:00"]
+        [
+            "",
+            "<!channel>",
+            "x" * 21_000,
+            "&" * 21_000,
+            "🧮" * 21_000,
+            "<" * 149,
+            "0001-01-01T00:00:00+14:00",
+        ]
     )
 )
 MAYBE_TEXT = st.none() | ANY_TEXT
@@ -139,7 +149,9 @@ def any_value(kind: Any) -> st.SearchStrategy[Any]:
     return st.one_of(*map(any_value, parts)) if parts else any_struct(kind)
 
 
-def any_struct(struct: Any, /, names: str = "", **own: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def any_struct(
+    struct: Any, /, names: str = "", **own: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Any]:
     """Structs with any values of these fields, or of all; the others have their defaults."""
     drawn = {
         field.name: any_value(field.type)
@@ -151,7 +163,9 @@ def any_struct(struct: Any, /, names: str = "", **own: st.SearchStrategy[Any]) -
 
 ANY_POINTS = st.none() | st.lists(st.none() | ANY[float], max_size=130).map(tuple)
 ANY[model.Distribution] = any_struct(model.Distribution, "avg max")
-ANY[model.Process] = any_struct(model.Process, "name max_memory_used_mb count max_memory_used_processes")
+ANY[model.Process] = any_struct(
+    model.Process, "name max_memory_used_mb count max_memory_used_processes"
+)
 ANY[model.Metrics] = any_struct(
     model.Metrics,
     "duration_ms billed_duration_ms vcpu_size memory_size_mb max_memory_used_mb cpu_utilization_percent "
@@ -163,7 +177,9 @@ ANY[model.Neuron] = any_struct(model.Neuron, "cores device_memory_used_mb")
 ANY[model.Series] = any_struct(
     model.Series, "started_at", step_ms=st.just(1), vcpu_used=ANY_POINTS, memory_used_mb=ANY_POINTS
 )
-ANY[model.Recommendation] = any_struct(model.Recommendation, saving_percent=st.none() | st.floats(-1e6, 100))
+ANY[model.Recommendation] = any_struct(
+    model.Recommendation, saving_percent=st.none() | st.floats(-1e6, 100)
+)
 ANY[WaitTarget] = any_struct(
     WaitTarget, kind=st.sampled_from(["network", "other"]) | ANY_TEXT, percent=st.floats(0, 100)
 )
@@ -186,8 +202,12 @@ ANY[StoppedTask] = any_struct(
     definition_arn=MAYBE_TEXT | st.tuples(ANY_TEXT, ANY_TEXT).map(":".join),
     region=MAYBE_TEXT | st.just("eu-west-1"),
 )
-ANY[ReportLine] = st.builds(report_line, ANY[model.Record], st.sampled_from(["task.report", "task.checkpoint"]))
-NOTICES = any_struct(EndedTask, "task outcome container report_line comparison report_log log log_lines")
+ANY[ReportLine] = st.builds(
+    report_line, ANY[model.Record], st.sampled_from(["task.report", "task.checkpoint"])
+)
+NOTICES = any_struct(
+    EndedTask, "task outcome container report_line comparison report_log log log_lines"
+)
 RUN_NOTICES = any_struct(
     NoticeLine,
     "time notice",

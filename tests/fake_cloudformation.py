@@ -33,7 +33,9 @@ class FakeCloudFormation:
     )
     happens: list[list[tuple[str, ...]]] = field(default_factory=list)
     called: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    meta: Any = field(default_factory=lambda: SimpleNamespace(endpoint_url="https://cloudformation.example.com"))
+    meta: Any = field(
+        default_factory=lambda: SimpleNamespace(endpoint_url="https://cloudformation.example.com")
+    )
     _events: list[dict[str, Any]] = field(default_factory=list)
     _is_changing: bool = False
 
@@ -45,7 +47,9 @@ class FakeCloudFormation:
         return [arguments for called, arguments in self.called if called == name]
 
     def _call(self, operation: str, arguments: dict[str, Any]) -> None:
-        report = ParamValidator().validate(arguments, _service_model().operation_model(operation).input_shape)
+        report = ParamValidator().validate(
+            arguments, _service_model().operation_model(operation).input_shape
+        )
         assert not report.has_errors(), report.generate_report()
         self.called.append((operation, arguments))
 
@@ -53,7 +57,9 @@ class FakeCloudFormation:
         self._call("DescribeStacks", arguments)
         if self.stack is None:
             message = f"Stack with id {arguments['StackName']} does not exist"
-            raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, "DescribeStacks")
+            raise ClientError(
+                {"Error": {"Code": "ValidationError", "Message": message}}, "DescribeStacks"
+            )
         return {"Stacks": [{"StackName": "tp", "StackId": STACK_ID, **self.stack}]}
 
     def create_change_set(self, **arguments: Any) -> dict[str, str]:
@@ -84,7 +90,9 @@ class FakeCloudFormation:
     delete_stack = partialmethod(execute_change_set, "DeleteStack")
 
     def get_paginator(self, name: str) -> Any:
-        return self if name == "describe_stack_events" else SimpleNamespace(paginate=self._change_set)
+        return (
+            self if name == "describe_stack_events" else SimpleNamespace(paginate=self._change_set)
+        )
 
     def paginate(self, **arguments: Any) -> Iterator[dict[str, Any]]:
         """Three events a page, the newest first."""

@@ -19,7 +19,9 @@ class PlayedDashboards(FakeHttpServer):
         self.imports: list[tuple[str, list[dict[str, Any]]]] = []
         self.put: dict[str, Any] = {}
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         status, answer = self._answered(request, body)
         return status, {"Content-Type": "application/json"}, json.dumps(answer).encode()
 
@@ -37,10 +39,16 @@ class PlayedDashboards(FakeHttpServer):
     def _find(self, wanted: list[dict[str, Any]]) -> tuple[int, Any]:
         known = {(one["type"], one["id"]) for _, objects in self.imports for one in objects}
         absent = {"error": {"statusCode": 404}}
-        return 200, {"saved_objects": [one if (one["type"], one["id"]) in known else one | absent for one in wanted]}
+        return 200, {
+            "saved_objects": [
+                one if (one["type"], one["id"]) in known else one | absent for one in wanted
+            ]
+        }
 
     def _import(self, content_type: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        message = email.message_from_bytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
+        message = email.message_from_bytes(
+            b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body
+        )
         (part,) = [part for part in message.walk() if part.get_filename()]
         name = part.get_filename() or ""
         if not name.endswith(".ndjson"):

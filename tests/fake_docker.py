@@ -55,13 +55,21 @@ class FakeDocker:
         (folder / "builder").write_text(BUILDER.format(driver=driver, platforms=platforms))
         (folder / "store").write_text(store)
         script = _SCRIPT.format(
-            folder=folder, version=version, no_buildx=int(platforms is None), login=login, build=build, push=push
+            folder=folder,
+            version=version,
+            no_buildx=int(platforms is None),
+            login=login,
+            build=build,
+            push=push,
         )
         (self.programs / "docker").write_text(script)
         (self.programs / "docker").chmod(0o755)
 
     def environment(self) -> dict[str, str]:
-        return {"PATH": f"{self.programs}{os.pathsep}/usr/bin{os.pathsep}/bin", "HOME": str(self.folder)}
+        return {
+            "PATH": f"{self.programs}{os.pathsep}/usr/bin{os.pathsep}/bin",
+            "HOME": str(self.folder),
+        }
 
     def commands(self, *skipped: str) -> list[str]:
         """The command lines so far, without those that begin with one of these words."""

@@ -10,7 +10,9 @@ from typing import Any, cast
 
 # Recorded from Docker 20.10: the inspect documents of a container that runs, that was stopped and that ran out of
 # memory, the list of the last two, and all events meanwhile.
-RECORDED = cast("dict[str, Any]", json.loads((Path(__file__).parent / "data" / "docker.json").read_text()))
+RECORDED = cast(
+    "dict[str, Any]", json.loads((Path(__file__).parent / "data" / "docker.json").read_text())
+)
 _HEAD = "HTTP/1.1 {} X\r\nDate: Tue, 24 Nov 2026 19:49:15 GMT\r\nContent-Type: application/json\r\n"
 
 
@@ -45,12 +47,16 @@ class FakeDockerDaemon:
                 path = line.split()[1].decode()
                 self.paths.append(path)
                 if path.startswith("/events"):
-                    connection.sendall((_HEAD.format(200) + "Transfer-Encoding: chunked\r\n\r\n").encode())
+                    connection.sendall(
+                        (_HEAD.format(200) + "Transfer-Encoding: chunked\r\n\r\n").encode()
+                    )
                     with self._begun:
                         self.streams.append(connection)
                         self._begun.notify_all()
                     continue
-                body = next((body for start, body in self.answers.items() if path.startswith(start)), None)
+                body = next(
+                    (body for start, body in self.answers.items() if path.startswith(start)), None
+                )
                 head = _HEAD.format(404 if body is None else 200)
                 body = b'{"message": "No such container"}' if body is None else body
                 connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)

@@ -24,7 +24,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-_RUNTIME_GROUPS = {"neuroncore_counters", "memory_used", "neuron_runtime_vcpu_usage", "execution_stats"}
+_RUNTIME_GROUPS = {
+    "neuroncore_counters",
+    "memory_used",
+    "neuron_runtime_vcpu_usage",
+    "execution_stats",
+}
 _NODE_GROUPS = {"vcpu_usage", "memory_info", "neuron_hw_counters"}
 
 

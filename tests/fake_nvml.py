@@ -73,7 +73,11 @@ class FakeGpu(ctypes.Structure):
     ]
 
     def __init__(self, uuid: str = "GPU-0", **numbers: int) -> None:
-        usual = {"reserved_bytes": 600 * MIB, "total_bytes": 24_000 * MIB, "power_milliwatts": 60_000}
+        usual = {
+            "reserved_bytes": 600 * MIB,
+            "total_bytes": 24_000 * MIB,
+            "power_milliwatts": 60_000,
+        }
         usual |= {"clock_mhz": 210, "celsius": 30, "reasons": 1, "energy_millijoules": 5_000_000}
         super().__init__(uuid.encode(), b"NVIDIA A10G", **(usual | numbers))
         for metric, number in zip(self.metrics, GPM_NUMBERS.values(), strict=True):
@@ -121,14 +125,25 @@ class FakeNvml:
         self.show(*gpus)
 
     def show(self, *gpus: FakeGpu) -> None:
-        self._gpus |= {id(gpu): gpu for gpu in gpus}  # the library keeps pointers to all that were ever visible
-        _library().play((ctypes.POINTER(FakeGpu) * len(gpus))(*map(ctypes.pointer, gpus)), len(gpus))
+        self._gpus |= {
+            id(gpu): gpu for gpu in gpus
+        }  # the library keeps pointers to all that were ever visible
+        _library().play(
+            (ctypes.POINTER(FakeGpu) * len(gpus))(*map(ctypes.pointer, gpus)), len(gpus)
+        )
 
-    def fail(self, function: str, *values: int | None, uuid: str | None = None, always: bool = False) -> None:
+    def fail(
+        self, function: str, *values: int | None, uuid: str | None = None, always: bool = False
+    ) -> None:
         """The next calls of ``function`` (of one GPU, or of all) fail with ``values``; None lets one through."""
-        gpu = next((ctypes.pointer(gpu) for gpu in self._gpus.values() if gpu.uuid_bytes.decode() == uuid), None)
+        gpu = next(
+            (ctypes.pointer(gpu) for gpu in self._gpus.values() if gpu.uuid_bytes.decode() == uuid),
+            None,
+        )
         for value in values:
-            (_library().fail_always if always else _library().fail_next)(function.encode(), gpu, value or 0)
+            (_library().fail_always if always else _library().fail_next)(
+                function.encode(), gpu, value or 0
+            )
 
     def clear_failures(self) -> None:
         _library().clear_failures()

@@ -24,21 +24,35 @@ class FakeSearchCluster(SearchCluster):
         assert (path, isinstance(body, str)) == ("/_bulk", True)
         self.requests += 1
         lines = [json.loads(line) for line in str(body).removesuffix("\n").split("\n")]
-        items = [self._apply(action, fields) for action, fields in zip(lines[::2], lines[1::2], strict=True)]
+        items = [
+            self._apply(action, fields)
+            for action, fields in zip(lines[::2], lines[1::2], strict=True)
+        ]
         return json.loads(json.dumps({"items": items}))
 
     def _apply(self, action: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
         ((operation, meta),) = action.items()
         place = (meta["_index"], meta["_id"])
         present = self.documents.get(place)
-        if "if_seq_no" in meta and (meta["if_seq_no"], meta["if_primary_term"]) != (self._versions.get(place), 1):
-            return {operation: {"status": 409, "error": {"type": "version_conflict_engine_exception"}}}
+        if "if_seq_no" in meta and (meta["if_seq_no"], meta["if_primary_term"]) != (
+            self._versions.get(place),
+            1,
+        ):
+            return {
+                operation: {"status": 409, "error": {"type": "version_conflict_engine_exception"}}
+            }
         if operation == "index":
             return {operation: self._write(place, body)}
         if present is None:
-            return {operation: self._write(place, body["doc"] if body.get("doc_as_upsert") else body["upsert"])}
+            return {
+                operation: self._write(
+                    place, body["doc"] if body.get("doc_as_upsert") else body["upsert"]
+                )
+            }
         changed = _merged(present, body["doc"])
-        answer = {"status": 200, "result": "noop"} if changed == present else self._write(place, changed)
+        answer = (
+            {"status": 200, "result": "noop"} if changed == present else self._write(place, changed)
+        )
         if "_source" in body:
             answer["get"] = {
                 "_seq_no": self._versions[place],
@@ -58,12 +72,16 @@ class FakeSearchCluster(SearchCluster):
 class AnsweringSearch(FakeSearchCluster):
     """Gives one answer to every search, or raises the error. Keeps the searches."""
 
-    def __init__(self, answer: Mapping[str, Any] | None = None, error: SearchClusterError | None = None) -> None:
+    def __init__(
+        self, answer: Mapping[str, Any] | None = None, error: SearchClusterError | None = None
+    ) -> None:
         super().__init__()
         self.answer, self.error = answer or {}, error
         self.bodies: list[Mapping[str, Any]] = []
 
-    def search(self, index: str, body: Mapping[str, Any], timeout_seconds: float) -> Mapping[str, Any]:
+    def search(
+        self, index: str, body: Mapping[str, Any], timeout_seconds: float
+    ) -> Mapping[str, Any]:
         assert (index, timeout_seconds) == ("task-reports-*", 5)
         self.bodies.append(body)
         if self.error is not None:
@@ -75,7 +93,9 @@ def _merged(present: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     result = dict(present)
     for name, value in given.items():
         old = result.get(name)
-        result[name] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        result[name] = (
+            _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        )
     return result
 
 
@@ -117,7 +137,10 @@ class FakeCluster(FakeSearchCluster):
 
 
 def documents(count: int) -> list[Document]:
-    return [Document(index="task-reports-2026.03", id=str(number), fields={"n": number}) for number in range(count)]
+    return [
+        Document(index="task-reports-2026.03", id=str(number), fields={"n": number})
+        for number in range(count)
+    ]
 
 
 def takes_all(batch: Sequence[Document]) -> list[ItemResult]:

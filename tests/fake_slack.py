@@ -56,7 +56,9 @@ class FakeSlack(FakeHttpServer):
         """The bodies that were taken."""
         return [received.body for received in self.received]
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         self.requests += 1
         answer = self.script.pop(0) if self.script else self._taken(request, body)
         if answer.hang:
@@ -69,7 +71,11 @@ class FakeSlack(FakeHttpServer):
 
     def _taken(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
         received = Received(request.path, _decoded(body), request.headers.get("Authorization"))
-        answer = self._by_bot(received) if request.path.startswith("/api/") else self._by_webhook(received)
+        answer = (
+            self._by_bot(received)
+            if request.path.startswith("/api/")
+            else self._by_webhook(received)
+        )
         if answer.text == "ok" or (isinstance(answer.data, dict) and answer.data.get("ok")):
             self.received.append(received)
         return answer
@@ -115,7 +121,9 @@ def violations(message: dict[str, Any]) -> list[str]:
     given = [each for each in ids if each]
     if len(set(given)) != len(given):
         found.append("action_id: twice")
-    return found + [f"{block.get('type')}: {fault}" for block in blocks for fault in _block_faults(block)]
+    return found + [
+        f"{block.get('type')}: {fault}" for block in blocks for fault in _block_faults(block)
+    ]
 
 
 def _block_faults(block: dict[str, Any]) -> list[str]:
@@ -124,7 +132,9 @@ def _block_faults(block: dict[str, Any]) -> list[str]:
             return _text_faults(text, 150)
         case {"type": "section", "text": text, **rest} if not rest:
             return _text_faults(text, 3000)
-        case {"type": "section", "fields": [_, *_] as fields, **rest} if not rest and len(fields) <= 10:
+        case {"type": "section", "fields": [_, *_] as fields, **rest} if (
+            not rest and len(fields) <= 10
+        ):
             return [fault for each in fields for fault in _text_faults(each, 2000)]
         case {"type": "context", "elements": [_, *_] as elements} if len(elements) <= 10:
             return [fault for each in elements for fault in _text_faults(each, 3000)]
@@ -141,7 +151,11 @@ def _text_faults(text: Any, max_length: int) -> list[str]:
             pass
         case _:
             return ["no text object"]
-    return [] if 1 <= length(words) <= max_length else [f"{length(words)} characters, at most {max_length}"]
+    return (
+        []
+        if 1 <= length(words) <= max_length
+        else [f"{length(words)} characters, at most {max_length}"]
+    )
 
 
 def _button_faults(button: Any) -> list[str]:

@@ -69,7 +69,9 @@ class FakeStop:
 
     def wait(self, seconds_to_wait: float) -> bool:
         if self.clock.now_ns > seconds(self.max_simulated_seconds):
-            raise AssertionError(f"still running after {self.max_simulated_seconds} simulated seconds")
+            raise AssertionError(
+                f"still running after {self.max_simulated_seconds} simulated seconds"
+            )
         if self.requested_ns is None:
             end_ns = self.clock.now_ns + seconds(seconds_to_wait)
             if self.at_seconds is not None:
@@ -219,7 +221,9 @@ class FakeCalls:
     def __call__(self, limit_seconds: float, function: Callable[[], _T]) -> FakeCall[_T]:
         self.seconds.append(limit_seconds)
         value = function() if self.last_seconds <= limit_seconds else None
-        return FakeCall(self.clock, self.clock.now_ns + seconds(min(self.last_seconds, limit_seconds)), value)
+        return FakeCall(
+            self.clock, self.clock.now_ns + seconds(min(self.last_seconds, limit_seconds)), value
+        )
 
 
 def sample(
@@ -230,9 +234,18 @@ def sample(
     return ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, **more)
 
 
-def process(pid: int = 7, *, held: int | None = None, mark: int | None = None, **more: Any) -> ProcessReading:
+def process(
+    pid: int = 7, *, held: int | None = None, mark: int | None = None, **more: Any
+) -> ProcessReading:
     """A process that holds so many bytes and has held ``mark`` at most, with what else a test is about."""
-    fields = {"rss_bytes": held, "share_bytes": held, "peak_bytes": mark, "own_cpu_ns": 0, "children_cpu_ns": 0, **more}
+    fields = {
+        "rss_bytes": held,
+        "share_bytes": held,
+        "peak_bytes": mark,
+        "own_cpu_ns": 0,
+        "children_cpu_ns": 0,
+        **more,
+    }
     return ProcessReading(pid=pid, **{"started_ticks": 1, **fields})
 
 

@@ -25,7 +25,15 @@ def filled(kind: Any) -> Any:
     if origin is Mapping:
         return {"0.25": filled(arguments[1])}
     number = next(NUMBERS)
-    return True if kind is bool else float(number) if kind is float else number if kind is int else f"text {number}"
+    return (
+        True
+        if kind is bool
+        else float(number)
+        if kind is float
+        else number
+        if kind is int
+        else f"text {number}"
+    )
 
 
 # A getter that reads another field is noticed by its number.

@@ -26,7 +26,9 @@ class FakeHttpServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # headers and body are two writes, and the second would wait 40 ms
+            disable_nagle_algorithm = (
+                True  # headers and body are two writes, and the second would wait 40 ms
+            )
 
             def do_GET(self) -> None:
                 outer.serve(self)
@@ -61,7 +63,9 @@ class FakeHttpServer:
     def read(self, request: BaseHTTPRequestHandler) -> bytes:
         return request.rfile.read(int(request.headers.get("Content-Length") or 0))
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         raise NotImplementedError
 
     def use_tls(self, context: ssl.SSLContext) -> None:
@@ -90,11 +94,17 @@ class OneAnswer(FakeHttpServer):
         self.headers: list[Message] = []
         self.bodies: list[bytes] = []
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         self.paths.append(request.path)
         self.headers.append(request.headers)
         self.bodies.append(body)
-        return self.status, {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}, self.body
+        return (
+            self.status,
+            {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"},
+            self.body,
+        )
 
 
 class FakeElasticsearch(FakeHttpServer):
@@ -110,7 +120,9 @@ class FakeElasticsearch(FakeHttpServer):
         self.refusal_status = 401
         self.refused = 0
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
         headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
         if self.needs not in (None, request.headers.get("Authorization")):

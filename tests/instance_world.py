@@ -69,12 +69,19 @@ class Box:
         return run is not None and (run[1] is None or at < run[1])
 
     def cpu_seconds(self, at: float, *, since: float = -1e9) -> float:
-        used = (min(at, at if end is None else end) - start for start, end in self.runs if since <= start <= at)
+        used = (
+            min(at, at if end is None else end) - start
+            for start, end in self.runs
+            if since <= start <= at
+        )
         return self.vcpu * sum(used)
 
     def mark_mib(self, at: float, *, is_task: bool) -> float:
         """The high-water mark, by quarters of a second, page cache included; a container's is since its last start."""
-        start, end = self.runs[0][0] if is_task else (self.run_at(at) or self.runs[0])[0], self.runs[-1][1]
+        start, end = (
+            self.runs[0][0] if is_task else (self.run_at(at) or self.runs[0])[0],
+            self.runs[-1][1],
+        )
         last = at if end is None else min(at, end)
         times = [start + 0.25 * step for step in range(int(max(last - start, 0) / 0.25) + 1)]
         return max(self.peak_mib, *(self.memory_mib(time) + self.cache_mib(time) for time in times))
@@ -160,7 +167,11 @@ class Groups(InstanceCgroups):
     opened: list[Group] = field(default_factory=list)
 
     def open_container(self, docker_id: str, cgroup_parent: str) -> OpenGroup | Unavailable:
-        boxes = [box for box in self.world.boxes if box.docker_id == docker_id and box.is_running(self.world.now)]
+        boxes = [
+            box
+            for box in self.world.boxes
+            if box.docker_id == docker_id and box.is_running(self.world.now)
+        ]
         self.opened += [Group(self.world, boxes, is_task=False)] if boxes else []
         return self.opened[-1] if boxes else GONE
 
@@ -189,7 +200,9 @@ class Docker(DockerApi):
     def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
         at = self.world.now
         return tuple(
-            ListedContainer(docker_id=box.docker_id, is_running=box.is_running(at), task_arn=box.arn)
+            ListedContainer(
+                docker_id=box.docker_id, is_running=box.is_running(at), task_arn=box.arn
+            )
             for box in self._shown()
             if at < self.is_empty_from
         )
@@ -220,7 +233,10 @@ class Events(DockerEvents):
         """There is nothing to stop."""
 
     def all(self) -> list[tuple[float, ContainerEvent]]:
-        return sorted((one for box in self.world.boxes for one in self._events_of(box)), key=lambda one: one[0])
+        return sorted(
+            (one for box in self.world.boxes for one in self._events_of(box)),
+            key=lambda one: one[0],
+        )
 
     def _events_of(self, box: Box) -> Iterator[tuple[float, ContainerEvent]]:
         for start, end in box.runs:
@@ -231,11 +247,16 @@ class Events(DockerEvents):
             end = box.runs[-1][1] or 0
             yield end + 0.04, self._event("oom", box, end)
         if box.killed_at is not None:
-            yield box.killed_at + self.delay, self._event("kill", box, box.killed_at, signal=box.signal)
+            yield (
+                box.killed_at + self.delay,
+                self._event("kill", box, box.killed_at, signal=box.signal),
+            )
 
     def _event(self, action: str, box: Box, at: float, **more: int) -> ContainerEvent:
         time_ns = START_NS + seconds(at)
-        return ContainerEvent(action=action, docker_id=box.docker_id, time_ns=time_ns, task_arn=box.arn, **more)
+        return ContainerEvent(
+            action=action, docker_id=box.docker_id, time_ns=time_ns, task_arn=box.arn, **more
+        )
 
     def next_at(self) -> float | None:
         return next((at for at, _ in self.all() if at > self.taken and not self._is_lost(at)), None)
@@ -246,7 +267,9 @@ class Events(DockerEvents):
     def take(self) -> list[ContainerEvent | None]:
         before, self.taken = self.taken, self.world.now
         is_first, self.is_new = self.is_new, False
-        events = [event for at, event in self.all() if before < at <= self.taken and not self._is_lost(at)]
+        events = [
+            event for at, event in self.all() if before < at <= self.taken and not self._is_lost(at)
+        ]
         return [*([None] if is_first or before < self.gap[1] <= self.taken else []), *events]
 
 
@@ -269,7 +292,9 @@ class Instance(FakeMonitor):
     ``change`` returns another answer.
     """
 
-    def __init__(self, *boxes: Box, folder: Path, began: float = 0.0, until: float = 30.0, **settings: Any) -> None:
+    def __init__(
+        self, *boxes: Box, folder: Path, began: float = 0.0, until: float = 30.0, **settings: Any
+    ) -> None:
         super().__init__(FakeClock(), until)
         self.boxes, self.began = boxes, began
         self.tasks: dict[str, dict[str, Any] | None] = {}
@@ -296,7 +321,9 @@ class Instance(FakeMonitor):
         if changes is None:
             return Unavailable("/task cannot be read: ConnectionRefusedError")
         boxes = [box for box in self.boxes if box.task == task_id]
-        is_over = all(box.runs[-1][1] is not None and self.now > box.runs[-1][1] + 0.1 for box in boxes)
+        is_over = all(
+            box.runs[-1][1] is not None and self.now > box.runs[-1][1] + 0.1 for box in boxes
+        )
         known = TaskMetadata(
             arn=boxes[0].inspect(0).labels.task_arn,
             cluster="jobs",
@@ -313,7 +340,9 @@ class Instance(FakeMonitor):
         return self.change(replace(known, **changes))
 
     def _known(self, box: Box) -> ContainerMetadata:
-        known = ContainerMetadata(name=box.name, docker_id=box.docker_id, image=box.image, known_status=RUNNING)
+        known = ContainerMetadata(
+            name=box.name, docker_id=box.docker_id, image=box.image, known_status=RUNNING
+        )
         return replace(known, has_restart_policy=box.docker_id in self.policies)
 
     def wait(self, wait_seconds: float) -> None:

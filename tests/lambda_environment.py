@@ -40,7 +40,12 @@ class InvocationContext:
 def moto_account(monkeypatch: pytest.MonkeyPatch, region: str, **settings: str) -> Iterator[None]:
     """An empty account of moto's AWS in this Region, and these variables."""
     keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
-    for name, value in {**keys, "AWS_DEFAULT_REGION": region, "AWS_REGION": region, **settings}.items():
+    for name, value in {
+        **keys,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_REGION": region,
+        **settings,
+    }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(queue_messages, "LONG_POLL_SECONDS", 0)  # moto waits in real time
     with mock_aws():
@@ -85,11 +90,17 @@ def runtime_folder(folder: Path) -> Path:
     names, needed = ["awslambdaric", "boto3"], set[str]()
     while names:
         installed = distribution(names.pop())
-        for path in {file.parts[0] for file in installed.files or ()} - {"..", "__pycache__", *needed}:
+        for path in {file.parts[0] for file in installed.files or ()} - {
+            "..",
+            "__pycache__",
+            *needed,
+        }:
             (folder / path).symlink_to(str(installed.locate_file(path)))
             needed.add(path)
         required = [Requirement(line) for line in installed.requires or ()]
-        names += [one.name for one in required if one.marker is None or one.marker.evaluate({"extra": ""})]
+        names += [
+            one.name for one in required if one.marker is None or one.marker.evaluate({"extra": ""})
+        ]
     return folder
 
 

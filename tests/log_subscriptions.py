@@ -13,7 +13,9 @@ DOCUMENT = {
     "logGroup": "/ecs/jobs",
     "logStream": "ecs/batch/0123",
     "subscriptionFilters": ["task-profiler"],
-    "logEvents": [{"id": "1", "timestamp": 1772359202500, "message": "hello", "extractedFields": {"a": "b"}}],
+    "logEvents": [
+        {"id": "1", "timestamp": 1772359202500, "message": "hello", "extractedFields": {"a": "b"}}
+    ],
     "policyLevel": "ACCOUNT_LEVEL_POLICY",
 }
 STREAM = "arn:aws:kinesis:eu-west-1:111122223333:stream/reports"
@@ -45,7 +47,10 @@ def event(document: object, compress: Any = gzip.compress) -> dict[str, Any]:
 
 
 def subscription_event(*messages: str) -> dict[str, Any]:
-    events = [{"id": str(number), "timestamp": 1772359202500, "message": text} for number, text in enumerate(messages)]
+    events = [
+        {"id": str(number), "timestamp": 1772359202500, "message": text}
+        for number, text in enumerate(messages)
+    ]
     return event({**DOCUMENT, "logEvents": events})
 
 

@@ -29,7 +29,9 @@ BATCH = {"name": "batch", "exitCode": 137, "reason": KILLED}
 MAX_MB = 61_440
 
 
-def ended(*, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any) -> EndedTask:
+def ended(
+    *, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any
+) -> EndedTask:
     stopped = task(**{"containers": [BATCH], "cpu": "256", "memory": "512", **detail})
     outcome, name = judge(stopped, identify_containers(described, stopped))
     return EndedTask(task=stopped, outcome=outcome, container=name, report_line=line)
@@ -98,7 +100,9 @@ class FakeAws:
             aws_secret_access_key="b",
             config=Config(retries={"total_max_attempts": 1}),
         )
-        made.meta.events.register(f"before-call.{made.meta.service_model.service_id.hyphenize()}", self._keep)
+        made.meta.events.register(
+            f"before-call.{made.meta.service_model.service_id.hyphenize()}", self._keep
+        )
         made.meta.events.register_first("before-send", self._answer)
         return made
 
@@ -116,14 +120,20 @@ class FakeAws:
             raise ReadTimeoutError(endpoint_url=request.url)
         return answer
 
-    def _json(self, request: Any, content: Mapping[str, Any], status: int = 200, **headers: str) -> AWSResponse:
+    def _json(
+        self, request: Any, content: Mapping[str, Any], status: int = 200, **headers: str
+    ) -> AWSResponse:
         class Raw:
             def stream(self, **_: Any) -> Any:
                 yield json.dumps(content).encode()
 
-        return AWSResponse(request.url, status, {"Content-Type": "application/json", **headers}, Raw())
+        return AWSResponse(
+            request.url, status, {"Content-Type": "application/json", **headers}, Raw()
+        )
 
-    def _error(self, request: Any, status: int, code: str, message: str, **more: Any) -> AWSResponse:
+    def _error(
+        self, request: Any, status: int, code: str, message: str, **more: Any
+    ) -> AWSResponse:
         content = {"__type": code, "Message": message, "message": message, **more}
         return self._json(request, content, status, **{"x-amzn-ErrorType": code})
 
@@ -143,18 +153,29 @@ class FakeAws:
         name = self.sent["url_path"].rsplit("/", 1)[-1]
         target = self.targets.get((self.sent["query_string"]["groupName"], name))
         if target is None:
-            return self._error(request, 404, "ResourceNotFoundException", f"Schedule {name} does not exist.")
+            return self._error(
+                request, 404, "ResourceNotFoundException", f"Schedule {name} does not exist."
+            )
         return self._json(request, {"Name": name, "Target": target, "State": "ENABLED"})
 
     def _ListRules(self, request: Any) -> AWSResponse:  # noqa: N802
         prefix = json.loads(self.sent["body"])["NamePrefix"]
-        found = [{"Name": name, "EventBusName": "default"} for name in self.rules if name.startswith(prefix)]
+        found = [
+            {"Name": name, "EventBusName": "default"}
+            for name in self.rules
+            if name.startswith(prefix)
+        ]
         return self._json(request, {"Rules": found})
 
     def _ListTargetsByRule(self, request: Any) -> AWSResponse:  # noqa: N802
         asked = json.loads(self.sent["body"])
         if asked["Rule"] not in self.rules or asked["EventBusName"] != "default":
-            return self._error(request, 400, "ResourceNotFoundException", "Rule does not exist on EventBus default.")
+            return self._error(
+                request,
+                400,
+                "ResourceNotFoundException",
+                "Rule does not exist on EventBus default.",
+            )
         return self._json(request, {"Targets": self.rules[asked["Rule"]]})
 
     def _RunTask(self, request: Any) -> AWSResponse:  # noqa: N802
@@ -164,7 +185,9 @@ class FakeAws:
             return self._json(request, {"tasks": [], "failures": self.failures})
         known = self.tasks.setdefault(asked["clientToken"], (asked, NEW_ARN))
         if known[0] != asked:
-            return self._error(request, 400, "ConflictException", "The token is in use.", resourceIds=[known[1]])
+            return self._error(
+                request, 400, "ConflictException", "The token is in use.", resourceIds=[known[1]]
+            )
         return self._json(request, {"tasks": [{"taskArn": known[1]}], "failures": []})
 
 
@@ -182,13 +205,19 @@ class World:
             ("nightly",),
             MAX_MB,
             aws=lambda: (ecs, schedules),
-            family=lambda: None if search is None else FamilyMemory(cluster=search, prefix="task", timeout_seconds=5),
+            family=lambda: (
+                None
+                if search is None
+                else FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
+            ),
             remember=lambda key, work: work() if self.table is None else self.table.once(key, work),
             now=lambda: self.now,
             warn=self.warnings.append,
         )
 
-    def handle(self, run: EndedTask | None = None, described: Any = WITH_MONITOR) -> MemoryRetry | None:
+    def handle(
+        self, run: EndedTask | None = None, described: Any = WITH_MONITOR
+    ) -> MemoryRetry | None:
         return self.retries.handle(ended() if run is None else run, described)
 
     def refusal(self, run: EndedTask | None = None, described: Any = WITH_MONITOR) -> str:

@@ -35,7 +35,9 @@ from tests.fakes import (
 )
 
 MIB = 1024 * 1024
-OWN = ContainerMetadata(name="task-monitor", docker_id="m", known_status="RUNNING", started_ns=START_NS)
+OWN = ContainerMetadata(
+    name="task-monitor", docker_id="m", known_status="RUNNING", started_ns=START_NS
+)
 
 
 class FakeCollector:
@@ -63,7 +65,9 @@ class FakeCollector:
 
     def part(self, record: Record, batch: str) -> RecordPart:
         assert batch == "b"
-        return RecordPart(values={"gpus": (Gpu(uuid="GPU-a"),)}, source="fake", warnings=("A warning.",))
+        return RecordPart(
+            values={"gpus": (Gpu(uuid="GPU-a"),)}, source="fake", warnings=("A warning.",)
+        )
 
 
 class FakeDevices:
@@ -112,11 +116,19 @@ class FakeMonitor:
             reported=self.reported,
         )
 
-    def task_of(self, source: TaskSource, shared: SharedParts, warnings: tuple[str, ...]) -> MonitoredTask:
+    def task_of(
+        self, source: TaskSource, shared: SharedParts, warnings: tuple[str, ...]
+    ) -> MonitoredTask:
         host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
         points, collectors = self.settings.series_points, shared.collectors
         self.sampler = TaskSampler(
-            source, self.clock, self.log, self.interval_ns, collectors, series_points=points, host=host
+            source,
+            self.clock,
+            self.log,
+            self.interval_ns,
+            collectors,
+            series_points=points,
+            host=host,
         )
         return MonitoredTask(self.settings, self.sampler, shared, warnings)
 
@@ -146,7 +158,9 @@ class World(FakeMonitor):
         self.others: tuple[ContainerMetadata, ...] = ()
         self.devices: tuple[FakeDevices, ...] = ()
         self.exporter: Mock | None = None
-        self.on_sample: Callable[[str, ContainerSample, ResourceLimits], None] = lambda _batch, _sample, _sizes: None
+        self.on_sample: Callable[[str, ContainerSample, ResourceLimits], None] = (
+            lambda _batch, _sample, _sizes: None
+        )
         self.interval_ns, self.stop_seconds = seconds(interval_seconds), stop_seconds
         self.warnings: tuple[str, ...] = ()
         self.settings = TaskSettings(**settings)
@@ -168,7 +182,9 @@ class World(FakeMonitor):
         )
         if self.batch_ends is not None and at >= self.batch_ends:
             finished_ns = START_NS + seconds(self.batch_ends)
-            batch = replace(batch, known_status="STOPPED", exit_code=self.exit_code, finished_ns=finished_ns)
+            batch = replace(
+                batch, known_status="STOPPED", exit_code=self.exit_code, finished_ns=finished_ns
+            )
         return replace(batch, **self.of_batch(at))
 
     def usual_task(self, at: float) -> TaskMetadata:

@@ -6,7 +6,13 @@ from typing import Any
 
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
 
-_FAILURES = ("completed_with_err", "completed_with_num_err", "timed_out", "incorrect_input", "failed_to_queue")
+_FAILURES = (
+    "completed_with_err",
+    "completed_with_num_err",
+    "timed_out",
+    "incorrect_input",
+    "failed_to_queue",
+)
 MIB = 2**20
 GIB = 2**30
 
@@ -34,7 +40,11 @@ def runtime(
             "execution_stats": {
                 "period": period,
                 "error_summary": {"generic": 23654, "numerical": 0},
-                "execution_summary": {"completed": completed, **dict.fromkeys(_FAILURES, 0), **(failed or {})},
+                "execution_summary": {
+                    "completed": completed,
+                    **dict.fromkeys(_FAILURES, 0),
+                    **(failed or {}),
+                },
                 "latency_stats": {"total_latency": total_latency, "device_latency": device_latency},
                 "error": "",
             },
@@ -44,14 +54,24 @@ def runtime(
                     "host": 610705408,
                     "neuron_device": sum(memory_mib.values()) * MIB,
                     "usage_breakdown": {
-                        "host": {"application_memory": 609656832, "constants": 0, "dma_buffers": 1048576},
+                        "host": {
+                            "application_memory": 609656832,
+                            "constants": 0,
+                            "dma_buffers": 1048576,
+                        },
                         "neuroncore_memory_usage": {
-                            str(core): {"constants": mib * MIB // 4, "model_code": 0, "tensors": mib * MIB * 3 // 4}
+                            str(core): {
+                                "constants": mib * MIB // 4,
+                                "model_code": 0,
+                                "tensors": mib * MIB * 3 // 4,
+                            }
                             for core, mib in memory_mib.items()
                         },
                     },
                 },
-                "loaded_models": [{"name": "/var/tmp/model", "model_id": 10001, "is_running": False}],
+                "loaded_models": [
+                    {"name": "/var/tmp/model", "model_id": 10001, "is_running": False}
+                ],
                 "error": "",
             },
             "neuroncore_counters": {
@@ -62,12 +82,17 @@ def runtime(
                 },
                 "error": "",
             },
-            "neuron_runtime_vcpu_usage": {"period": period, "error": "open /proc/784315/stat: no such file"},
+            "neuron_runtime_vcpu_usage": {
+                "period": period,
+                "error": "open /proc/784315/stat: no such file",
+            },
         },
     }
 
 
-def report(*runtimes: Mapping[str, Any], ecc: Mapping[int, tuple[int, int]] | None = None) -> dict[str, Any]:
+def report(
+    *runtimes: Mapping[str, Any], ecc: Mapping[int, tuple[int, int]] | None = None
+) -> dict[str, Any]:
     """A report of a trn1.2xlarge: one device of two cores and 32 GiB; ``ecc`` by device (memory, SRAM)."""
     devices = [
         {"neuron_device_index": device, "mem_ecc_uncorrected": memory, "sram_ecc_uncorrected": sram}
@@ -75,9 +100,15 @@ def report(*runtimes: Mapping[str, Any], ecc: Mapping[int, tuple[int, int]] | No
     ]
     return {
         "neuron_runtime_data": list(runtimes),
-        "system_data": {"neuron_hw_counters": {"period": 5.0, "neuron_devices": devices or None, "error": ""}},
+        "system_data": {
+            "neuron_hw_counters": {"period": 5.0, "neuron_devices": devices or None, "error": ""}
+        },
         "instance_info": {"instance_type": "trn1.2xlarge", "error": ""},
-        "neuron_hardware_info": {"neuron_device_count": 1, "neuron_device_memory_size": 32 * GIB, "error": ""},
+        "neuron_hardware_info": {
+            "neuron_device_count": 1,
+            "neuron_device_memory_size": 32 * GIB,
+            "error": "",
+        },
     }
 
 
@@ -85,7 +116,14 @@ def inf1_report() -> dict[str, Any]:
     """Runtime 1.x: ``inference_stats``, the hardware's counters in the runtime, memory without cores."""
     total, device = percentiles(0.011, 0.012, 0.013), percentiles(0.010, 0.011, 0.012)
     cores = {core: 42.0 + core for core in range(4)}
-    daemon = runtime(cores, {0: 2}, completed=123, failed={"timed_out": 2}, total_latency=total, device_latency=device)
+    daemon = runtime(
+        cores,
+        {0: 2},
+        completed=123,
+        failed={"timed_out": 2},
+        total_latency=total,
+        device_latency=device,
+    )
     groups = daemon["report"]
     stats = groups["inference_stats"] = groups.pop("execution_stats")
     stats["inference_summary"] = stats.pop("execution_summary")
@@ -94,7 +132,9 @@ def inf1_report() -> dict[str, Any]:
     groups["hw_counters"] = {"period": 1.0, "neuron_devices": [counters], "error": ""}
     return {
         "neuron_runtime_data": [{"neuron_runtime_index": 0, "error": "", "report": groups}],
-        "system_data": {"memory_info": {"period": 5.3, "memory_total_bytes": 49345835008, "error": ""}},
+        "system_data": {
+            "memory_info": {"period": 5.3, "memory_total_bytes": 49345835008, "error": ""}
+        },
         "instance_data": {"instance_type": "inf1.xlarge", "error": ""},
     }
 

@@ -20,7 +20,9 @@ class FakeChannel(NoticeChannel):
 
 
 def fake_channel(
-    name: str = "slack", *kinds: ChannelKind, check: Callable[[Notification], object] = lambda _notification: None
+    name: str = "slack",
+    *kinds: ChannelKind,
+    check: Callable[[Notification], object] = lambda _notification: None,
 ) -> FakeChannel:
     """A channel for these kinds, or for both. ``check`` may raise the error of a notification."""
 

@@ -45,7 +45,10 @@ def _with_ids(value: Any, change: Any) -> Any:
     if isinstance(value, list):
         return [_with_ids(item, change) for item in value]
     if isinstance(value, dict):
-        return {name: change(item) if name in _IDS else _with_ids(item, change) for name, item in value.items()}
+        return {
+            name: change(item) if name in _IDS else _with_ids(item, change)
+            for name, item in value.items()
+        }
     return value
 
 

@@ -29,11 +29,19 @@ _OPERATIONS = {"count": "value_count", "count_distinct": "cardinality", "average
 
 def search_body(panel: Panel, start: datetime, end: datetime, *, interval: str) -> Json:
     """The request body for the time from ``start`` and before ``end``; ``interval``: of a bucket (``1h``)."""
-    time_range = {"gte": start.isoformat(), "lt": end.isoformat(), "format": "strict_date_optional_time"}
+    time_range = {
+        "gte": start.isoformat(),
+        "lt": end.isoformat(),
+        "format": "strict_date_optional_time",
+    }
     filters: list[Json] = [{"range": {TIME_FIELD: time_range}}]
     if panel.condition:
         filters.append(query(panel.condition))
-    return {"size": 0, "query": {"bool": {"filter": filters}}, "aggs": _aggregations(panel, interval)}
+    return {
+        "size": 0,
+        "query": {"bool": {"filter": filters}},
+        "aggs": _aggregations(panel, interval),
+    }
 
 
 def other_search_body(body: Json, panel: Panel, families: list[str]) -> Json:
@@ -46,13 +54,20 @@ def other_search_body(body: Json, panel: Panel, families: list[str]) -> Json:
 
 def _aggregations(panel: Panel, interval: str) -> Json:
     groups = grouped_metrics(panel)
-    metrics = {name: body for first, group in groups.items() for name, body in _metric(first, group)}
+    metrics = {
+        name: body for first, group in groups.items() for name, body in _metric(first, group)
+    }
     inner = metrics
     if panel.has_time_axis and panel.time_field == ELAPSED_FIELD:
         elapsed = {"field": ELAPSED_FIELD, "interval": 60_000, "min_doc_count": 1}
         inner = {time_id(panel): {"histogram": elapsed, "aggs": inner}}
     elif panel.has_time_axis:
-        histogram = {"field": TIME_FIELD, "fixed_interval": interval, "time_zone": "UTC", "min_doc_count": 1}
+        histogram = {
+            "field": TIME_FIELD,
+            "fixed_interval": interval,
+            "time_zone": "UTC",
+            "min_doc_count": 1,
+        }
         inner = {time_id(panel): {"date_histogram": histogram, "aggs": inner}}
     for number, terms in reversed(tuple(enumerate(panel.terms))):
         if terms.order_by is not None:
@@ -86,7 +101,9 @@ def _operation(group: tuple[PanelMetric, ...]) -> Json:
         return {"percentiles": {"field": metric.field, "percents": percents, "keyed": False}}
     if metric.operation == "latest":
         newest = {"size": 1, "sort": [{TIME_FIELD: {"order": "desc"}}]}
-        return {"top_hits": {**newest, "docvalue_fields": [{"field": metric.field}], "_source": False}}
+        return {
+            "top_hits": {**newest, "docvalue_fields": [{"field": metric.field}], "_source": False}
+        }
     return {_OPERATIONS.get(metric.operation, metric.operation): {"field": metric.field}}
 
 
@@ -122,7 +139,11 @@ def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
     return (
         *((metric.field, metric.operation) for metric in panel.metrics),
         *((terms.field, "time" if terms.field == TIME_FIELD else "terms") for terms in panel.terms),
-        *((terms.order_by.field, terms.order_by.operation) for terms in panel.terms if terms.order_by is not None),
+        *(
+            (terms.order_by.field, terms.order_by.operation)
+            for terms in panel.terms
+            if terms.order_by is not None
+        ),
         *(use for condition in conditions for use in fields_in(condition)),
         (panel.time_field, "time" if panel.time_field == TIME_FIELD else "comparison"),
     )
@@ -131,4 +152,9 @@ def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
 def fields_in(condition: str | None) -> Iterator[tuple[str, str]]:
     """The fields of a condition, each with its use: ``filter``, ``flag``, ``comparison`` or ``exists``."""
     for field, value, sign, _ in _LEAF.findall(condition or ""):
-        yield field, "comparison" if sign else {"*": "exists", "true": "flag", "false": "flag"}.get(value, "filter")
+        yield (
+            field,
+            "comparison"
+            if sign
+            else {"*": "exists", "true": "flag", "false": "flag"}.get(value, "filter"),
+        )

@@ -27,7 +27,9 @@ BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING", s
 def process(
     pid: int = 7, *, cpu: float = 0, held: int = 100, mark: int | None = None, name: str = "job"
 ) -> ProcessReading:
-    return fakes.process(pid, held=held * MIB, mark=(mark or held) * MIB, own_cpu_ns=seconds(cpu), name=name)
+    return fakes.process(
+        pid, held=held * MIB, mark=(mark or held) * MIB, own_cpu_ns=seconds(cpu), name=name
+    )
 
 
 def alone(held_by: ProcessReading) -> ProcessSnapshot:
@@ -86,7 +88,9 @@ class World:
             open_threads=None if threads is None else lambda: threads,
             machine_memory=self._machine_bytes,
         )
-        self.collector = ProcessCollector(machine, self.clock, seconds(1), lambda _: None, series_points=30)
+        self.collector = ProcessCollector(
+            machine, self.clock, seconds(1), lambda _: None, series_points=30
+        )
         self.collector.on_batch_started(BATCH)
 
     @property
@@ -116,7 +120,9 @@ class World:
             self.collector.tick()
         return self
 
-    def record(self, status: Status = "success", exit_code: int | None = 0, **fields: Any) -> Record:
+    def record(
+        self, status: Status = "success", exit_code: int | None = 0, **fields: Any
+    ) -> Record:
         return with_collected(replace(base(status, exit_code), **fields), (self.collector,), "b")
 
 

@@ -9,7 +9,9 @@ from profiler.readers.linux.host import InstanceReading
 from tests.fakes import START_NS, sample, seconds
 from tests.monitor_world import MIB, OWN, World
 
-BATCH = ContainerMetadata(name="batch", docker_id="b", started_ns=START_NS, memory_limit_bytes=512 * MIB)
+BATCH = ContainerMetadata(
+    name="batch", docker_id="b", started_ns=START_NS, memory_limit_bytes=512 * MIB
+)
 TASK = TaskMetadata(
     arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
     cluster="arn:aws:ecs:eu-west-1:111122223333:cluster/jobs",

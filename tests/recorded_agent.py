@@ -23,8 +23,13 @@ def recorded_answers() -> dict[str, Any]:
 
 def read_answers(address: str) -> dict[str, Any]:
     """The documents of all paths of a metadata address; names take the place of Docker's ids, zeros that of others."""
-    answers = {path: requests.get(f"{address}{path}", timeout=60) for path in ("", "/task", "/stats", "/task/stats")}
-    text = json.dumps({path: answer.json() for path, answer in answers.items()}).replace(str(_ROOT), "/repository")
+    answers = {
+        path: requests.get(f"{address}{path}", timeout=60)
+        for path in ("", "/task", "/stats", "/task/stats")
+    }
+    text = json.dumps({path: answer.json() for path, answer in answers.items()}).replace(
+        str(_ROOT), "/repository"
+    )
     text = _LEFT_OUT.sub("", text)
     for container in answers["/task"].json()["Containers"]:
         text = text.replace(container["DockerId"], f"id of {container['Name']}")
@@ -48,7 +53,9 @@ def shape(value: Any) -> Any:
     if isinstance(value, list):
         joined: Any = None
         for one in map(shape, value):
-            joined = {**joined, **one} if isinstance(joined, dict) and isinstance(one, dict) else one
+            joined = (
+                {**joined, **one} if isinstance(joined, dict) and isinstance(one, dict) else one
+            )
         return [joined]
     return "number" if type(value) in {int, float} else type(value).__name__
 

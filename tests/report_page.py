@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from profiler.record.activity_model import StacksLine
-from profiler.record.record_model import Container, Distribution, Interval, Record, RecordType, Report, encode
+from profiler.record.record_model import (
+    Container,
+    Distribution,
+    Interval,
+    Record,
+    RecordType,
+    Report,
+    encode,
+)
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import build_page_data
 from profiler.report_page.page_series import Run
@@ -34,7 +42,12 @@ INJECTIONS = (
 
 
 def report(
-    task_id: str = "t", *, day: int = 1, kind: RecordType = "task.report", minute: int = 0, **record: Any
+    task_id: str = "t",
+    *,
+    day: int = 1,
+    kind: RecordType = "task.report",
+    minute: int = 0,
+    **record: Any,
 ) -> Report:
     known = {"family": "etl", "container": Container(name="batch"), "status": "success"}
     known["started_at"] = f"2026-11-{day:02d}T06:00:00.000Z"
@@ -57,7 +70,9 @@ def checkpoint(
         vcpu_used=None if vcpu is None else Distribution(avg=vcpu),
         memory_used_mb=None if memory_mb is None else Distribution(avg=1.0, max=memory_mb),
     )
-    return report(status="running", kind="task.checkpoint", minute=minute, interval=interval, **record)
+    return report(
+        status="running", kind="task.checkpoint", minute=minute, interval=interval, **record
+    )
 
 
 class Step(NamedTuple):
@@ -71,12 +86,16 @@ class Step(NamedTuple):
     neuron_percent: float | None = None
 
 
-def step(elapsed_ms: int, vcpu: float | None = 1.0, memory_mb: float | None = 10.0, **more: Any) -> Step:
+def step(
+    elapsed_ms: int, vcpu: float | None = 1.0, memory_mb: float | None = 10.0, **more: Any
+) -> Step:
     return Step(elapsed_ms, vcpu, memory_mb, **more)
 
 
 def series_of(steps: Iterable[Step]) -> StepSeries:
-    columns: dict[str, Any] = dict(zip(Step._fields, map(list, zip(*steps, strict=True)), strict=False))
+    columns: dict[str, Any] = dict(
+        zip(Step._fields, map(list, zip(*steps, strict=True)), strict=False)
+    )
     return StepSeries(**columns)
 
 
@@ -91,7 +110,9 @@ def run_of(one: Report, steps: Iterable[Step] | StepSeries = ()) -> Run:
 
 
 def content(runs: Sequence[Run]) -> Any:
-    return unpacked(build_page_data(runs, generated_at="2026-11-20T06:00:00.000Z", version="1").text)
+    return unpacked(
+        build_page_data(runs, generated_at="2026-11-20T06:00:00.000Z", version="1").text
+    )
 
 
 def parsed(text: str) -> Any:

@@ -17,7 +17,12 @@ MESSAGE = "The run used less than 0.01 vCPU and 1 KB/s of network and disk for 3
 
 
 def checkpoint_at(
-    now_ns: int, minutes: float = 10, *, age_seconds: float = 20, period_minutes: float = 1, **record: Any
+    now_ns: int,
+    minutes: float = 10,
+    *,
+    age_seconds: float = 20,
+    period_minutes: float = 1,
+    **record: Any,
 ) -> Report:
     """The newest checkpoint of a run that started so many minutes ago."""
     time_ns = now_ns - round(age_seconds * NS_PER_SECOND)
@@ -36,7 +41,11 @@ def checkpoint_at(
         "finished_at": None,
         "interval": interval,
     }
-    return replace(report(metrics=measured, **{**known, **record}), time=format_ms(time_ns), type="task.checkpoint")
+    return replace(
+        report(metrics=measured, **{**known, **record}),
+        time=format_ms(time_ns),
+        type="task.checkpoint",
+    )
 
 
 def ended(running: Report, status: str = "success", exit_code: int = 0) -> Report:
@@ -74,9 +83,25 @@ RUNS = (
     run("abc1", 1, account_id="1", tags={"team": "data", "cost centre": "7"}, **EU),
     run("abc2", 2, account_id="2", status="failure", exit_code=3, **EU),
     run("bcd1", 30, family="nightly-load", account_id="2", cluster="other", tags={"team": "web"}),
-    run("bcd2", 100, family="hourly", cluster="jobs", status="stopped", exit_code=None, tags={"team": "data"}),
+    run(
+        "bcd2",
+        100,
+        family="hourly",
+        cluster="jobs",
+        status="stopped",
+        exit_code=None,
+        tags={"team": "data"},
+    ),
     run("cde1", 200, family="hourly", cluster="jobs", status="unknown", exit_code=None),
-    run("cde2", 300, family="nightly-etl", cluster="other", status="failure", exit_code=137, likely_out_of_memory=True),
+    run(
+        "cde2",
+        300,
+        family="nightly-etl",
+        cluster="other",
+        status="failure",
+        exit_code=137,
+        likely_out_of_memory=True,
+    ),
 )
 IDS = [one.record.task_id for one in RUNS]
 CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
@@ -103,7 +128,10 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"since_ns": NOW_NS - 100 * HOUR_NS + 1_000_000}, ["abc1", "abc2", "bcd1"]),
     ({"until_ns": NOW_NS - 100 * HOUR_NS}, ["cde1", "cde2"]),
     ({"until_ns": NOW_NS - 100 * HOUR_NS + 1}, ["bcd2", "cde1", "cde2"]),
-    ({"since_ns": NOW_NS - 250 * HOUR_NS, "until_ns": NOW_NS - 2 * HOUR_NS}, ["bcd1", "bcd2", "cde1"]),
+    (
+        {"since_ns": NOW_NS - 250 * HOUR_NS, "until_ns": NOW_NS - 2 * HOUR_NS},
+        ["bcd1", "bcd2", "cde1"],
+    ),
     ({"run": "abc"}, ["abc1", "abc2"]),
     ({"run": "abc1/batch"}, ["abc1"]),
     ({"run": "abc1/other"}, []),
@@ -137,7 +165,9 @@ class ListedRuns(RunSource):
 def check_source(source: RunSource) -> None:
     """Check that a source with the runs finds those of each filter, newest first, with their records."""
     for conditions, expected in CASES:
-        assert [one.report.record.task_id for one in source.runs(RunFilter(**conditions))] == expected, conditions
+        assert [
+            one.report.record.task_id for one in source.runs(RunFilter(**conditions))
+        ] == expected, conditions
     by_id = {one.record.task_id: one for one in RUNS}
     for found_run in source.runs(RunFilter()):
         assert found_run.report.record == by_id[found_run.report.record.task_id].record

@@ -28,7 +28,9 @@ def report(
 ) -> model.Report:
     """The report of run ``number`` of the family nightly, on Fargate in us-east-1, one a day, ten minutes each."""
     started_ns = START_NS + number * DAY_SECONDS * NS_PER_SECOND
-    limits: dict[str, Any] = {} if size is None else {"vcpu_size": size[0], "memory_size_mb": size[1]}
+    limits: dict[str, Any] = (
+        {} if size is None else {"vcpu_size": size[0], "memory_size_mb": size[1]}
+    )
     if size is not None and p95 is not None:
         limits["cpu_utilization_percent"] = model.Distribution(p95=100 * p95 / size[0])
     known = model.Metrics(
@@ -53,7 +55,9 @@ def report(
         finished_at=format_ms(started_ns + 590 * NS_PER_SECOND),
         sampling=model.Sampling(samples=590, stats_period_ms=1000),
         metrics=replace(known, **(metrics or {})),
-        containers=tuple(model.OtherContainer(name=name, metrics=of_it) for name, of_it in (others or {}).items()),
+        containers=tuple(
+            model.OtherContainer(name=name, metrics=of_it) for name, of_it in (others or {}).items()
+        ),
         task_size=None if size is None else model.TaskSize(vcpu=size[0], memory_mb=size[1]),
     )
     time = format_ms(started_ns + 591 * NS_PER_SECOND)
@@ -62,11 +66,15 @@ def report(
 
 def slowdown(**bounds: tuple[float, float]) -> dict[str, model.SlowdownBounds]:
     """The bounds of the slowdown by vCPU size, ``slowdown(v0_5=(1.2, 1.5))``; a smaller size is not faster."""
-    given = {float(name.removeprefix("v").replace("_", ".")): bound for name, bound in bounds.items()}
+    given = {
+        float(name.removeprefix("v").replace("_", ".")): bound for name, bound in bounds.items()
+    }
     found: dict[str, model.SlowdownBounds] = {}
     least = most = 1.0
     for vcpu in sorted(VCPU_SIZES, reverse=True):
-        least, most = (max(pair) for pair in zip((least, most), given.get(vcpu, (1.0, 1.0)), strict=True))
+        least, most = (
+            max(pair) for pair in zip((least, most), given.get(vcpu, (1.0, 1.0)), strict=True)
+        )
         if most > 1:
             found[f"{vcpu:g}"] = model.SlowdownBounds(min=least, max=most)
     return found
@@ -74,7 +82,9 @@ def slowdown(**bounds: tuple[float, float]) -> dict[str, model.SlowdownBounds]:
 
 def checkpoint(of: model.Report) -> model.Report:
     """A line of the same run from before its end."""
-    return replace(of, type="task.checkpoint", record=replace(of.record, status="running", exit_code=None))
+    return replace(
+        of, type="task.checkpoint", record=replace(of.record, status="running", exit_code=None)
+    )
 
 
 def lines(reports: Iterable[model.Report]) -> bytes:
@@ -90,7 +100,9 @@ def history_of(path: Path, *reports: model.Report) -> HistoryStore:
     return store
 
 
-def evidence_of(reports: Iterable[model.Report], *, last: int = LAST_RUNS, on_fargate: str | None = None) -> Evidence:
+def evidence_of(
+    reports: Iterable[model.Report], *, last: int = LAST_RUNS, on_fargate: str | None = None
+) -> Evidence:
     """The evidence of the only family of these reports."""
     families = Families(last, on_fargate)
     for one in reports:

@@ -14,7 +14,9 @@ MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", 
 WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 
-def shown_minutes(zone: str, since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
+def shown_minutes(
+    zone: str, since: datetime, until: datetime
+) -> Iterator[tuple[datetime, datetime]]:
     """Each minute of UTC in which a clock shows a local minute for the first time, with that local minute."""
     clock = ZoneInfo(zone)
     shown: set[datetime] = set()
@@ -30,12 +32,18 @@ def shown_minutes(zone: str, since: datetime, until: datetime) -> Iterator[tuple
 
 def cron_times(expression: str, zone: str, since: datetime, until: datetime) -> list[datetime]:
     """The due times of a cron expression, from ``since`` on and before ``until``, both on a whole minute."""
-    return [moment for moment, local in shown_minutes(zone, since, until) if names_minute(expression, local)]
+    return [
+        moment
+        for moment, local in shown_minutes(zone, since, until)
+        if names_minute(expression, local)
+    ]
 
 
 def names_minute(expression: str, local: datetime) -> bool:
     """Whether a cron expression names a local minute."""
-    return (local.hour, local.minute) in times_of_day(expression) and names_date(expression, local.date())
+    return (local.hour, local.minute) in times_of_day(expression) and names_date(
+        expression, local.date()
+    )
 
 
 @cache
@@ -86,7 +94,9 @@ def _names(field: str, value: int, lowest: int, highest: int, words: tuple[str, 
 
 def _month(day: date) -> list[date]:
     first = day.replace(day=1)
-    return [first + number * DAY for number in range(31) if (first + number * DAY).month == day.month]
+    return [
+        first + number * DAY for number in range(31) if (first + number * DAY).month == day.month
+    ]
 
 
 def _names_day(part: str, day: date) -> bool:
@@ -94,7 +104,9 @@ def _names_day(part: str, day: date) -> bool:
     if part.endswith("W"):
         wanted = month[-1].day if part == "LW" else int(part[:-1])
         working = [other for other in month if other.strftime("%u") not in "67"]
-        return wanted <= len(month) and day == min(working, key=lambda other: abs(other.day - wanted))
+        return wanted <= len(month) and day == min(
+            working, key=lambda other: abs(other.day - wanted)
+        )
     if part.startswith("L"):
         return day + int(part[2:] or 0) * DAY == month[-1]
     return _names(part, day.day, 1, 31)
@@ -108,10 +120,14 @@ def _names_weekday(part: str, day: date) -> bool:
     if part.endswith("L"):
         return _names(part[:-1], number, 1, 7, WEEKDAYS) and day == same[-1]
     weekday, _, place = part.partition("#")
-    return _names(weekday, number, 1, 7, WEEKDAYS) and (not place or same.index(day) + 1 == int(place))
+    return _names(weekday, number, 1, 7, WEEKDAYS) and (
+        not place or same.index(day) + 1 == int(place)
+    )
 
 
-def rate_times(anchor: datetime, period: timedelta, since: datetime, until: datetime) -> list[datetime]:
+def rate_times(
+    anchor: datetime, period: timedelta, since: datetime, until: datetime
+) -> list[datetime]:
     """The due times of a rate, counted one after the other."""
     times = (anchor + number * period for number in range(max((until - anchor) // period, 0) + 1))
     return [moment for moment in times if since <= moment < until]

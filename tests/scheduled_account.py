@@ -17,7 +17,9 @@ def event(name: str, time: str, request: dict[str, Any] | None, **fields: Any) -
     return {"eventName": name, "eventTime": time, "requestParameters": request, **fields}
 
 
-def run_task(time: str, *, failure: str | None = None, family: str = "nightly", **given: Any) -> dict[str, Any]:
+def run_task(
+    time: str, *, failure: str | None = None, family: str = "nightly", **given: Any
+) -> dict[str, Any]:
     """A call of RunTask by EventBridge Scheduler, which started a task unless it has a failure."""
     arn = f"arn:aws:ecs:{REGION}:{ACCOUNT}"
     request = {
@@ -28,7 +30,10 @@ def run_task(time: str, *, failure: str | None = None, family: str = "nightly", 
         "overrides": "HIDDEN_DUE_TO_SECURITY_REASONS",
     }
     failures = [{"arn": "", "reason": failure}] if failure else []
-    answer = {"failures": failures, "tasks": [] if failure else [{"taskArn": f"{arn}:task/jobs/0123"}]}
+    answer = {
+        "failures": failures,
+        "tasks": [] if failure else [{"taskArn": f"{arn}:task/jobs/0123"}],
+    }
     return event("RunTask", time, request, **{"responseElements": answer, **given})
 
 
@@ -52,7 +57,9 @@ class FakeCloudTrail:
         ]
         found.sort(key=lambda one: str(one["eventTime"]), reverse=True)
         start = int(given.get("NextToken", 0))
-        page = {"Events": [{"CloudTrailEvent": json.dumps(one)} for one in found[start : start + 2]]}
+        page = {
+            "Events": [{"CloudTrailEvent": json.dumps(one)} for one in found[start : start + 2]]
+        }
         return page | ({"NextToken": str(start + 2)} if len(found) > start + 2 else {})
 
 
@@ -83,11 +90,15 @@ class ScheduledAccount:
                 return self.trail.lookup_events(**arguments)
             response = call(client, operation, arguments)
             if operation == "DescribeTasks":
-                response["tasks"] = [task | self._times.get(task["taskArn"], {}) for task in response["tasks"]]
+                response["tasks"] = [
+                    task | self._times.get(task["taskArn"], {}) for task in response["tasks"]
+                ]
             return response
 
         monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", answer)
-        monkeypatch.setattr(time, "time_ns", lambda: round(self.at(self.minutes).timestamp() * 1000) * 1_000_000)
+        monkeypatch.setattr(
+            time, "time_ns", lambda: round(self.at(self.minutes).timestamp() * 1000) * 1_000_000
+        )
 
     def at(self, minutes: float) -> datetime:
         """A time after the account was made."""
@@ -103,7 +114,10 @@ class ScheduledAccount:
         """A schedule of EventBridge Scheduler that starts a task of the family nightly."""
         target = TARGET if queue_arn is None else {**TARGET, "DeadLetterConfig": {"Arn": queue_arn}}
         boto3.client("scheduler").create_schedule(
-            Name=name, ScheduleExpression=expression, FlexibleTimeWindow={"Mode": "OFF"}, Target=target
+            Name=name,
+            ScheduleExpression=expression,
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target=target,
         )
 
     def make_rule(self, name: str, expression: str) -> None:
@@ -121,7 +135,10 @@ class ScheduledAccount:
             startedBy=f"{starter}/{name}"[:36],
             networkConfiguration={"awsvpcConfiguration": {"subnets": ["subnet-0a"]}},
         )["tasks"]
-        self._times[task["taskArn"]] = {"createdAt": self.at(minutes), "startedAt": self.at(minutes + 0.5)}
+        self._times[task["taskArn"]] = {
+            "createdAt": self.at(minutes),
+            "startedAt": self.at(minutes + 0.5),
+        }
         return str(task["taskArn"])
 
     def stop_task(self, arn: str, minutes: float) -> None:
@@ -139,5 +156,7 @@ class ScheduledAccount:
         """A message with attributes, as EventBridge Scheduler sends it to a dead-letter queue."""
         sqs = boto3.client("sqs")
         url = sqs.get_queue_url(QueueName=queue_arn.rpartition(":")[2])["QueueUrl"]
-        values = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
+        values = {
+            name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()
+        }
         sqs.send_message(QueueUrl=url, MessageBody="{}", MessageAttributes=values)

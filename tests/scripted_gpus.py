@@ -39,7 +39,11 @@ class ScriptedSource(NvmlSource):
 def reading(*uuids: str, percent: float = 0.0) -> DriverReading:
     return DriverReading(
         samples=tuple(
-            GpuSample(facts=GpuFacts(uuid=uuid, index=index), utilization_percent=percent, memory_used_bytes=MIB)
+            GpuSample(
+                facts=GpuFacts(uuid=uuid, index=index),
+                utilization_percent=percent,
+                memory_used_bytes=MIB,
+            )
             for index, uuid in enumerate(uuids)
         )
     )

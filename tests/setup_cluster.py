@@ -15,11 +15,25 @@ class Cluster(FakeHttpServer):
         self.put: list[str] = []
         self.rejects_with: int | None = None
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         if request.command == "PUT" and self.rejects_with is not None:
-            return self.rejects_with, {"Content-Type": "application/json"}, b'{"error": {"reason": "same priority"}}'
+            return (
+                self.rejects_with,
+                {"Content-Type": "application/json"},
+                b'{"error": {"reason": "same priority"}}',
+            )
         if request.command == "PUT":
             self.put.append(request.path)
         version = {"version": {"number": "2.19.0", "distribution": "opensearch"}}
-        is_there = request.command == "PUT" or request.path == "/" or request.path.rpartition("/")[2] in self.templates
-        return 200 if is_there else 404, {"Content-Type": "application/json"}, json.dumps(version).encode()
+        is_there = (
+            request.command == "PUT"
+            or request.path == "/"
+            or request.path.rpartition("/")[2] in self.templates
+        )
+        return (
+            200 if is_there else 404,
+            {"Content-Type": "application/json"},
+            json.dumps(version).encode(),
+        )

@@ -30,10 +30,14 @@ def cpu_course(length: int) -> list[float]:
 
 def memory_course(length: int, peak_mb: float) -> list[float]:
     """Memory that grows to the peak near the end."""
-    return [float(f"{120 + (peak_mb - 120) * ((step + 1) / length) ** 2:.3g}") for step in range(length)]
+    return [
+        float(f"{120 + (peak_mb - 120) * ((step + 1) / length) ** 2:.3g}") for step in range(length)
+    ]
 
 
-def etl(task_id: str = "158d1c8044f24c1d9d1b0f7c3f1e8a90", *, days_ago: int = 0, **record: Any) -> model.Report:
+def etl(
+    task_id: str = "158d1c8044f24c1d9d1b0f7c3f1e8a90", *, days_ago: int = 0, **record: Any
+) -> model.Report:
     """A run of nightly-etl on Fargate that succeeded: 19 minutes 42 seconds with 2 vCPU and 4 GB."""
     started_ns = STARTED_NS - days_ago * 86_400 * NS_PER_SECOND
     slowdowns = ("0.25", 4.4, 5.0), ("0.5", 2.2, 2.6), ("1", 1.33, 1.55)
@@ -51,7 +55,9 @@ def etl(task_id: str = "158d1c8044f24c1d9d1b0f7c3f1e8a90", *, days_ago: int = 0,
         max_memory_used_at=format_ms(started_ns + 1_146 * NS_PER_SECOND),
         memory_peak_source="sampled",
         vcpu_saturated_percent=32.5,
-        slowdown_at_vcpu={vcpu: model.SlowdownBounds(min=least, max=most) for vcpu, least, most in slowdowns},
+        slowdown_at_vcpu={
+            vcpu: model.SlowdownBounds(min=least, max=most) for vcpu, least, most in slowdowns
+        },
         network_rx_bytes=2_900_000_000,
         network_tx_bytes=48_000_000,
         block_read_bytes=1_200_000_000,
@@ -69,7 +75,9 @@ def etl(task_id: str = "158d1c8044f24c1d9d1b0f7c3f1e8a90", *, days_ago: int = 0,
         availability_zone="us-west-2d",
         launch_type="FARGATE",
         cpu_architecture="X86_64",
-        container=model.Container(name="batch", image="111122223333.dkr.ecr.us-west-2.amazonaws.com/etl:7"),
+        container=model.Container(
+            name="batch", image="111122223333.dkr.ecr.us-west-2.amazonaws.com/etl:7"
+        ),
         log_group="/ecs/nightly-etl",
         log_stream=f"ecs/batch/{task_id}",
         status="success",
@@ -82,18 +90,27 @@ def etl(task_id: str = "158d1c8044f24c1d9d1b0f7c3f1e8a90", *, days_ago: int = 0,
         task_size=model.TaskSize(vcpu=2, memory_mb=4096),
         cost=model.Cost(usd=0.0329),
         recommendation=model.Recommendation(
-            vcpu=2, memory_mb=4096, saving_percent=0, reasons=("1 run used at most 3.2 GB of memory (sampled).",)
+            vcpu=2,
+            memory_mb=4096,
+            saving_percent=0,
+            reasons=("1 run used at most 3.2 GB of memory (sampled).",),
         ),
         processes=(
             model.Process(
-                name="python", count=4, cpu_seconds=1240.1, max_memory_used_mb=2980, max_memory_used_processes=4
+                name="python",
+                count=4,
+                cpu_seconds=1240.1,
+                max_memory_used_mb=2980,
+                max_memory_used_processes=4,
             ),
             model.Process(name="gzip", cpu_seconds=41.2, max_memory_used_mb=12),
         ),
         series=series(119, 3310, started_ns),
     )
     return model.Report(
-        time=format_ms(started_ns + 1_183 * NS_PER_SECOND), type="task.report", record=replace(made, **record)
+        time=format_ms(started_ns + 1_183 * NS_PER_SECOND),
+        type="task.report",
+        record=replace(made, **record),
     )
 
 
@@ -139,19 +156,38 @@ def waiting(**record: Any) -> model.Report:
         covered_percent=99.2,
     )
     loads = ("<module> (job.py:14)", "load_orders (etl/load.py:40)", "recv (socket.py:706)")
-    merges = ("<module> (job.py:18)", "merge (etl/merge.py:112)", "concat (pandas/core/reshape/concat.py:372)")
+    merges = (
+        "<module> (job.py:18)",
+        "merge (etl/merge.py:112)",
+        "concat (pandas/core/reshape/concat.py:372)",
+    )
     stacks = activity.Stacks(
         source="py-spy 0.4.3",
         samples=412,
         top=(
             activity.StackFunction(
-                function="parse_row", file="etl/parse.py", line=88, self_percent=31.2, total_percent=64.0
+                function="parse_row",
+                file="etl/parse.py",
+                line=88,
+                self_percent=31.2,
+                total_percent=64.0,
             ),
-            activity.StackFunction(function="<module>", file="job.py", line=18, self_percent=0.0, total_percent=100.0),
+            activity.StackFunction(
+                function="<module>", file="job.py", line=18, self_percent=0.0, total_percent=100.0
+            ),
         ),
         moments=(
-            activity.StackMoment(kind="idle", from_at=at(420), to_at=at(480), samples=58, stack=loads, percent=92.0),
-            activity.StackMoment(kind="memory", from_at=at(900), to_at=at(960), samples=60, stack=merges, percent=71.7),
+            activity.StackMoment(
+                kind="idle", from_at=at(420), to_at=at(480), samples=58, stack=loads, percent=92.0
+            ),
+            activity.StackMoment(
+                kind="memory",
+                from_at=at(900),
+                to_at=at(960),
+                samples=60,
+                stack=merges,
+                percent=71.7,
+            ),
         ),
     )
     commands = (
@@ -162,9 +198,13 @@ def waiting(**record: Any) -> model.Report:
         )
         for command, of_vcpu, of_memory in (("python3 export.py", 0.8, 0.9), ("gzip", 0.2, 0.1))
     )
-    other = activity.ProcessSeries(command="other", vcpu_used=(None, *(0.0,) * (len(vcpu) - 1)), memory_used_mb=None)
+    other = activity.ProcessSeries(
+        command="other", vcpu_used=(None, *(0.0,) * (len(vcpu) - 1)), memory_used_mb=None
+    )
     changes = {
-        "processor": model.Processor(model="Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", count=4),
+        "processor": model.Processor(
+            model="Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", count=4
+        ),
         "metrics": replace(made.metrics, cpu_wait_seconds=61.4, cpu_wait_percent=4.6),
         "time_breakdown": breakdown,
         "stacks": stacks,
@@ -183,7 +223,9 @@ def waiting_stacks() -> activity.StacksLine:
         activity.StackStep(offset_ms=420_000, duration_ms=60_000, stacks={load: 54, parse: 4}),
         activity.StackStep(offset_ms=480_000, duration_ms=703_000, stacks={parse: 90, merge: 172}),
     )
-    return activity.StacksLine(type="task.stacks", task_id=record.task_id, container=record.container.name, steps=steps)
+    return activity.StacksLine(
+        type="task.stacks", task_id=record.task_id, container=record.container.name, steps=steps
+    )
 
 
 def out_of_memory() -> model.Report:
@@ -213,7 +255,9 @@ def out_of_memory() -> model.Report:
         finished_at=at(846),
         metrics=metrics,
         cost=model.Cost(usd=0.0237),
-        recommendation=model.Recommendation(vcpu=2, memory_mb=5120, saving_percent=-4.5, reasons=reasons),
+        recommendation=model.Recommendation(
+            vcpu=2, memory_mb=5120, saving_percent=-4.5, reasons=reasons
+        ),
         series=series(85, 4060),
     )
     return replace(report, time=at(847))
@@ -229,8 +273,17 @@ def stopped() -> model.Report:
 
 def running() -> model.Report:
     """A checkpoint after 12 minutes."""
-    metrics = replace(etl().record.metrics, duration_ms=720_000, billed_duration_ms=None, max_memory_used_at=None)
-    unknown = ("exit_code", "likely_out_of_memory", "finished_at", "cost", "recommendation", "series")
+    metrics = replace(
+        etl().record.metrics, duration_ms=720_000, billed_duration_ms=None, max_memory_used_at=None
+    )
+    unknown = (
+        "exit_code",
+        "likely_out_of_memory",
+        "finished_at",
+        "cost",
+        "recommendation",
+        "series",
+    )
     known: dict[str, Any] = {"status": "running", "metrics": metrics}
     report = etl("c0ffee00", **known | dict.fromkeys(unknown))
     return replace(report, time=at(720), type="task.checkpoint")
@@ -269,33 +322,61 @@ def gpu() -> model.Report:
     )  # fmt: skip
     idle = model.GpuIdle(percent=38, gpu_hours=0.499067, usd=1.226, waiting_for=waiting_for)
     with_gpu = series(119, 3310, gpu=[60 + step % 30 for step in range(119)])
-    return etl("6b0a11ee", gpus=gpus, gpu_idle=idle, launch_type="EC2", family="train", cost=None, series=with_gpu)
+    return etl(
+        "6b0a11ee",
+        gpus=gpus,
+        gpu_idle=idle,
+        launch_type="EC2",
+        family="train",
+        cost=None,
+        series=with_gpu,
+    )
 
 
 def neuron() -> model.Report:
     """Inference on two NeuronCores."""
     cores = tuple(
-        model.NeuronCore(index=index, utilization_percent=model.Distribution(avg=44.0 + index, p95=90, max=98))
+        model.NeuronCore(
+            index=index, utilization_percent=model.Distribution(avg=44.0 + index, p95=90, max=98)
+        )
         for index in range(2)
     )
     devices = model.Neuron(
-        cores=cores, device_memory_used_mb=model.Distribution(avg=6000, max=7000), device_memory_size_mb=16384
+        cores=cores,
+        device_memory_used_mb=model.Distribution(avg=6000, max=7000),
+        device_memory_size_mb=16384,
     )
     with_neuron = series(119, 3310, neuron=[40 + step % 9 for step in range(119)])
-    return etl("7c2211aa", launch_type="EC2", family="infer", cost=None, neuron=devices, series=with_neuron)
+    return etl(
+        "7c2211aa", launch_type="EC2", family="infer", cost=None, neuron=devices, series=with_neuron
+    )
 
 
 def local() -> model.Report:
     """``task-profiler run`` on a laptop, with a child process that was killed."""
     unmeasured = ("billed_duration_ms", "init_duration_ms", "network_rx_bytes", "network_tx_bytes")
-    known: dict[str, Any] = {"memory_peak_source": "kernel", "memory_cache_mb": model.AverageAndMaximum(max=900)}
-    place = ("task_arn", "cluster", "revision", "region", "account_id", "availability_zone", "log_group", "log_stream")
+    known: dict[str, Any] = {
+        "memory_peak_source": "kernel",
+        "memory_cache_mb": model.AverageAndMaximum(max=900),
+    }
+    place = (
+        "task_arn",
+        "cluster",
+        "revision",
+        "region",
+        "account_id",
+        "availability_zone",
+        "log_group",
+        "log_stream",
+    )
     record: dict[str, Any] = {
         "launch_type": "LOCAL",
         "labels": {"host": "laptop", "user": "ann", "gitCommit": "0123456789abcdef"},
         "metrics": replace(etl().record.metrics, **known | dict.fromkeys(unmeasured)),
         "likely_out_of_memory": True,
-        "memory_kills": model.MemoryKills(count=2, processes=(model.Process(name="worker", max_memory_used_mb=2100),)),
+        "memory_kills": model.MemoryKills(
+            count=2, processes=(model.Process(name="worker", max_memory_used_mb=2100),)
+        ),
     }
     absent = dict.fromkeys((*place, "task_size", "cost", "recommendation"))
     return etl("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", **record | absent)
@@ -329,7 +410,9 @@ def stuck_notice() -> notices.NoticeLine:
                 waiting_for="network 10.0.3.9:5432",
             ),
         ),
-        record=replace(running().record, task_id=run.task_id, task_arn=run.task_arn, log_stream=run.log_stream),
+        record=replace(
+            running().record, task_id=run.task_id, task_arn=run.task_arn, log_stream=run.log_stream
+        ),
     )
 
 
@@ -345,7 +428,11 @@ def missed_notice() -> notices.ScheduleNoticeLine:
             reason="RunTask was refused, because the capacity is unavailable at this time.",
         ),
         schedule=notices.NoticedSchedule(
-            kind="schedule", name="nightly-etl", group="default", expression="cron(0 3 * * ? *)", time_zone="UTC"
+            kind="schedule",
+            name="nightly-etl",
+            group="default",
+            expression="cron(0 3 * * ? *)",
+            time_zone="UTC",
         ),
         cluster="jobs",
         family="nightly-etl",

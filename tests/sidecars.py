@@ -11,7 +11,9 @@ TASK_ROLE = f"arn:aws:iam::{ACCOUNT}:role/nightly-task"
 EXECUTION_ROLE = f"arn:aws:iam::{ACCOUNT}:role/nightly-execution"
 
 
-def awslogs(group: str = "/ecs/jobs", *, region: str = REGION, prefix: str = "ecs") -> dict[str, Any]:
+def awslogs(
+    group: str = "/ecs/jobs", *, region: str = REGION, prefix: str = "ecs"
+) -> dict[str, Any]:
     options = {"awslogs-group": group, "awslogs-region": region, "awslogs-stream-prefix": prefix}
     return {"logDriver": "awslogs", "options": options}
 
@@ -21,7 +23,9 @@ BATCH: dict[str, Any] = {
     "image": f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/etl:1",
     "command": ["python", "-m", "etl", "--full"],
     "environment": [{"name": "STAGE", "value": "live"}, {"name": "BUCKET", "value": "results"}],
-    "secrets": [{"name": "DB", "valueFrom": f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:db-AbCdEf"}],
+    "secrets": [
+        {"name": "DB", "valueFrom": f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:db-AbCdEf"}
+    ],
     "linuxParameters": {"initProcessEnabled": True},
     "stopTimeout": 60,
     "logConfiguration": awslogs(),
@@ -39,7 +43,13 @@ ADOT: dict[str, Any] = {
     "command": ["--config=/etc/ecs/ecs-default-config.yaml"],
     "essential": True,
     "secrets": [{"name": "AOT_CONFIG_CONTENT", "valueFrom": "otel-collector-config"}],
-    "healthCheck": {"command": ["/healthcheck"], "interval": 5, "timeout": 6, "retries": 5, "startPeriod": 1},
+    "healthCheck": {
+        "command": ["/healthcheck"],
+        "interval": 5,
+        "timeout": 6,
+        "retries": 5,
+        "startPeriod": 1,
+    },
     "logConfiguration": awslogs(prefix="otel"),
 }
 ROUTER: dict[str, Any] = {
@@ -53,15 +63,29 @@ ROUTER: dict[str, Any] = {
 }
 ROUTED: dict[str, Any] = {
     "logDriver": "awsfirelens",
-    "options": {"Name": "datadog", "Host": "http-intake.logs.datadoghq.com", "TLS": "on", "dd_service": "etl"},
-    "secretOptions": [{"name": "apikey", "valueFrom": f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/datadog"}],
+    "options": {
+        "Name": "datadog",
+        "Host": "http-intake.logs.datadoghq.com",
+        "TLS": "on",
+        "dd_service": "etl",
+    },
+    "secretOptions": [
+        {"name": "apikey", "valueFrom": f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/datadog"}
+    ],
 }
 DATADOG: dict[str, Any] = {
     "name": "datadog-agent",
     "image": "public.ecr.aws/datadog/agent:7",
     "essential": True,
-    "secrets": [{"name": "DD_API_KEY", "valueFrom": f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/datadog"}],
-    "healthCheck": {"command": ["CMD-SHELL", "agent health"], "interval": 30, "timeout": 5, "retries": 3},
+    "secrets": [
+        {"name": "DD_API_KEY", "valueFrom": f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/datadog"}
+    ],
+    "healthCheck": {
+        "command": ["CMD-SHELL", "agent health"],
+        "interval": 30,
+        "timeout": 5,
+        "retries": 3,
+    },
 }
 ENVOY: dict[str, Any] = {
     "name": "envoy",
@@ -69,12 +93,19 @@ ENVOY: dict[str, Any] = {
     "essential": True,
     "user": "1337",
     "memory": 500,
-    "healthCheck": {"command": ["CMD-SHELL", "curl -s http://localhost:9901/server_info"], "interval": 5, "retries": 3},
+    "healthCheck": {
+        "command": ["CMD-SHELL", "curl -s http://localhost:9901/server_info"],
+        "interval": 5,
+        "retries": 3,
+    },
 }
 PROXY: dict[str, Any] = {
     "type": "APPMESH",
     "containerName": "envoy",
-    "properties": [{"name": "IgnoredUID", "value": "1337"}, {"name": "ProxyEgressPort", "value": "15001"}],
+    "properties": [
+        {"name": "IgnoredUID", "value": "1337"},
+        {"name": "ProxyEgressPort", "value": "15001"},
+    ],
 }
 
 
@@ -106,21 +137,33 @@ def definitions_with_sidecars() -> dict[str, dict[str, Any]]:
     }
 
 
-GUARD_DUTY = {"name": "aws-guardduty-agent-1a2b3c", "image": "733349766148.dkr.ecr.us-west-2.amazonaws.com/agent:v1"}
-SERVICE_CONNECT = {"name": "ecs-service-connect-AbC123", "image": "ecs-service-connect-agent:interface-v1"}
+GUARD_DUTY = {
+    "name": "aws-guardduty-agent-1a2b3c",
+    "image": "733349766148.dkr.ecr.us-west-2.amazonaws.com/agent:v1",
+}
+SERVICE_CONNECT = {
+    "name": "ecs-service-connect-AbC123",
+    "image": "ecs-service-connect-agent:interface-v1",
+}
 SIDECARS = {str(sidecar["name"]): sidecar for sidecar in (XRAY, ADOT, {"name": "own-helper"})}
 INJECTED = (GUARD_DUTY, SERVICE_CONNECT)
 
 INSTANCE_MONITOR = Path(__file__).parents[1] / "taskdef" / "instance-monitor.json"
 
 
-def run_instance_monitor(ecs: Any, cluster: str = "jobs", families: str = "", scope: str = "instance") -> None:
+def run_instance_monitor(
+    ecs: Any, cluster: str = "jobs", families: str = "", scope: str = "instance"
+) -> None:
     """Register the definition, with a list of families if there is one, and create the DAEMON service."""
     definition = json.loads(INSTANCE_MONITOR.read_text())
     (container,) = definition["containerDefinitions"]
-    variables = {one["name"]: one["value"] for one in container["environment"]} | {"TASK_PROFILER_SCOPE": scope}
+    variables = {one["name"]: one["value"] for one in container["environment"]} | {
+        "TASK_PROFILER_SCOPE": scope
+    }
     variables |= {"TASK_PROFILER_FAMILIES": families} if families else {}
     container["environment"] = [{"name": name, "value": value} for name, value in variables.items()]
     registered = ecs.register_task_definition(**definition)["taskDefinition"]["taskDefinitionArn"]
     strategy = {"schedulingStrategy": "DAEMON", "launchType": "EC2"}
-    ecs.create_service(cluster=cluster, serviceName="instance-monitor", taskDefinition=registered, **strategy)
+    ecs.create_service(
+        cluster=cluster, serviceName="instance-monitor", taskDefinition=registered, **strategy
+    )

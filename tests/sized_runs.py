@@ -17,8 +17,12 @@ from tests.runs import evidence_of, report
 GB = 1024
 
 
-def advice(reports: Iterable[Report], last: int = LAST_RUNS, on_fargate: str | None = None, **policy: Any) -> Advice:
-    return advise(evidence_of(reports, last=last, on_fargate=on_fargate), Policy(**policy), PriceOverrides())
+def advice(
+    reports: Iterable[Report], last: int = LAST_RUNS, on_fargate: str | None = None, **policy: Any
+) -> Advice:
+    return advise(
+        evidence_of(reports, last=last, on_fargate=on_fargate), Policy(**policy), PriceOverrides()
+    )
 
 
 def size(reports: Iterable[Report], **policy: Any) -> tuple[float | None, float | None]:
@@ -32,7 +36,10 @@ def reasons(*reports: Report, **policy: Any) -> str:
 
 def rows(reports: Iterable[Report], **options: Any) -> dict[tuple[float, float], SizeOption]:
     """The table of sizes."""
-    return {(row.size.vcpu, row.size.memory_mb): row for row in advice(reports, **options).choice.options}
+    return {
+        (row.size.vcpu, row.size.memory_mb): row
+        for row in advice(reports, **options).choice.options
+    }
 
 
 VCPUS = ("0.25", "0.5", "1", "2", "4", "8", "16")

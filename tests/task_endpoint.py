@@ -22,7 +22,16 @@ TASK_ID = "0123456789abcdef0123456789abcdef"
 GROUP = "/ecs/bench"
 STREAM = f"ecs/batch/{TASK_ID}"
 _KERNEL_MEMORY_KEYS = [
-    *("active_anon", "active_file", "cache", "dirty", "inactive_anon", "inactive_file", "mapped_file", "pgfault"),
+    *(
+        "active_anon",
+        "active_file",
+        "cache",
+        "dirty",
+        "inactive_anon",
+        "inactive_file",
+        "mapped_file",
+        "pgfault",
+    ),
     *("pgmajfault", "pgpgin", "pgpgout", "rss", "rss_huge", "unevictable", "writeback"),
 ]
 
@@ -30,9 +39,15 @@ _KERNEL_MEMORY_KEYS = [
 class Task:
     """The documents of a task with a monitor, a batch and other containers, whose ids no other task has."""
 
-    def __init__(self, containers: int, network_mode: str = "bridge", stats_period_seconds: float = 0) -> None:
+    def __init__(
+        self, containers: int, network_mode: str = "bridge", stats_period_seconds: float = 0
+    ) -> None:
         self._id = secrets.token_hex(16)
-        self.names = ["task-monitor", "batch", *(f"other-{index}" for index in range(containers - 2))]
+        self.names = [
+            "task-monitor",
+            "batch",
+            *(f"other-{index}" for index in range(containers - 2)),
+        ]
         self.network_mode = network_mode
         self.stats_period_seconds = stats_period_seconds
         self.started = time.time()
@@ -47,7 +62,10 @@ class Task:
             "DockerName": name,
             "Image": "example/image:1",
             "ImageID": "sha256:" + "0" * 64,
-            "Labels": {"com.amazonaws.ecs.cluster": "bench", "com.amazonaws.ecs.container-name": name},
+            "Labels": {
+                "com.amazonaws.ecs.cluster": "bench",
+                "com.amazonaws.ecs.container-name": name,
+            },
             "DesiredStatus": "RUNNING",
             "KnownStatus": "STOPPED" if has_ended else "RUNNING",
             "Limits": {"CPU": 256, "Memory": 512},
@@ -90,7 +108,9 @@ class Task:
     def stats(self) -> dict[str, object]:
         self.stats_reads += 1
         return {
-            self.docker_id(name): {} if name == "batch" and self.ended is not None else self._sample(name)
+            self.docker_id(name): {}
+            if name == "batch" and self.ended is not None
+            else self._sample(name)
             for name in self.names
         }
 
@@ -98,7 +118,11 @@ class Task:
         now = time.time()
         if self.stats_period_seconds:
             now -= (now - self.started) % self.stats_period_seconds
-        cpu = {"total_usage": int((now - self.started) * 4e8), "percpu_usage": [1, 2], "usage_in_kernelmode": 3}
+        cpu = {
+            "total_usage": int((now - self.started) * 4e8),
+            "percpu_usage": [1, 2],
+            "usage_in_kernelmode": 3,
+        }
         memory = {key: 1_000_000 + index for index, key in enumerate(_KERNEL_MEMORY_KEYS)}
         blocks = [
             {"major": 259, "minor": minor, "op": op, "value": 4096}
@@ -122,7 +146,14 @@ class Task:
             },
             "name": name,
             "id": self.docker_id(name),
-            "networks": {"eth0": {"rx_bytes": int(now) % 10**9, "tx_bytes": 5, "rx_packets": 1, "tx_packets": 1}},
+            "networks": {
+                "eth0": {
+                    "rx_bytes": int(now) % 10**9,
+                    "tx_bytes": 5,
+                    "rx_packets": 1,
+                    "tx_packets": 1,
+                }
+            },
         }
 
 
@@ -140,9 +171,15 @@ class TaskEndpoint(FakeHttpServer, Generic[T]):
     def address_of(self, container: str) -> str:
         return f"{self.url}/v4/{container}"
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         task, (_, _, own, *rest) = self.task, request.path.split("/")
-        documents = {"": lambda: task.container(own), "task": task.task, "taskWithTags": task.task_with_tags}
+        documents = {
+            "": lambda: task.container(own),
+            "task": task.task,
+            "taskWithTags": task.task_with_tags,
+        }
         document = documents.get("/".join(rest), task.stats)()
         return 200, {"Content-Type": "application/json"}, json.dumps(document).encode()
 
@@ -152,7 +189,9 @@ def timestamp(seconds: float) -> str:
 
 
 def main() -> None:
-    task = Task(int(sys.argv[1]), stats_period_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    task = Task(
+        int(sys.argv[1]), stats_period_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else 0
+    )
     with TaskEndpoint(task) as endpoint:
         sys.stdout.write(f"{endpoint.address}\n")
         sys.stdout.flush()

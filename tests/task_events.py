@@ -21,7 +21,13 @@ EVENT: dict[str, Any] = {
         "taskDefinitionArn": "arn:aws:ecs:us-west-2:111122223333:task-definition/nightly:5",
         "availabilityZone": "us-west-2b",
         "containers": [
-            {"name": "log_router", "exitCode": 0, "lastStatus": "STOPPED", "image": "aws-for-fluent-bit:2", "cpu": "0"},
+            {
+                "name": "log_router",
+                "exitCode": 0,
+                "lastStatus": "STOPPED",
+                "image": "aws-for-fluent-bit:2",
+                "cpu": "0",
+            },
             {
                 "containerArn": "arn:aws:ecs:us-west-2:111122223333:container/jobs/4dd5/0fee",
                 "exitCode": 1,

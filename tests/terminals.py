@@ -70,7 +70,11 @@ def shown_on_terminal(
     """What a terminal shows that is standard error, and standard output unless that is given; and the exit code."""
     ours, theirs = open_terminal()
     process = subprocess.Popen(
-        words, stdin=theirs, stdout=theirs if stdout is None else stdout, stderr=theirs, env=environment
+        words,
+        stdin=theirs,
+        stdout=theirs if stdout is None else stdout,
+        stderr=theirs,
+        env=environment,
     )
     os.close(theirs)
     text = read_all(ours)

@@ -30,7 +30,16 @@ def typed() -> list[str]:
 
 
 def build_wheel(folder: Path) -> Path:
-    build = (sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder))
+    build = (
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        "wheel",
+        "--directory",
+        str(folder),
+    )
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built
@@ -43,7 +52,14 @@ class TutorialReader:
     """
 
     def __init__(
-        self, aws: FakeAws, aws_cli: Path, folder: Path, wheel: Path, *, search_url: str, after_run: str
+        self,
+        aws: FakeAws,
+        aws_cli: Path,
+        folder: Path,
+        wheel: Path,
+        *,
+        search_url: str,
+        after_run: str,
     ) -> None:
         self.folder = folder
         self._search_url = search_url
@@ -52,15 +68,22 @@ class TutorialReader:
         programs = folder / "programs"
         programs.mkdir()
         self.docker = FakeDocker(
-            folder / "docker", push=f"PYTHONPATH={ROOT} {sys.executable} -m tests.tutorial {aws.url}"
+            folder / "docker",
+            push=f"PYTHONPATH={ROOT} {sys.executable} -m tests.tutorial {aws.url}",
         )
         # moto does not know that a VPC has a default security group.
         groups = "/assignPublicIp=/securityGroups=[sg-default],assignPublicIp=}"
         real = f'{aws_cli}/aws "${{@{groups}"'
-        self._script(programs / "aws", f'case "$1 $2" in "ecs wait") wait_for "$@";; *) {real};; esac')
+        self._script(
+            programs / "aws", f'case "$1 $2" in "ecs wait") wait_for "$@";; *) {real};; esac'
+        )
         agent = f"{sys.executable} -m tests.integration.ecs_agent"
-        self._script(programs / "wait_for", f'export PYTHONPATH={ROOT}\n{agent} "$@" && {after_run}')
-        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        self._script(
+            programs / "wait_for", f'export PYTHONPATH={ROOT}\n{agent} "$@" && {after_run}'
+        )
+        self._environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+        }
         self._environment |= aws.environment() | {
             # moto reads a template's URL as that of its own S3 only with this host, and with the bucket in the path.
             "AWS_ENDPOINT_URL": aws.url.replace("127.0.0.1", "localhost"),
@@ -77,7 +100,9 @@ class TutorialReader:
 
     def type(self) -> subprocess.CompletedProcess[str]:
         text = "\n".join(f"echo '== {number}'\n{script}" for number, script in enumerate(typed()))
-        text = re.sub("^pipx install [^\n]+", f"pip install {self._wheel}", text, flags=re.MULTILINE)
+        text = re.sub(
+            "^pipx install [^\n]+", f"pip install {self._wheel}", text, flags=re.MULTILINE
+        )
         text = text.replace(_SEARCH_URL, self._search_url)
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", text],
@@ -107,16 +132,25 @@ def register_families(aws: FakeAws, count: int) -> None:
     ecs.create_cluster(clusterName=CLUSTER)
     iam = aws.client("iam")
     role, execution_role = (
-        iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")["Role"]["Arn"] for name in (CLUSTER, "execution")
+        iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+        for name in (CLUSTER, "execution")
     )
     # What AWS's AmazonECSTaskExecutionRolePolicy allows for images.
     actions = ["ecr:GetAuthorizationToken", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
-    policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": actions, "Resource": "*"}]}
+    policy = {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": actions, "Resource": "*"}],
+    }
     iam.put_role_policy(RoleName="execution", PolicyName="pull", PolicyDocument=json.dumps(policy))
     for family in (FAMILY, *(f"job-{number:03}" for number in range(1, count))):
         group = f"/ecs/{family}"
         logs.create_log_group(logGroupName=group)
-        batch = {"name": "batch", "image": "etl:1", "essential": True, "memory": 1920}  # moto adds memories
+        batch = {
+            "name": "batch",
+            "image": "etl:1",
+            "essential": True,
+            "memory": 1920,
+        }  # moto adds memories
         ecs.register_task_definition(
             family=family,
             taskRoleArn=role,

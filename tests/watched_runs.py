@@ -26,7 +26,9 @@ class FakeLogs:
     def pages(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:
         self.requests.append(parameters)
         if parameters["logGroupName"] == MISSING:
-            raise TaskProfilerError(f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group.")
+            raise TaskProfilerError(
+                f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group."
+            )
         start_ms, end_ms = parameters["startTime"], parameters.get("endTime", 2**62)
         for at_ms, message in self.events:
             if start_ms <= at_ms <= end_ms:
@@ -36,4 +38,6 @@ class FakeLogs:
 def watched_tasks(logs: FakeLogs, clock: FakeClock, *groups: str, past: Any = None) -> WatchedTasks:
     usual = UsualDurations(past, 0)
     followed, runs = FollowedLogs(logs.pages, clock), RunningRuns()
-    return WatchedTasks(collected=runs, logs=followed, usual=usual, log_groups=groups or (GROUP,), clock=clock)
+    return WatchedTasks(
+        collected=runs, logs=followed, usual=usual, log_groups=groups or (GROUP,), clock=clock
+    )

@@ -17,7 +17,13 @@ from pathlib import Path
 PACKAGE, VERSION = "plotly.js-basic-dist-min", "4.1.1"
 SHA256 = "6798c7b4ded0e7dbf580d084b277880c6e858ec6dd5ddf77ee5a9ac5172deecd"
 _FUNCTION_START, _FUNCTION_END = b"this, () => {", b"return Plotly;\n}));"
-BUNDLE = Path(__file__).resolve().parent.parent / "profiler" / "report_page" / "assets" / "plotly-basic.min.js"
+BUNDLE = (
+    Path(__file__).resolve().parent.parent
+    / "profiler"
+    / "report_page"
+    / "assets"
+    / "plotly-basic.min.js"
+)
 
 
 def main() -> None:
@@ -29,9 +35,13 @@ def main() -> None:
         with tarfile.open(archive) as packed:
             member = packed.extractfile(f"package/{BUNDLE.name}")
             published = b"" if member is None else member.read()
-    data = published.replace(_FUNCTION_START, b"this, (() => {").replace(_FUNCTION_END, b"return Plotly;\n})));")
+    data = published.replace(_FUNCTION_START, b"this, (() => {").replace(
+        _FUNCTION_END, b"return Plotly;\n})));"
+    )
     if hashlib.sha256(data).hexdigest() != SHA256:
-        sys.exit(f"{PACKAGE} {VERSION} is not the file that this script expects: {BUNDLE} was not changed.")
+        sys.exit(
+            f"{PACKAGE} {VERSION} is not the file that this script expects: {BUNDLE} was not changed."
+        )
     BUNDLE.write_bytes(data)
     print(f"{BUNDLE}: {len(data)} bytes")
 

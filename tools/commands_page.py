@@ -83,11 +83,21 @@ def text() -> str:
     sections = [_section(names, command, described) for names, command in leaves(group, ())]
     templates = [_parameters(heading, file) for heading, file in _TEMPLATES.items()]
     return "".join(
-        [_HEAD, *sections, _past_run_options(), *templates, _document_fields(), _cloudwatch_metrics(), _live_metrics()]
+        [
+            _HEAD,
+            *sections,
+            _past_run_options(),
+            *templates,
+            _document_fields(),
+            _cloudwatch_metrics(),
+            _live_metrics(),
+        ]
     )
 
 
-def leaves(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def leaves(
+    command: click.Command, names: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield each command that does something, with its full name: a group only if it needs no subcommand."""
     if not isinstance(command, click.Group):
         yield names, command
@@ -118,14 +128,19 @@ def _without_past_run_options(options: list[click.Option]) -> tuple[list[click.O
     link = "[options for past runs](#options-for-past-runs)"
     if len(found) == 1:
         return own, f"`{found[0].opts[0]}` of {link}"
-    missing = [item.partition("`")[2].partition(" ")[0] for item in shared if item not in map(_item, found)]
+    missing = [
+        item.partition("`")[2].partition(" ")[0] for item in shared if item not in map(_item, found)
+    ]
     return own, f"{link}{''.join(f' except `{name}`' for name in missing)}" if found else ""
 
 
 def _parameters(heading: str, file: str) -> str:
     """Generate the section of a CloudFormation template: its parameters and outputs."""
     template = yaml.load((_ROOT / file).read_text(), Loader=_TemplateLoader)  # noqa: S506  a SafeLoader
-    rows = [f"| `{name}` | {_default(one)} | {_meaning(one)} |\n" for name, one in template["Parameters"].items()]
+    rows = [
+        f"| `{name}` | {_default(one)} | {_meaning(one)} |\n"
+        for name, one in template["Parameters"].items()
+    ]
     outputs = ", ".join(f"`{name}`" for name in template["Outputs"])
     return (
         f"\n## {heading}\n\n[{file}](../{file})\n\n| parameter | default | meaning |\n|---|---|---|\n"
@@ -166,7 +181,9 @@ def _cloudwatch_metrics() -> str:
 def _live_metrics() -> str:
     """Generate the table of the metrics for Prometheus."""
     rows = [
-        f"| `{one.full_name}{{{','.join(one.labels)}}}` | {one.help.removesuffix('.')} |\n".replace("{}", "")
+        f"| `{one.full_name}{{{','.join(one.labels)}}}` | {one.help.removesuffix('.')} |\n".replace(
+            "{}", ""
+        )
         for one in LIVE_METRICS
     ]
     return f"{_LIVE_METRICS}{''.join(rows)}"
@@ -175,9 +192,17 @@ def _live_metrics() -> str:
 def _section(names: tuple[str, ...], command: click.Command, described: dict[str, str]) -> str:
     """Generate the section of a command; ``described`` has the heading below which each option was described first."""
     context = click.Context(command)
-    arguments = [option.make_metavar(context) for option in command.params if isinstance(option, click.Argument)]
+    arguments = [
+        option.make_metavar(context)
+        for option in command.params
+        if isinstance(option, click.Argument)
+    ]
     usage = " ".join([_PROGRAM, *names, *(["[OPTION]…"] if _options(command) else []), *arguments])
-    parts = [f"\n## {' '.join(names)}\n", f"`{usage}`\n", *_paragraphs(inspect.cleandoc(command.help or ""))]
+    parts = [
+        f"\n## {' '.join(names)}\n",
+        f"`{usage}`\n",
+        *_paragraphs(inspect.cleandoc(command.help or "")),
+    ]
     own, calls_aws = _without(aws_options, _options(command))
     own, past_runs = _without_past_run_options(own)
     heading = " ".join(names)
@@ -206,15 +231,22 @@ def _paragraphs(help_text: str) -> Iterator[str]:
 
 
 def _options(command: click.Command) -> list[click.Option]:
-    return [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
+    return [
+        option
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+    ]
 
 
-def _added_by(add_options: Callable[[Callable[..., None]], Callable[..., int | None]]) -> list[click.Option]:
+def _added_by(
+    add_options: Callable[[Callable[..., None]], Callable[..., int | None]],
+) -> list[click.Option]:
     return _options(click.command("any")(add_options(lambda **_: None)))
 
 
 def _without(
-    add_options: Callable[[Callable[..., None]], Callable[..., int | None]], options: list[click.Option]
+    add_options: Callable[[Callable[..., None]], Callable[..., int | None]],
+    options: list[click.Option],
 ) -> tuple[list[click.Option], bool]:
     """Leave out the options that this decorator adds if all of them are there, and return whether they are."""
     shared = {_item(option) for option in _added_by(add_options)}
@@ -228,7 +260,10 @@ def _repeated(options: list[click.Option], described: dict[str, str]) -> str:
     headings: dict[str, list[str]] = {}
     for option in options:
         headings.setdefault(described[_item(option)], []).append(_option_names(option))
-    links = [f"{', '.join(names)} of [{heading}](#{heading.replace(' ', '-')})" for heading, names in headings.items()]
+    links = [
+        f"{', '.join(names)} of [{heading}](#{heading.replace(' ', '-')})"
+        for heading, names in headings.items()
+    ]
     return f"Also: {'; '.join(links)}."
 
 
@@ -249,7 +284,11 @@ def _value(option: click.Option) -> str:
 
 
 def _description(option: click.Option) -> str:
-    default = f" Default: `{option.default}`." if option.show_default and option.default is not None else ""
+    default = (
+        f" Default: `{option.default}`."
+        if option.show_default and option.default is not None
+        else ""
+    )
     return _escaped((option.help or "") + default + (" Required." if option.required else ""))
 
 

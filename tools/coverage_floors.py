@@ -20,7 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> int:
     """Print each violated floor; the exit code is 1 if there is one."""
-    floors = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["task-profiler"]["coverage"]
+    floors = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["task-profiler"][
+        "coverage"
+    ]
     try:
         violations = tuple(below(floors, _measured()))
     except CoverageException as error:
@@ -34,11 +36,15 @@ def below(floors: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[st
     total = measured["totals"]["percent_covered"]
     if total < floors["total"]:
         yield f"The tests cover {total:.2f} % of everything; the floor is {floors['total']} %."
-    percents = {path: file["summary"]["percent_covered"] for path, file in measured["files"].items()}
+    percents = {
+        path: file["summary"]["percent_covered"] for path, file in measured["files"].items()
+    }
     yield from _pure_below(floors["pure"], floors["pure_modules"], percents)
 
 
-def _pure_below(floor: float, patterns: Sequence[str], percents: Mapping[str, float]) -> Iterator[str]:
+def _pure_below(
+    floor: float, patterns: Sequence[str], percents: Mapping[str, float]
+) -> Iterator[str]:
     for pattern in patterns:
         matching = [path for path in percents if fnmatchcase(path, pattern)]
         if not matching:

@@ -18,7 +18,12 @@ from typing import Any, Final
 import requests
 from msgspec.structs import replace
 
-from profiler.forwarder.documents import Document, notice_document, report_document, schedule_notice_document
+from profiler.forwarder.documents import (
+    Document,
+    notice_document,
+    report_document,
+    schedule_notice_document,
+)
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.task_lines import InvalidReport
 from profiler.record.activity_model import TimeBreakdown
@@ -47,7 +52,9 @@ from tools.fleet import Fleet, draw_profile, families
 from tools.fleet_record import RunProfile, checkpoints, report
 
 SEED: Final = 20261121
-_NEURON: Final = Batch(family="embed-texts", hours=(1, 13), minutes=38, vcpu=8, memory_mb=32_768, cpu=0.4, memory=0.5)
+_NEURON: Final = Batch(
+    family="embed-texts", hours=(1, 13), minutes=38, vcpu=8, memory_mb=32_768, cpu=0.4, memory=0.5
+)
 _GROWTH: Final = 1.7
 _STOPPED_SHARE, _UNKNOWN_SHARE = 0.03, 0.015
 _GPU_MEMORY_MB, _NEURON_MEMORY_MB = 24_576, 32_768
@@ -80,18 +87,24 @@ def batches(count: int) -> tuple[Batch, ...]:
     return (*BATCHES, _NEURON, *(family.batch for family in simulated))[:count]
 
 
-def documents(end: datetime, *, count: int, days: int, kibana_url: str | None = None) -> Iterator[Document]:
+def documents(
+    end: datetime, *, count: int, days: int, kibana_url: str | None = None
+) -> Iterator[Document]:
     """Yield the documents of all runs that ended before ``end``, and of their checkpoints and notices."""
     rng = random.Random(SEED)
     for day in range(days + 1):
-        midnight = (end - timedelta(days=days - day)).replace(hour=0, minute=0, second=0, microsecond=0)
+        midnight = (end - timedelta(days=days - day)).replace(
+            hour=0, minute=0, second=0, microsecond=0
+        )
         for batch in batches(count):
             for hour in batch.hours:
                 started_at = midnight + timedelta(hours=hour, seconds=rng.uniform(0, 240))
                 run = _run(batch, started_at, day / days, rng)
                 if datetime.fromisoformat(run.record.finished_at or "") < end:
                     yield from _documents_of(run, batch, rng, kibana_url)
-                    yield from _notices_of(run, random.Random(f"{SEED}{day}{batch.family}{hour}"), kibana_url)
+                    yield from _notices_of(
+                        run, random.Random(f"{SEED}{day}{batch.family}{hour}"), kibana_url
+                    )
 
 
 def _run(batch: Batch, started_at: datetime, progress: float, rng: random.Random) -> Report:
@@ -106,7 +119,9 @@ def _run(batch: Batch, started_at: datetime, progress: float, rng: random.Random
     }
     record = replace(
         record,
-        metrics=replace(metrics, vcpu_saturated_percent=round(saturated, 1), slowdown_at_vcpu=slowdowns),
+        metrics=replace(
+            metrics, vcpu_saturated_percent=round(saturated, 1), slowdown_at_vcpu=slowdowns
+        ),
         time_breakdown=_time_breakdown(batch, profile),
         recommendation=_recommendation(batch, profile),
         neuron=_neuron(rng) if batch.family == _NEURON.family else None,
@@ -120,7 +135,9 @@ def _time_breakdown(batch: Batch, profile: RunProfile) -> TimeBreakdown:
     on_cpu_percent = min(100 * profile.cpu, 95)
     weights = {part: rng.expovariate(1) ** 2 for part in TIME_PARTS[1:]}
     unit = (100 - on_cpu_percent) / sum(weights.values())
-    waits: dict[str, Any] = {f"{part}_percent": round(weight * unit, 1) for part, weight in weights.items()}
+    waits: dict[str, Any] = {
+        f"{part}_percent": round(weight * unit, 1) for part, weight in weights.items()
+    }
     return TimeBreakdown(on_cpu_percent=round(on_cpu_percent, 1), **waits)
 
 
@@ -131,27 +148,36 @@ def _recommendation(batch: Batch, profile: RunProfile) -> Recommendation | None:
     if profile.memory >= 0.9:  # noqa: PLR2004
         return Recommendation(vcpu=batch.vcpu, memory_mb=batch.memory_mb * 2, saving_percent=-24.0)
     if max(profile.cpu, profile.memory) < 0.4 and batch.vcpu > _SIZES[0]:  # noqa: PLR2004
-        return Recommendation(vcpu=batch.vcpu / 2, memory_mb=batch.memory_mb / 2, saving_percent=50.0)
+        return Recommendation(
+            vcpu=batch.vcpu / 2, memory_mb=batch.memory_mb / 2, saving_percent=50.0
+        )
     return Recommendation(vcpu=batch.vcpu, memory_mb=batch.memory_mb, saving_percent=0.0)
 
 
 def _neuron(rng: random.Random) -> Neuron:
     percent = rng.uniform(55, 85)
     cores = tuple(
-        NeuronCore(index=index, utilization_percent=Distribution(avg=round(percent, 1), max=97.0)) for index in range(2)
+        NeuronCore(index=index, utilization_percent=Distribution(avg=round(percent, 1), max=97.0))
+        for index in range(2)
     )
     memory = Distribution(avg=11_000.0, max=round(rng.uniform(12_000, 16_000), 1))
-    return Neuron(cores=cores, device_memory_used_mb=memory, device_memory_size_mb=_NEURON_MEMORY_MB)
+    return Neuron(
+        cores=cores, device_memory_used_mb=memory, device_memory_size_mb=_NEURON_MEMORY_MB
+    )
 
 
-def _documents_of(run: Report, batch: Batch, rng: random.Random, kibana_url: str | None) -> Iterator[Document]:
+def _documents_of(
+    run: Report, batch: Batch, rng: random.Random, kibana_url: str | None
+) -> Iterator[Document]:
     ended = report_document(run, encode(run).decode(), ForwarderSettings(kibana_url=kibana_url))
     assert isinstance(ended, Document)
     yield replace(ended, fields=_with_event(dict(ended.initial_fields), run, rng))
     for number, checkpoint in enumerate(checkpoints(run)):
         record = replace(checkpoint.record, interval=_interval(checkpoint, run, batch, number))
         varied = replace(checkpoint, record=record)
-        document = report_document(varied, encode(varied).decode(), ForwarderSettings(kibana_url=kibana_url))
+        document = report_document(
+            varied, encode(varied).decode(), ForwarderSettings(kibana_url=kibana_url)
+        )
         assert isinstance(document, Document)
         yield document
 
@@ -163,21 +189,31 @@ def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iter
         kind = rng.choice(list(_RUN_NOTICES))
         notice = Notice(kind=kind, message=_RUN_NOTICES[kind], since=record.started_at)
         line = NoticeLine(time=run.time, notice=notice, record=record)
-        found.append(notice_document(line, encode_notice(line).decode(), ForwarderSettings(kibana_url=kibana_url)))
+        found.append(
+            notice_document(
+                line, encode_notice(line).decode(), ForwarderSettings(kibana_url=kibana_url)
+            )
+        )
     if rng.random() < _NOTICE_SHARE:
         kind, name = rng.choice(list(_SCHEDULE_NOTICES)), record.family or ""
-        message = f"{name} was due at {(record.started_at or '')[11:16]} and {_SCHEDULE_NOTICES[kind]}"
+        message = (
+            f"{name} was due at {(record.started_at or '')[11:16]} and {_SCHEDULE_NOTICES[kind]}"
+        )
         due = ScheduleNoticeLine(
             time=run.time,
             notice=ScheduleNotice(kind=kind, message=message, due_at=record.started_at),
-            schedule=NoticedSchedule(kind="schedule", name=name, group="default", expression="rate(1 hour)"),
+            schedule=NoticedSchedule(
+                kind="schedule", name=name, group="default", expression="rate(1 hour)"
+            ),
             cluster=record.cluster,
             family=name,
             region=record.region,
             account_id=record.account_id,
         )
         found.append(
-            schedule_notice_document(due, encode_notice(due).decode(), ForwarderSettings(kibana_url=kibana_url))
+            schedule_notice_document(
+                due, encode_notice(due).decode(), ForwarderSettings(kibana_url=kibana_url)
+            )
         )
     yield from (document for document in found if isinstance(document, Document))
 
@@ -189,7 +225,12 @@ def _with_event(fields: dict[str, Any], run: Report, rng: random.Random) -> dict
         task |= {"stop_category": "oom", "out_of_memory": True, "stopped_reason": _OUT_OF_MEMORY}
     elif run.record.status == "stopped":
         category, code, reason = rng.choice(_STOPS)
-        task |= {"status": "stopped", "stop_category": category, "stop_code": code, "stopped_reason": reason}
+        task |= {
+            "status": "stopped",
+            "stop_category": category,
+            "stop_code": code,
+            "stopped_reason": reason,
+        }
         event["outcome"] = "unknown"
     elif run.record.status == "failure":
         task |= {"stop_category": "exit"}
@@ -209,11 +250,15 @@ def _interval(checkpoint: Report, run: Report, batch: Batch, number: int) -> Int
     memory = (metrics.max_memory_used_mb or 0) * (0.25 + 0.75 * min(elapsed * 1.1, 1) ** 0.7)
     devices: dict[str, Any] = {}
     if batch.gpu is not None:
-        devices["gpu_utilization_percent"] = AverageAndMaximum(avg=round(100 * batch.gpu * min(wave, 1), 1), max=99.0)
+        devices["gpu_utilization_percent"] = AverageAndMaximum(
+            avg=round(100 * batch.gpu * min(wave, 1), 1), max=99.0
+        )
         used = _GPU_MEMORY_MB * (0.1 + 0.7 * min(elapsed * 5, 1))
         devices["gpu_memory_used_mb"] = AverageAndMaximum(avg=round(used, 1), max=round(used, 1))
     if run.record.neuron is not None:
-        devices["neuron_utilization_percent"] = AverageAndMaximum(avg=round(70 * min(wave, 1), 1), max=96.0)
+        devices["neuron_utilization_percent"] = AverageAndMaximum(
+            avg=round(70 * min(wave, 1), 1), max=96.0
+        )
     return replace(
         before,
         cpu_utilization_percent=Distribution(avg=round(max(cpu, 0.5), 2)),
@@ -226,7 +271,10 @@ def send(url: str, documents_to_send: Iterator[Document]) -> int:
     """Index all documents. Returns their number. Raises SystemExit if the cluster rejects one."""
     count, lines = 0, []
     for document in documents_to_send:
-        lines += [json.dumps({"index": {"_index": document.index, "_id": document.id}}), json.dumps(document.fields)]
+        lines += [
+            json.dumps({"index": {"_index": document.index, "_id": document.id}}),
+            json.dumps(document.fields),
+        ]
         count += 1
         if len(lines) == 2 * _BATCH_SIZE:
             _bulk(url, lines)
@@ -252,9 +300,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("url", help="Elasticsearch or OpenSearch")
     parser.add_argument("--families", type=int, default=len(BATCHES) + 1)
     parser.add_argument("--days", type=int, default=7)
-    parser.add_argument("--dashboards", metavar="URL", help="the dashboards' server, for the links to a run")
+    parser.add_argument(
+        "--dashboards", metavar="URL", help="the dashboards' server, for the links to a run"
+    )
     options = parser.parse_args(arguments)
-    made = documents(datetime.now(UTC), count=options.families, days=options.days, kibana_url=options.dashboards)
+    made = documents(
+        datetime.now(UTC), count=options.families, days=options.days, kibana_url=options.dashboards
+    )
     count = send(options.url.rstrip("/"), made)
     print(f"{count} documents of {options.families} families")
 

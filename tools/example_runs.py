@@ -50,10 +50,32 @@ BATCHES = (
         read_mb_s=24,
         written_mb_s=9,
     ),
-    Batch(family="invoice-export", hours=(5,), minutes=6.5, vcpu=1, memory_mb=2048, cpu=0.34, memory=0.31),
-    Batch(family="search-index", hours=(0, 6, 12, 18), minutes=18, vcpu=4, memory_mb=8192, cpu=0.88, memory=0.47),
     Batch(
-        family="thumbnails", hours=tuple(range(0, 24, 3)), minutes=2.2, vcpu=1, memory_mb=1024, cpu=0.93, memory=0.72
+        family="invoice-export",
+        hours=(5,),
+        minutes=6.5,
+        vcpu=1,
+        memory_mb=2048,
+        cpu=0.34,
+        memory=0.31,
+    ),
+    Batch(
+        family="search-index",
+        hours=(0, 6, 12, 18),
+        minutes=18,
+        vcpu=4,
+        memory_mb=8192,
+        cpu=0.88,
+        memory=0.47,
+    ),
+    Batch(
+        family="thumbnails",
+        hours=tuple(range(0, 24, 3)),
+        minutes=2.2,
+        vcpu=1,
+        memory_mb=1024,
+        cpu=0.93,
+        memory=0.72,
     ),
     Batch(
         family="train-ranker",
@@ -68,11 +90,28 @@ BATCHES = (
         written_mb_s=3,
         gpu=0.86,
     ),
-    Batch(family="mail-digest", hours=(7, 16), minutes=0.8, vcpu=0.5, memory_mb=1024, cpu=0.12, memory=0.17),
     Batch(
-        family="geo-tiles", hours=(3, 15), minutes=27, vcpu=2, memory_mb=4096, cpu=0.63, memory=0.54, failure_rate=0.06
+        family="mail-digest",
+        hours=(7, 16),
+        minutes=0.8,
+        vcpu=0.5,
+        memory_mb=1024,
+        cpu=0.12,
+        memory=0.17,
     ),
-    Batch(family="db-vacuum", hours=(4,), minutes=11, vcpu=1, memory_mb=2048, cpu=0.21, memory=0.22),
+    Batch(
+        family="geo-tiles",
+        hours=(3, 15),
+        minutes=27,
+        vcpu=2,
+        memory_mb=4096,
+        cpu=0.63,
+        memory=0.54,
+        failure_rate=0.06,
+    ),
+    Batch(
+        family="db-vacuum", hours=(4,), minutes=11, vcpu=1, memory_mb=2048, cpu=0.21, memory=0.22
+    ),
 )
 
 
@@ -134,7 +173,9 @@ def _run(
         gpus=_gpus(points),
     )
     return Report(
-        time=format_ms(started_ns + (duration_ms + 40) * 1_000_000), type="task.report", record=record
+        time=format_ms(started_ns + (duration_ms + 40) * 1_000_000),
+        type="task.report",
+        record=record,
     ), points
 
 
@@ -147,7 +188,9 @@ def draw_outcome(level: float, batch: Batch, rng: random.Random) -> tuple[Status
     return "success", 0, False
 
 
-def _points(batch: Batch, duration_ms: int, level: float, rng: random.Random, max_points: int) -> tuple[Point, ...]:
+def _points(
+    batch: Batch, duration_ms: int, level: float, rng: random.Random, max_points: int
+) -> tuple[Point, ...]:
     step_ms = max(1000, duration_ms // max_points)
     points = []
     for elapsed_ms in range(step_ms, duration_ms + 1, step_ms):
@@ -176,9 +219,13 @@ def _with_devices(point: Point, batch: Batch, share: float, step_ms: int) -> Poi
     )
     if batch.gpu is None:
         return point
-    utilization = 0.04 if is_idle else batch.gpu * min(share * 6, 1) * (0.93 + 0.07 * math.sin(share * 160))
+    utilization = (
+        0.04 if is_idle else batch.gpu * min(share * 6, 1) * (0.93 + 0.07 * math.sin(share * 160))
+    )
     gpu_memory_mb = _GPU_MEMORY_MB * (0.12 + 0.7 * min(share * 5, 1))
-    return point._replace(gpu_percent=round(100 * utilization, 2), gpu_memory_bytes=int(gpu_memory_mb * _MB))
+    return point._replace(
+        gpu_percent=round(100 * utilization, 2), gpu_memory_bytes=int(gpu_memory_mb * _MB)
+    )
 
 
 def _gpus(points: Sequence[Point]) -> tuple[Gpu, ...]:
@@ -190,7 +237,9 @@ def _gpus(points: Sequence[Point]) -> tuple[Gpu, ...]:
         Gpu(
             uuid="GPU-6b1d",
             name="NVIDIA A10G",
-            utilization_percent=Distribution(avg=round(sum(percents) / len(percents), 3), max=max(percents)),
+            utilization_percent=Distribution(
+                avg=round(sum(percents) / len(percents), 3), max=max(percents)
+            ),
             memory_used_mb=Distribution(max=round(gpu_memory_mb, 3)),
             memory_size_mb=_GPU_MEMORY_MB,
         ),
@@ -201,8 +250,14 @@ def _metrics(batch: Batch, duration_ms: int, points: Sequence[Point]) -> Metrics
     vcpus = sorted(point.vcpu_used or 0 for point in points)
     memory_bytes = [point.memory_used_bytes or 0 for point in points]
     if not points:
-        return Metrics(duration_ms=duration_ms, memory_size_mb=batch.memory_mb, vcpu_size=batch.vcpu)
-    vcpu = Distribution(avg=round(sum(vcpus) / len(vcpus), 4), p95=vcpus[int(0.95 * (len(vcpus) - 1))], max=vcpus[-1])
+        return Metrics(
+            duration_ms=duration_ms, memory_size_mb=batch.memory_mb, vcpu_size=batch.vcpu
+        )
+    vcpu = Distribution(
+        avg=round(sum(vcpus) / len(vcpus), 4),
+        p95=vcpus[int(0.95 * (len(vcpus) - 1))],
+        max=vcpus[-1],
+    )
     average_mb = sum(memory_bytes) / len(memory_bytes) / _MB
     return Metrics(
         duration_ms=duration_ms,

@@ -101,9 +101,13 @@ def runs(fleet: Fleet) -> Iterator[Report]:
         rng = random.Random(f"{fleet.seed}/{day}")
         midnight = fleet.first_day + timedelta(days=day)
         progress = day / max(fleet.days - 1, 1)
-        for second, index in _starts(all_families, _runs_per_family(boundaries, fleet.runs_per_day, rng), rng):
+        for second, index in _starts(
+            all_families, _runs_per_family(boundaries, fleet.runs_per_day, rng), rng
+        ):
             profile = draw_profile(all_families[index].batch, progress, rng)
-            yield report(all_families[index].batch, profile, midnight + timedelta(seconds=second), rng)
+            yield report(
+                all_families[index].batch, profile, midnight + timedelta(seconds=second), rng
+            )
 
 
 def _runs_per_family(boundaries: Sequence[float], count: int, rng: random.Random) -> list[int]:
@@ -119,7 +123,9 @@ def _runs_per_family(boundaries: Sequence[float], count: int, rng: random.Random
     return [later - earlier for earlier, later in pairwise([*below[:-1], count])]
 
 
-def _starts(all_families: Sequence[Family], counts: Sequence[int], rng: random.Random) -> list[tuple[float, int]]:
+def _starts(
+    all_families: Sequence[Family], counts: Sequence[int], rng: random.Random
+) -> list[tuple[float, int]]:
     """Draw the start of each run: the second of the day and the index of the family, in order of time."""
     starts = []
     for index, count in enumerate(counts):

@@ -99,7 +99,10 @@ def report(batch: Batch, profile: RunProfile, started_at: datetime, rng: random.
         cost=_cost(batch, metrics),
         recommendation=_recommendation(batch, metrics),
         monitor=Monitor(
-            version="0.1.0", cpu_seconds=round(profile.duration_ms / 8e5 + 0.2, 3), max_rss_mb=28.7, restarts=0
+            version="0.1.0",
+            cpu_seconds=round(profile.duration_ms / 8e5 + 0.2, 3),
+            max_rss_mb=28.7,
+            restarts=0,
         ),
     )
     return Report(time=format_ms(finished_ns + 60_000_000), type="task.report", record=record)
@@ -127,7 +130,9 @@ def checkpoints(final_report: Report) -> Iterator[Report]:
         interval = Interval(
             started_at=_timestamp(started_at, elapsed_ms - _CHECKPOINT_SECONDS * 1000),
             finished_at=now,
-            cpu_seconds=round((metrics.cpu_seconds or 0) * _CHECKPOINT_SECONDS * 1000 / duration_ms, 3),
+            cpu_seconds=round(
+                (metrics.cpu_seconds or 0) * _CHECKPOINT_SECONDS * 1000 / duration_ms, 3
+            ),
             vcpu_used=metrics.vcpu_used,
             cpu_utilization_percent=metrics.cpu_utilization_percent,
             memory_used_mb=metrics.memory_used_mb,
@@ -148,7 +153,9 @@ def checkpoints(final_report: Report) -> Iterator[Report]:
 
 
 def _timestamp(started_at: datetime, elapsed_ms: int) -> str:
-    return format_ms(round((started_at + timedelta(milliseconds=elapsed_ms)).timestamp() * 1000) * 1_000_000)
+    return format_ms(
+        round((started_at + timedelta(milliseconds=elapsed_ms)).timestamp() * 1000) * 1_000_000
+    )
 
 
 def _metrics(batch: Batch, profile: RunProfile, rng: random.Random) -> Metrics:
@@ -158,7 +165,9 @@ def _metrics(batch: Batch, profile: RunProfile, rng: random.Random) -> Metrics:
     seconds = profile.duration_ms / 1000
     return Metrics(
         duration_ms=profile.duration_ms,
-        billed_duration_ms=max(-(-(profile.init_ms + profile.duration_ms) // 1000) * 1000, _MIN_BILLED_MS),
+        billed_duration_ms=max(
+            -(-(profile.init_ms + profile.duration_ms) // 1000) * 1000, _MIN_BILLED_MS
+        ),
         memory_size_mb=batch.memory_mb,
         max_memory_used_mb=peak_mb,
         init_duration_ms=profile.init_ms,
@@ -181,7 +190,10 @@ def _metrics(batch: Batch, profile: RunProfile, rng: random.Random) -> Metrics:
 
 def _distribution(average: float, maximum: float, rng: random.Random) -> Distribution:
     """Draw a distribution with this average and this maximum."""
-    p95, p99 = (average + (maximum - average) * share for share in (rng.uniform(0.5, 0.85), rng.uniform(0.85, 1)))
+    p95, p99 = (
+        average + (maximum - average) * share
+        for share in (rng.uniform(0.5, 0.85), rng.uniform(0.85, 1))
+    )
     p50 = average * rng.uniform(0.9, 1)
     values = [round(value, 4) for value in (average, p50, p95, p99, maximum)]
     return Distribution(avg=values[0], p50=values[1], p95=values[2], p99=values[3], max=values[4])
@@ -211,13 +223,17 @@ def _monitor_container(rng: random.Random) -> OtherContainer:
 
 
 def _gpu(utilization: float, rng: random.Random) -> Gpu:
-    percent = Distribution(avg=round(100 * utilization, 2), p95=round(min(100 * utilization * 1.2, 100), 2), max=100.0)
+    percent = Distribution(
+        avg=round(100 * utilization, 2), p95=round(min(100 * utilization * 1.2, 100), 2), max=100.0
+    )
     return Gpu(
         uuid=f"GPU-{rng.getrandbits(128):032x}",
         index=0,
         name="NVIDIA A10G",
         utilization_percent=percent,
-        memory_used_mb=Distribution(avg=_GPU_MEMORY_MB * 0.5, max=round(_GPU_MEMORY_MB * rng.uniform(0.5, 0.95), 1)),
+        memory_used_mb=Distribution(
+            avg=_GPU_MEMORY_MB * 0.5, max=round(_GPU_MEMORY_MB * rng.uniform(0.5, 0.95), 1)
+        ),
         memory_size_mb=_GPU_MEMORY_MB,
         energy_joules=round(rng.uniform(1e4, 1e6), 1),
     )
@@ -243,7 +259,9 @@ def _recommendation(batch: Batch, metrics: Metrics) -> Recommendation | None:
         vcpu=batch.vcpu,
         memory_mb=smaller_mb,
         saving_percent=round(100 * saving, 1),
-        reasons=(f"The peak of {metrics.max_memory_used_mb} MB with 20 % to spare fits into {smaller_mb} MB.",),
+        reasons=(
+            f"The peak of {metrics.max_memory_used_mb} MB with 20 % to spare fits into {smaller_mb} MB.",
+        ),
     )
 
 

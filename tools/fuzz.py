@@ -21,17 +21,36 @@ _TEST_SECONDS = "1800"
 
 def main() -> int:
     """Run rounds; the exit code is 1 after the first round with a failure."""
-    parser = argparse.ArgumentParser(prog="make fuzz", description="Search for inputs that break a property.")
-    parser.add_argument("--seconds", type=float, default=600, help="begin no round after this time (default: 600)")
+    parser = argparse.ArgumentParser(
+        prog="make fuzz", description="Search for inputs that break a property."
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="begin no round after this time (default: 600)"
+    )
     parser.add_argument("--seed", type=int, help="repeat the round with this seed")
-    parser.add_argument("tests", nargs="*", default=TESTS, help="what pytest runs (default: the unit tests)")
+    parser.add_argument(
+        "tests", nargs="*", default=TESTS, help="what pytest runs (default: the unit tests)"
+    )
     given = parser.parse_args()
-    seeds = (random.SystemRandom().getrandbits(32) for _ in itertools.count()) if given.seed is None else (given.seed,)
-    return fuzz(seeds, lambda seed: _run_round(seed, given.tests), seconds=given.seconds, monotonic=time.monotonic)
+    seeds = (
+        (random.SystemRandom().getrandbits(32) for _ in itertools.count())
+        if given.seed is None
+        else (given.seed,)
+    )
+    return fuzz(
+        seeds,
+        lambda seed: _run_round(seed, given.tests),
+        seconds=given.seconds,
+        monotonic=time.monotonic,
+    )
 
 
 def fuzz(
-    seeds: Iterable[int], run_round: Callable[[int], int], *, seconds: float, monotonic: Callable[[], float]
+    seeds: Iterable[int],
+    run_round: Callable[[int], int],
+    *,
+    seconds: float,
+    monotonic: Callable[[], float],
 ) -> int:
     """Run a round with each seed until a round fails or the time is up. A round that has begun is completed.
 
@@ -57,9 +76,31 @@ def fuzz(
 
 
 def _run_round(seed: int, tests: Sequence[str]) -> int:
-    command = [sys.executable, "-m", "pytest", "--quiet", "-m", "hypothesis", "-p", "no:cacheprovider"]
-    command += ["--numprocesses", "auto", "--maxprocesses", _MAX_PROCESSES, "--timeout", _TEST_SECONDS]
-    command += ["--hypothesis-profile", "new-examples", "--hypothesis-seed", str(seed), f"--randomly-seed={seed}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--quiet",
+        "-m",
+        "hypothesis",
+        "-p",
+        "no:cacheprovider",
+    ]
+    command += [
+        "--numprocesses",
+        "auto",
+        "--maxprocesses",
+        _MAX_PROCESSES,
+        "--timeout",
+        _TEST_SECONDS,
+    ]
+    command += [
+        "--hypothesis-profile",
+        "new-examples",
+        "--hypothesis-seed",
+        str(seed),
+        f"--randomly-seed={seed}",
+    ]
     return subprocess.run([*command, *tests], cwd=ROOT, check=False).returncode
 
 

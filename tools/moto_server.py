@@ -10,7 +10,11 @@ from unittest.mock import patch
 import boto3
 import requests
 from moto.cloudformation import parsing
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
 from msgspec import Struct
 from werkzeug.serving import make_server
 
@@ -62,13 +66,21 @@ class FakeAws(Struct, frozen=True, kw_only=True):
         """Return all lines of a stream, oldest first."""
         logs = self.client("logs")
         answer = logs.get_log_events(logGroupName=group, logStreamName=stream, startFromHead=True)
-        return tuple(LogEvent(timestamp_ms=one["timestamp"], message=one["message"]) for one in answer["events"])
+        return tuple(
+            LogEvent(timestamp_ms=one["timestamp"], message=one["message"])
+            for one in answer["events"]
+        )
 
     def start_task(self, family: str, **options: Any) -> str:
         """Start a task on Fargate in the cluster "jobs" and the default network. Returns its id."""
         subnet = self.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
         network = {"awsvpcConfiguration": {"subnets": [subnet], "securityGroups": []}}
-        words = {"cluster": "jobs", "launchType": "FARGATE", "networkConfiguration": network, **options}
+        words = {
+            "cluster": "jobs",
+            "launchType": "FARGATE",
+            "networkConfiguration": network,
+            **options,
+        }
         task, *_ = self.client("ecs").run_task(taskDefinition=family, **words)["tasks"]
         return str(task["taskArn"].rpartition("/")[2])
 
@@ -83,11 +95,18 @@ def push_image(aws: FakeAws, tag: str = __version__, repository: str = "task-pro
     with contextlib.suppress(ecr.exceptions.RepositoryAlreadyExistsException):
         ecr.create_repository(repositoryName=repository)
     media_type = "application/vnd.docker.distribution.manifest.v2+json"
-    manifest = {"schemaVersion": 2, "mediaType": media_type, "config": {"digest": f"sha256:{tag}"}, "layers": []}
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": media_type,
+        "config": {"digest": f"sha256:{tag}"},
+        "layers": [],
+    }
     ecr.put_image(repositoryName=repository, imageManifest=json.dumps(manifest), imageTag=tag)
 
 
-def start_by_schedule(scheduler: Any, name: str, definition: str = "", cluster: str = "jobs", **more: Any) -> None:
+def start_by_schedule(
+    scheduler: Any, name: str, definition: str = "", cluster: str = "jobs", **more: Any
+) -> None:
     """Make a schedule that starts the latest revision of a family, else its own, in a cluster each night."""
     arn = "arn:aws:ecs:us-east-1:123456789012"
     scheduler.create_schedule(

@@ -48,7 +48,9 @@ def main(arguments: Sequence[str]) -> None:
     """Take the screenshots."""
     parser = argparse.ArgumentParser(description="Make the screenshots of the documentation.")
     parser.add_argument("--dashboards", metavar="URL", help="OpenSearch Dashboards or Kibana")
-    parser.add_argument("--cluster", metavar="URL", help="with --dashboards: Elasticsearch or OpenSearch")
+    parser.add_argument(
+        "--cluster", metavar="URL", help="with --dashboards: Elasticsearch or OpenSearch"
+    )
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -67,8 +69,13 @@ def take_report(browser: Browser, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="pictures-") as name:
         history = Path(name) / "history.sqlite3"
         killed_task_id = write_history(history)
-        for file, height, options in (("report", 1390, ()), ("report-run", 1180, ("--run", killed_task_id))):
-            tab = open_tab(browser, write_page(history, *options).as_uri(), width=1280, height=height)
+        for file, height, options in (
+            ("report", 1390, ()),
+            ("report-run", 1180, ("--run", killed_task_id)),
+        ):
+            tab = open_tab(
+                browser, write_page(history, *options).as_uri(), width=1280, height=height
+            )
             tab.wait_for_selector("html[data-ready]", state="attached")
             if options:
                 tab.hover("#run-plot .nsewdrag >> nth=1", position={"x": 700, "y": 40})
@@ -81,14 +88,26 @@ def write_history(file: Path) -> str:
     killed_task_id = ""
     for report, points in runs(RUNS):
         history.add(encode(report), report, encode_rows(points), max_runs=RUNS)
-        killed_task_id = report.record.task_id if report.record.likely_out_of_memory else killed_task_id
+        killed_task_id = (
+            report.record.task_id if report.record.likely_out_of_memory else killed_task_id
+        )
     return killed_task_id
 
 
 def write_page(history: Path, *options: str) -> Path:
     """Generate the HTML report with these additional options."""
     out = history.with_name(f"page{len(options)}.html")
-    command = (sys.executable, "-m", "profiler", "report", "--from", f"history:{history}", "-o", str(out), *options)
+    command = (
+        sys.executable,
+        "-m",
+        "profiler",
+        "report",
+        "--from",
+        f"history:{history}",
+        "-o",
+        str(out),
+        *options,
+    )
     subprocess.run(command, check=True)
     return out
 
@@ -97,8 +116,13 @@ def take_dashboards(browser: Browser, url: str, cluster: str, folder: Path) -> N
     """Fill the cluster, and take each dashboard when all of its panels are drawn."""
     example_documents.main([cluster, "--dashboards", url])
     run = killed_run(cluster)
-    started, ended = (datetime.fromisoformat(run["event"][name]).astimezone(UTC) for name in ("start", "end"))
-    addresses = {key: f"{url}/app/dashboards#/view/{object_id('dashboard', key)}" for key in _DASHBOARD_HEIGHTS}
+    started, ended = (
+        datetime.fromisoformat(run["event"][name]).astimezone(UTC) for name in ("start", "end")
+    )
+    addresses = {
+        key: f"{url}/app/dashboards#/view/{object_id('dashboard', key)}"
+        for key in _DASHBOARD_HEIGHTS
+    }
     addresses["task-run"] = str(kibana_task(url, run["task"]["id"], started, ended))
     for key, address in addresses.items():
         tab = open_tab(browser, address, width=1440, height=_DASHBOARD_HEIGHTS[key])
@@ -109,7 +133,11 @@ def take_dashboards(browser: Browser, url: str, cluster: str, folder: Path) -> N
 
 def killed_run(cluster: str) -> dict[str, Any]:
     """The last run that ran out of memory."""
-    body = {"size": 1, "query": {"term": {"task.stop_category": "oom"}}, "sort": [{"@timestamp": "desc"}]}
+    body = {
+        "size": 1,
+        "query": {"term": {"task.stop_category": "oom"}},
+        "sort": [{"@timestamp": "desc"}],
+    }
     response = requests.post(f"{cluster}/task-reports-*/_search", json=body, timeout=60)
     response.raise_for_status()
     hits = response.json()["hits"]["hits"]
@@ -121,7 +149,9 @@ def killed_run(cluster: str) -> dict[str, Any]:
 
 def open_tab(browser: Browser, address: str, *, width: int, height: int) -> Page:
     """Open an address in a tab with the size of the screenshot."""
-    tab = browser.new_page(viewport={"width": width, "height": height}, timezone_id="UTC", color_scheme="light")
+    tab = browser.new_page(
+        viewport={"width": width, "height": height}, timezone_id="UTC", color_scheme="light"
+    )
     if address.startswith("file:"):
         tab.clock.set_fixed_time(END)  # the last runs are those of the last night
     tab.goto(address, wait_until="domcontentloaded")

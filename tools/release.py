@@ -30,7 +30,9 @@ COMMANDS = (
     ("setup", "stack", "--help"),
     ("schema",),
 )
-_IMAGE_REQUIREMENTS = tuple(ROOT / "taskdef" / "requirements" / name for name in ("core.txt", "gpu.txt", "stacks.txt"))
+_IMAGE_REQUIREMENTS = tuple(
+    ROOT / "taskdef" / "requirements" / name for name in ("core.txt", "gpu.txt", "stacks.txt")
+)
 
 
 class ReleaseError(Exception):
@@ -69,9 +71,23 @@ def build(out: Path) -> Path:
 def try_wheel(wheel: Path, environment: Path, folder: Path) -> Iterator[str]:
     """Install the wheel into the environment, and run COMMANDS in an empty folder. Yields each when it succeeded."""
     programs = environment / "bin"
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TASK_PROFILER"))}
-    variables |= {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "XDG_DATA_HOME": str(folder / "data")}
-    run(str(programs / "pip"), "install", "--quiet", str(wheel), folder=folder, environment=variables)
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "TASK_PROFILER"))
+    }
+    variables |= {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "XDG_DATA_HOME": str(folder / "data"),
+    }
+    run(
+        str(programs / "pip"),
+        "install",
+        "--quiet",
+        str(wheel),
+        folder=folder,
+        environment=variables,
+    )
     for words in COMMANDS:
         run(str(programs / "task-profiler"), *words, folder=folder, environment=variables)
         yield " ".join(("task-profiler", *words))
@@ -86,21 +102,35 @@ def write_components(wheel: Path, environment: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="task-profiler-image-") as name:
         image = Path(name) / "image.txt"
         image.write_text("".join(path.read_text() for path in _IMAGE_REQUIREMENTS))
-        for requirements, target in ((requirements_file(), "task-profiler-forwarder"), (image, "task-profiler-image")):
-            run(*tool, "requirements", *form, "--output-file", str(out / f"{target}.cdx.json"), str(requirements))
+        for requirements, target in (
+            (requirements_file(), "task-profiler-forwarder"),
+            (image, "task-profiler-image"),
+        ):
+            run(
+                *tool,
+                "requirements",
+                *form,
+                "--output-file",
+                str(out / f"{target}.cdx.json"),
+                str(requirements),
+            )
 
 
 def write_checksums(out: Path) -> str:
     """Write SHA256SUMS in the format of sha256sum, and return its text."""
     files = sorted(path for path in out.iterdir() if path.is_file() and path.name != CHECKSUMS)
-    text = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+    text = "".join(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files
+    )
     (out / CHECKSUMS).write_text(text)
     return text
 
 
 def run(*command: str, folder: Path = ROOT, environment: dict[str, str] | None = None) -> str:
     """Run a command and return its standard output. Raises ReleaseError with all its output if it fails."""
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise ReleaseError(f"{' '.join(command)} failed in {folder}:\n{done.stdout}{done.stderr}")
     return done.stdout

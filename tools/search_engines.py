@@ -29,7 +29,9 @@ from typing import Final
 from tools.search_server import HEAP_OPTIONS, SearchServer, free_ports, running
 
 VERSION_7: Final = "7.17.29"
-VERSION_8: Final = "8.7.1"  # later ones do not answer `GET /` in this distribution, which the clients ask for
+VERSION_8: Final = (
+    "8.7.1"  # later ones do not answer `GET /` in this distribution, which the clients ask for
+)
 
 _UNPRIVILEGED: Final = "nobody"  # Elasticsearch refuses to run as root
 _ADMIN: Final = ("admin", "admin-of-the-tests")
@@ -108,7 +110,11 @@ def require_program(name: str) -> Path:
 @contextlib.contextmanager
 def _locked_cache() -> Iterator[Path]:
     """Give the folder where what was fetched is kept between runs; two test processes must not fetch at once."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "search"
+    cache = (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        / "task-profiler"
+        / "search"
+    )
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -122,9 +128,13 @@ def _maven(cache: Path, goal: str, *arguments: str) -> None:
         *(f"-Dmaven.repo.local={cache / 'maven'}", f"{_PLUGIN}:{goal}", *arguments),
     ]
     try:
-        done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
+        done = subprocess.run(
+            command, cwd=cache, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired as error:
-        raise ServerMissingError(f"Maven had not fetched it after {_FETCH_SECONDS:g} s: {arguments[0]}") from error
+        raise ServerMissingError(
+            f"Maven had not fetched it after {_FETCH_SECONDS:g} s: {arguments[0]}"
+        ) from error
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).splitlines()[:_SHOWN_LINES]
         raise ServerMissingError("Maven could not fetch it:\n" + "\n".join(lines))
@@ -144,7 +154,9 @@ def running_elasticsearch(version: str, *, has_security: bool = False) -> Iterat
     """
     java = require_program("java")
     archive = fetch_elasticsearch(version)
-    with tempfile.TemporaryDirectory(prefix="task-profiler-search-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(
+        prefix="task-profiler-search-", ignore_cleanup_errors=True
+    ) as name:
         folder = Path(name)
         home = _unpack(archive, folder)
         http_port, transport_port = free_ports(2)
@@ -208,7 +220,9 @@ def _add_plugin(home: Path, version: str) -> None:
     classes = home.parent / "classes"
     source = Path(__file__).with_name("SecurityIndexPlugin.java")
     options = ("-J-XX:-UsePerfData", "-nowarn", "-cp", f"{home}/lib/*", "-d", str(classes))
-    subprocess.run((require_program("javac"), *options, source), timeout=_COMPILE_SECONDS, check=True)
+    subprocess.run(
+        (require_program("javac"), *options, source), timeout=_COMPILE_SECONDS, check=True
+    )
     folder.mkdir()
     (folder / "plugin-descriptor.properties").write_text(_DESCRIPTOR.format(version=version))
     with zipfile.ZipFile(folder / "security-index.jar", "w") as jar:
@@ -224,7 +238,9 @@ def _give_away(folder: Path) -> str | None:
         for path in (folder, *folder.rglob("*")):
             shutil.chown(path, user=_UNPRIVILEGED)
     except LookupError as error:
-        raise ServerMissingError(f"Elasticsearch does not run as root, and there is no user {_UNPRIVILEGED}") from error
+        raise ServerMissingError(
+            f"Elasticsearch does not run as root, and there is no user {_UNPRIVILEGED}"
+        ) from error
     return _UNPRIVILEGED
 
 
@@ -239,7 +255,9 @@ def running_opensearch() -> Iterator[SearchServer]:
     java = require_program("java")
     require_program("javac")  # `java` runs a source file only where the compiler is installed
     jars = fetch_opensearch()
-    with tempfile.TemporaryDirectory(prefix="task-profiler-search-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(
+        prefix="task-profiler-search-", ignore_cleanup_errors=True
+    ) as name:
         folder = Path(name)
         ports = free_ports(2)
         temporary = folder / "tmp"
@@ -249,7 +267,11 @@ def running_opensearch() -> Iterator[SearchServer]:
             port=ports[0],
             command=(
                 *(str(java), *HEAP_OPTIONS, f"-Djava.io.tmpdir={temporary}", "-cp", f"{jars}/*"),
-                *(str(Path(__file__).with_name("OpenSearchNode.java")), str(folder / "node"), *map(str, ports)),
+                *(
+                    str(Path(__file__).with_name("OpenSearchNode.java")),
+                    str(folder / "node"),
+                    *map(str, ports),
+                ),
             ),
             environment={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(folder)},
             folder=folder,

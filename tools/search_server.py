@@ -30,7 +30,9 @@ _STOP_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 5.0
 _SHOWN_LINES: Final = 40
 _MAX_WORKERS: Final = 8
-_PORTS: Final = range(20_000, 32_000)  # below those that Linux gives to clients: none can take it during a restart
+_PORTS: Final = range(
+    20_000, 32_000
+)  # below those that Linux gives to clients: none can take it during a restart
 
 
 class ServerFailedError(Exception):
@@ -76,7 +78,9 @@ class SearchServer:
             )
         try:
             wait_until(
-                lambda: process.poll() is not None or self._answers(), _START_SECONDS, f"{self.engine} to answer"
+                lambda: process.poll() is not None or self._answers(),
+                _START_SECONDS,
+                f"{self.engine} to answer",
             )
         except WaitTimeoutError as error:
             raise ServerFailedError(f"{error}; its log ends:\n{self._end_of_log()}") from error
@@ -93,12 +97,18 @@ class SearchServer:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(_STOP_SECONDS)
         self._process = None
-        wait_until(lambda: not _is_taken(self.port), _STOP_SECONDS, f"{self.engine} to leave its port")
+        wait_until(
+            lambda: not _is_taken(self.port), _STOP_SECONDS, f"{self.engine} to leave its port"
+        )
 
     def remove_ours(self) -> None:
         """Leave nothing that the forwarder or an import made. Deleting by a pattern is refused by default."""
-        for index in requests.get(f"{self.url}/_cat/indices/task-*?format=json", auth=self.admin, timeout=120).json():
-            requests.delete(f"{self.url}/{index['index']}", auth=self.admin, timeout=120).raise_for_status()
+        for index in requests.get(
+            f"{self.url}/_cat/indices/task-*?format=json", auth=self.admin, timeout=120
+        ).json():
+            requests.delete(
+                f"{self.url}/{index['index']}", auth=self.admin, timeout=120
+            ).raise_for_status()
         for kind in ("reports", "checkpoints", "logs", "notices"):
             requests.delete(f"{self.url}/_index_template/task-{kind}", auth=self.admin, timeout=120)
 
@@ -106,13 +116,18 @@ class SearchServer:
         status = {"wait_for_status": "yellow", "timeout": "1s"}
         try:
             return requests.get(
-                f"{self.url}/_cluster/health", params=status, auth=self.admin, timeout=_ANSWER_SECONDS
+                f"{self.url}/_cluster/health",
+                params=status,
+                auth=self.admin,
+                timeout=_ANSWER_SECONDS,
             ).ok
         except requests.RequestException:
             return False
 
     def _end_of_log(self) -> str:
-        return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-_SHOWN_LINES:])
+        return "\n".join(
+            (self.folder / "log").read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
+        )
 
 
 @contextlib.contextmanager
@@ -129,14 +144,18 @@ def free_ports(count: int) -> tuple[int, ...]:
     """Return ports that nothing uses just now, and that no other process of the same test session takes."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     own = [port for port in _PORTS if port % _MAX_WORKERS == int(worker) % _MAX_WORKERS]
-    candidates = random.SystemRandom().sample(own, k=len(own))  # the tests' own seed is the same in all sessions
+    candidates = random.SystemRandom().sample(
+        own, k=len(own)
+    )  # the tests' own seed is the same in all sessions
     free = (port for port in candidates if not _is_taken(port))
     return tuple(next(free) for _ in range(count))
 
 
 def _is_taken(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections do not count
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # closed connections do not count
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:

@@ -27,7 +27,11 @@ class BrokenLinkError(Exception):
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: object) -> str:  # noqa: ANN401
     """Translate a page. MkDocs calls this before it parses the page, and is not installed where mypy runs."""
     repository = str(config["repo_url"])
-    return indent_lists(link_to_repository(markdown, page.file.src_uri, repository, os.environ.get("DOCS_REF", "main")))
+    return indent_lists(
+        link_to_repository(
+            markdown, page.file.src_uri, repository, os.environ.get("DOCS_REF", "main")
+        )
+    )
 
 
 def link_to_repository(markdown: str, page: str, repository: str, ref: str) -> str:
@@ -70,7 +74,12 @@ def _indented(rows: list[str]) -> Iterator[str]:
             while offsets and column < offsets[-1]:
                 offsets.pop()
             item = _ITEM.match(text)
-            if item and before and not _ITEM.match(before.lstrip(" ")) and not _is_next(before, column):
+            if (
+                item
+                and before
+                and not _ITEM.match(before.lstrip(" "))
+                and not _is_next(before, column)
+            ):
                 yield ""
             yield _at(row, offsets)
             if item:

@@ -29,9 +29,23 @@ SHOW, RESIZE = "task-profiler show nightly-etl", "task-profiler taskdef resize -
 COLUMNS = 80
 # Two families of which nobody has looked at the size, and three others.
 FAMILIES = (
-    Batch(family="events-rollup", hours=(0, 6, 12, 18), minutes=52, vcpu=4, memory_mb=16384, cpu=0.05, memory=0.2),
-    Batch(family="geo-tiles", hours=(3, 15), minutes=74, vcpu=8, memory_mb=32768, cpu=0.22, memory=0.3),
-    *(batch for batch in BATCHES if batch.family in ("nightly-etl", "search-index", "invoice-export")),
+    Batch(
+        family="events-rollup",
+        hours=(0, 6, 12, 18),
+        minutes=52,
+        vcpu=4,
+        memory_mb=16384,
+        cpu=0.05,
+        memory=0.2,
+    ),
+    Batch(
+        family="geo-tiles", hours=(3, 15), minutes=74, vcpu=8, memory_mb=32768, cpu=0.22, memory=0.3
+    ),
+    *(
+        batch
+        for batch in BATCHES
+        if batch.family in ("nightly-etl", "search-index", "invoice-export")
+    ),
 )
 RUNS = 21 * sum(len(batch.hours) for batch in FAMILIES)
 # Dark, with a border: it is readable on light and on dark pages.
@@ -88,10 +102,18 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 def printed(command: str, runs: Path, more: Mapping[str, str] | None = None) -> str:
     """Return what the command prints in colour, for a terminal of at least 80 columns."""
     words = (sys.executable, "-m", "profiler", *command.split()[1:], "--from", str(runs))
-    environment = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "PYTHONUTF8": "1", "TZ": "UTC"}
+    environment = {
+        **os.environ,
+        "COLUMNS": str(COLUMNS),
+        "FORCE_COLOR": "1",
+        "PYTHONUTF8": "1",
+        "TZ": "UTC",
+    }
     environment.pop("NO_COLOR", None)
     environment |= more or {}
-    return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def printed_plan() -> str:
@@ -102,10 +124,16 @@ def printed_plan() -> str:
         for batch in FAMILIES:
             size = {"cpu": str(round(1024 * batch.vcpu)), "memory": str(batch.memory_mb)}
             containers = [{"name": "batch", "image": f"{batch.family}:1"}]
-            ecs.register_task_definition(family=batch.family, containerDefinitions=containers, **size)
-            start_by_schedule(scheduler, batch.family, "geo-tiles:1" if batch.family == "geo-tiles" else "")
+            ecs.register_task_definition(
+                family=batch.family, containerDefinitions=containers, **size
+            )
+            start_by_schedule(
+                scheduler, batch.family, "geo-tiles:1" if batch.family == "geo-tiles" else ""
+            )
         file = Path(name) / "runs.jsonl"
-        sizes = {batch.family: TaskSize(vcpu=batch.vcpu, memory_mb=batch.memory_mb) for batch in FAMILIES}
+        sizes = {
+            batch.family: TaskSize(vcpu=batch.vcpu, memory_mb=batch.memory_mb) for batch in FAMILIES
+        }
         with file.open("wb") as lines:
             for report, _ in runs(RUNS, batches=FAMILIES, max_points=50):
                 record = replace(
@@ -115,7 +143,9 @@ def printed_plan() -> str:
                     cpu_architecture="X86_64",
                     revision="1",
                     task_size=sizes[report.record.family or ""],
-                    metrics=replace(report.record.metrics, billed_duration_ms=report.record.metrics.duration_ms),
+                    metrics=replace(
+                        report.record.metrics, billed_duration_ms=report.record.metrics.duration_ms
+                    ),
                 )
                 lines.write(encode(replace(report, record=record)) + b"\n")
         return printed(RESIZE, file, aws.environment())
@@ -125,7 +155,9 @@ def draw(command: str, output: str) -> str:
     """Draw the output of a terminal as SVG."""
     text = Text.from_ansi(output.rstrip("\n"))
     width = max(COLUMNS, *(line.cell_len for line in text.split()))
-    console = Console(width=width, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console = Console(
+        width=width, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
     console.print(text, soft_wrap=True)
     console.line()  # space below the last line
     name = "resize" if command == RESIZE else "show"

@@ -38,7 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     (environment,) = arguments
     models = list(Path(environment).glob("lib/python3*/site-packages/botocore/data"))
     if len(models) != 1:
-        sys.stderr.write(f"{environment} must contain one botocore but contains {len(models)}: name a virtualenv.\n")
+        sys.stderr.write(
+            f"{environment} must contain one botocore but contains {len(models)}: name a virtualenv.\n"
+        )
         return 1
     trim(models[0], SERVICES | CREDENTIAL_SERVICES)
     return 0

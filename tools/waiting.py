@@ -27,7 +27,9 @@ class WaitTimeoutError(AssertionError):
     """What was waited for did not happen in time; an assertion, so that a test fails and does not err."""
 
 
-def wait_until(predicate: Callable[[], T | None], seconds: float, what: str, step_seconds: float = 0.02) -> T:
+def wait_until(
+    predicate: Callable[[], T | None], seconds: float, what: str, step_seconds: float = 0.02
+) -> T:
     """Return the first truthy answer of `predicate`; when `seconds` have passed, raise "waited N s for `what`"."""
     deadline = time.monotonic() + seconds
     while True:

@@ -25,7 +25,10 @@ from profiler.aws_account.setup.forwarder_zip import (
 ROOT = Path(__file__).resolve().parent.parent
 IMAGE_REQUIREMENTS = ROOT / "taskdef" / "requirements"
 # The base of the image has glibc or musl.
-_C_LIBRARY_TAGS = (("manylinux2014", "manylinux_2_17", "manylinux_2_28"), ("musllinux_1_1", "musllinux_1_2"))
+_C_LIBRARY_TAGS = (
+    ("manylinux2014", "manylinux_2_17", "manylinux_2_28"),
+    ("musllinux_1_1", "musllinux_1_2"),
+)
 _COMPILED_ONLY = {"msgspec"}
 _COMPILED_AND_PURE = {"charset-normalizer"}
 # Compiled, for every version of Python. Without a wheel for musl.
@@ -47,8 +50,12 @@ def write(path: Path, wheel_sets: WheelSets) -> None:
     pins = _pins(path)
     hashes = _hashes(wheel_sets)
     head = [line for line in path.read_text().splitlines() if line.startswith("#")]
-    path.write_text("\n".join([*head, *(_entry(pin, hashes[_package_name(pin)]) for pin in pins)]) + "\n")
-    print(f"{path.relative_to(ROOT)}: {sum(map(len, hashes.values()))} wheels of {len(pins)} packages")
+    path.write_text(
+        "\n".join([*head, *(_entry(pin, hashes[_package_name(pin)]) for pin in pins)]) + "\n"
+    )
+    print(
+        f"{path.relative_to(ROOT)}: {sum(map(len, hashes.values()))} wheels of {len(pins)} packages"
+    )
 
 
 def image_wheels(pins: Sequence[str]) -> WheelSets:
@@ -59,7 +66,10 @@ def image_wheels(pins: Sequence[str]) -> WheelSets:
     programs = [pin for pin in pins if _package_name(pin) in _PROGRAMS]
     for processor in PROCESSORS if programs else ():
         platforms = [f"--platform={tag}_{processor}" for tag in _C_LIBRARY_TAGS[0]]
-        yield programs, [*platforms, "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}"]
+        yield (
+            programs,
+            [*platforms, "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}"],
+        )
     compiled = [pin for pin in pins if _package_name(pin) in _COMPILED_ONLY | _COMPILED_AND_PURE]
     for python in PYTHONS if compiled else ():
         for processor in PROCESSORS:
@@ -78,7 +88,15 @@ def _hashes(wheel_sets: WheelSets) -> Mapping[str, set[str]]:
     for pins, options in wheel_sets:
         with tempfile.TemporaryDirectory(prefix="wheel-hashes-") as folder:
             command = [
-                *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"),
+                *(
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "download",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                    "--no-deps",
+                ),
                 *("--only-binary=:all:", "--dest", folder, *options, *pins),
             ]
             subprocess.run(command, check=True)

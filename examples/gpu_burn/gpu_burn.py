@@ -73,7 +73,13 @@ def main() -> None:
     options = _parse_arguments()
     size_bytes = max(int(options.gib * _GIB), _RESULT_BYTES)
     load = CudaLoad(load_driver(), size_bytes, options.blocks)
-    burn(load, options.seconds, time.monotonic, work_seconds=options.work, pause_seconds=options.pause)
+    burn(
+        load,
+        options.seconds,
+        time.monotonic,
+        work_seconds=options.work,
+        pause_seconds=options.pause,
+    )
 
 
 def burn(
@@ -109,30 +115,49 @@ class CudaLoad:
         self._cuda = cuda
         self._blocks = blocks
         device, context, module = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
-        self._kernel, self._memory, self._rounds = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint32(_ROUNDS)
+        self._kernel, self._memory, self._rounds = (
+            ctypes.c_void_p(),
+            ctypes.c_uint64(),
+            ctypes.c_uint32(_ROUNDS),
+        )
         _check(cuda.cuInit(0), "initialize")
         _check(cuda.cuDeviceGet(ctypes.byref(device), 0), "open the first GPU")
         _check(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device), "create a context")
         allocated = cuda.cuMemAlloc_v2(ctypes.byref(self._memory), ctypes.c_size_t(size_bytes))
         _check(allocated, f"allocate {size_bytes / _GIB:g} GiB", _MEMORY_ADVICE)
         _check(cuda.cuModuleLoadData(ctypes.byref(module), _PTX), "load the kernel's code")
-        _check(cuda.cuModuleGetFunction(ctypes.byref(self._kernel), module, b"burn"), "find the kernel")
+        _check(
+            cuda.cuModuleGetFunction(ctypes.byref(self._kernel), module, b"burn"), "find the kernel"
+        )
         # The array contains addresses, so the attributes at these addresses must live as long as this object.
-        self._parameters = (ctypes.c_void_p * 2)(ctypes.addressof(self._memory), ctypes.addressof(self._rounds))
+        self._parameters = (ctypes.c_void_p * 2)(
+            ctypes.addressof(self._memory), ctypes.addressof(self._rounds)
+        )
 
     def step(self) -> None:
         """Launch the kernel once."""
         grid = (self._blocks, 1, 1, _THREADS, 1, 1)
-        _check(self._cuda.cuLaunchKernel(self._kernel, *grid, 0, None, self._parameters, None), "launch the kernel")
+        _check(
+            self._cuda.cuLaunchKernel(self._kernel, *grid, 0, None, self._parameters, None),
+            "launch the kernel",
+        )
         _check(self._cuda.cuCtxSynchronize(), "wait for the kernel")
 
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--gib", type=_gibibytes, default=4, help="GPU memory to allocate, in GiB (default: %(default)s)"
+        "--gib",
+        type=_gibibytes,
+        default=4,
+        help="GPU memory to allocate, in GiB (default: %(default)s)",
     )
-    parser.add_argument("--seconds", type=_non_negative, default=60, help="duration in seconds (default: %(default)s)")
+    parser.add_argument(
+        "--seconds",
+        type=_non_negative,
+        default=60,
+        help="duration in seconds (default: %(default)s)",
+    )
     parser.add_argument(
         "--blocks",
         type=int,
@@ -141,8 +166,15 @@ def _parse_arguments() -> argparse.Namespace:
         metavar="N",
         help="blocks of the kernel, of which a multiprocessor runs some at a time (default: enough for all)",
     )
-    parser.add_argument("--work", type=_non_negative, default=1, help="seconds before a pause (default: %(default)s)")
-    parser.add_argument("--pause", type=_non_negative, default=0, help="seconds to sleep after work (default: 0)")
+    parser.add_argument(
+        "--work",
+        type=_non_negative,
+        default=1,
+        help="seconds before a pause (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--pause", type=_non_negative, default=0, help="seconds to sleep after work (default: 0)"
+    )
     return parser.parse_args()
 
 

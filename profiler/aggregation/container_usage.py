@@ -3,7 +3,12 @@
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import RELATIVE_ERROR, MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
+from profiler.aggregation.statistics import (
+    RELATIVE_ERROR,
+    MeanAndMaximum,
+    MonotonicCounter,
+    TimeWeightedStatistics,
+)
 from profiler.aggregation.time_series import DeviceReadings, RunSeries
 from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
@@ -64,7 +69,9 @@ class ContainerUsage:
         self._finest_ns = finest_ns
         self._machine = machine
         self._clock_shift_ns = 0
-        self._moved_ns = 0  # ``read`` in addition to the monotonic clock, since the wall clock was set
+        self._moved_ns = (
+            0  # ``read`` in addition to the monotonic clock, since the wall clock was set
+        )
         self.run = UsageWindow()
         self._windows: tuple[UsageWindow, ...] = (self.run,)  # and the current interval
         self._cpu_ns = MonotonicCounter()
@@ -119,8 +126,12 @@ class ContainerUsage:
         is_first = self.last_read_ns is None
         if is_first and self._series_points:
             start_ns = sample.read_ns if started_ns is None else started_ns
-            self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points, self._finest_ns)
-        step_ns, attempt_ns = self._step(sample, received_ns, started_ns, attempt_started_ns, clock_shift_ns)
+            self.series = RunSeries(
+                start_ns, self._nominal_step_ns, self._series_points, self._finest_ns
+            )
+        step_ns, attempt_ns = self._step(
+            sample, received_ns, started_ns, attempt_started_ns, clock_shift_ns
+        )
         if self._epoch not in (None, epoch) and self._could_be_new(sample, attempt_ns):
             self._cpu_ns.restart()
             for name, counter in self._counters.items():
@@ -129,7 +140,9 @@ class ContainerUsage:
         sample = self._possible(sample, step_ns, is_new=is_new)
         if sample.cpu_ns is None:
             carried_ns = self._carried_ns
-            self._carried_ns = None if step_ns is None or carried_ns is None else carried_ns + step_ns
+            self._carried_ns = (
+                None if step_ns is None or carried_ns is None else carried_ns + step_ns
+            )
         else:
             self._add_cpu(sample.cpu_ns, sample.read_ns, step_ns, attempt_ns, is_new=is_new)
         if not is_first and step_ns is not None:
@@ -163,7 +176,9 @@ class ContainerUsage:
             is_set = step_ns > pending_ns
         else:
             step_ns = sample.read_ns - self.last_read_ns
-            self._moved_ns += step_ns - (received_ns - self.received_ns) if pending_ns else -self._moved_ns
+            self._moved_ns += (
+                step_ns - (received_ns - self.received_ns) if pending_ns else -self._moved_ns
+            )
             is_set = abs(self._moved_ns - pending_ns) < abs(self._moved_ns)
         if is_set:
             step_ns -= pending_ns
@@ -179,9 +194,14 @@ class ContainerUsage:
             return True
         return sample.cpu_ns <= self._machine.vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
 
-    def _possible(self, sample: ContainerSample, step_ns: int | None, *, is_new: bool) -> ContainerSample:
+    def _possible(
+        self, sample: ContainerSample, step_ns: int | None, *, is_new: bool
+    ) -> ContainerSample:
         """The sample without memory, or growth of the CPU time, that is beyond the whole machine."""
-        cpu_ns, (vcpu, memory_bytes) = sample.cpu_ns, (self._machine.vcpu, self._machine.memory_bytes)
+        cpu_ns, (vcpu, memory_bytes) = (
+            sample.cpu_ns,
+            (self._machine.vcpu, self._machine.memory_bytes),
+        )
         if cpu_ns is not None and vcpu is not None:
             growth_ns = self._cpu_ns.growth(cpu_ns)
             if growth_ns is None:
@@ -189,19 +209,40 @@ class ContainerUsage:
             if growth_ns > vcpu * ((step_ns or 0) + (self._carried_ns or 0) + _MAX_LATENESS_NS):
                 self.impossible += 1
                 sample = replace(sample, cpu_ns=None)
-        sizes = (sample.memory_used_bytes, sample.memory_cache_bytes, sample.memory_usage_peak_bytes)
-        if memory_bytes is None or max(sizes[0] or 0, sizes[1] or 0, sizes[2] or 0) <= _MARGIN * memory_bytes:
+        sizes = (
+            sample.memory_used_bytes,
+            sample.memory_cache_bytes,
+            sample.memory_usage_peak_bytes,
+        )
+        if (
+            memory_bytes is None
+            or max(sizes[0] or 0, sizes[1] or 0, sizes[2] or 0) <= _MARGIN * memory_bytes
+        ):
             return sample
         self.impossible += 1
-        used, cache, peak = (size if size is not None and size <= _MARGIN * memory_bytes else None for size in sizes)
-        return replace(sample, memory_used_bytes=used, memory_cache_bytes=cache, memory_usage_peak_bytes=peak)
+        used, cache, peak = (
+            size if size is not None and size <= _MARGIN * memory_bytes else None for size in sizes
+        )
+        return replace(
+            sample, memory_used_bytes=used, memory_cache_bytes=cache, memory_usage_peak_bytes=peak
+        )
 
-    def _add_cpu(self, cpu_ns: int, read_ns: int, step_ns: int | None, attempt_ns: int | None, *, is_new: bool) -> None:
+    def _add_cpu(
+        self,
+        cpu_ns: int,
+        read_ns: int,
+        step_ns: int | None,
+        attempt_ns: int | None,
+        *,
+        is_new: bool,
+    ) -> None:
         is_from_start = is_new and self._cpu_ns.total is None
         growth_ns = self._cpu_ns.add(cpu_ns)
         if growth_ns is None and is_from_start:
             growth_ns = cpu_ns
-        elif growth_ns == cpu_ns and attempt_ns != step_ns:  # reset: nothing is known of the time before the start
+        elif (
+            growth_ns == cpu_ns and attempt_ns != step_ns
+        ):  # reset: nothing is known of the time before the start
             step_ns, self._carried_ns = attempt_ns, 0
         carried_ns, carried_cpu_ns = self._carried_ns, self._carried_cpu_ns
         self._carried_ns = self._carried_cpu_ns = 0
@@ -225,7 +266,11 @@ class ContainerUsage:
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
         mark_bytes, cache_bytes = sample.memory_usage_peak_bytes, sample.memory_cache_bytes
-        if mark_bytes is not None and cache_bytes is not None and mark_bytes > (self.memory_usage_peak_bytes or 0):
+        if (
+            mark_bytes is not None
+            and cache_bytes is not None
+            and mark_bytes > (self.memory_usage_peak_bytes or 0)
+        ):
             # The mark has risen since the last sample, by no more page cache than there is now.
             self._mark_used_bytes = max_known(self._mark_used_bytes, mark_bytes - cache_bytes)
         if sample.is_mark_complete:
@@ -275,7 +320,11 @@ class ContainerUsage:
 
     def add_devices(self, readings: DeviceReadings, now_ns: int, *, around_ns: int = 0) -> None:
         """Add readings of devices at ``now_ns`` (monotonic), and ``around_ns`` before and after, to the time series."""
-        if self.series is not None and self.last_read_ns is not None and self.received_ns is not None:
+        if (
+            self.series is not None
+            and self.last_read_ns is not None
+            and self.received_ns is not None
+        ):
             at_ns = self.last_read_ns - self._clock_shift_ns + now_ns - self.received_ns
             self.series.add_devices(at_ns, readings, around_ns=around_ns)
 
@@ -297,7 +346,10 @@ class ContainerUsage:
     def traffic(self) -> dict[str, int | None]:
         """The counters by their names; None for a total above the integers of readers."""
         totals = {name: counter.total for name, counter in self._counters.items()}
-        return {name: None if total is None or total > MAX_COUNT else total for name, total in totals.items()}
+        return {
+            name: None if total is None or total > MAX_COUNT else total
+            for name, total in totals.items()
+        }
 
     def traffic_bytes(self) -> tuple[int, int]:
         """The bytes of the network and of block devices in both directions so far; 0 if unknown."""

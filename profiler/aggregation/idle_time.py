@@ -73,14 +73,20 @@ class IdleTime:
         self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
         self._usual: deque[float] = deque(maxlen=_USUAL_STEPS)
         self._usual_vcpu: deque[float] = deque(maxlen=_USUAL_STEPS)
-        self._unseen_ns: int | None = None  # the end of the last step whose network the monitor's own lines hide
+        self._unseen_ns: int | None = (
+            None  # the end of the last step whose network the monitor's own lines hide
+        )
         self.since_ns: int | None = None
         self.vcpu = self.network = self.block = 0.0
 
     def add(self, reading: NoticeReading) -> bool:
         """Add the counters of a moment; returns whether the batch is stuck."""
         at_ns, own_line_ns = reading.at_ns, reading.own_line_ns
-        cpu_ns, network_bytes, block_bytes = reading.cpu_ns, reading.network_bytes, reading.block_bytes
+        cpu_ns, network_bytes, block_bytes = (
+            reading.cpu_ns,
+            reading.network_bytes,
+            reading.block_bytes,
+        )
         if cpu_ns is None or network_bytes is None or block_bytes is None:
             self._before = self.since_ns = None
             return False
@@ -102,7 +108,11 @@ class IdleTime:
 
     def wants_silence(self, now_ns: int) -> bool:
         """Whether the batch is nearly stuck, so that the monitor's lines should wait."""
-        if self.since_ns is None or self._before is None or now_ns - self._before[0] > self._max_step_ns:
+        if (
+            self.since_ns is None
+            or self._before is None
+            or now_ns - self._before[0] > self._max_step_ns
+        ):
             return False
         return now_ns - self.since_ns >= self._silence_from_ns
 
@@ -111,21 +121,33 @@ class IdleTime:
         self.vcpu = self.network = self.block = 0.0
         self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
 
-    def _is_quiet(self, before: tuple[int, int, int, int], now: tuple[int, int, int, int], *, is_seen: bool) -> bool:
+    def _is_quiet(
+        self, before: tuple[int, int, int, int], now: tuple[int, int, int, int], *, is_seen: bool
+    ) -> bool:
         step_ns, vcpu = now[0] - before[0], (now[1] - before[1]) / (now[0] - before[0])
         if vcpu >= QUIET_VCPU:
             return False
         network_bytes, block_bytes = now[2] - before[2] if is_seen else 0, now[3] - before[3]
-        network, block = NS_PER_SECOND * network_bytes / step_ns, NS_PER_SECOND * block_bytes / step_ns
+        network, block = (
+            NS_PER_SECOND * network_bytes / step_ns,
+            NS_PER_SECOND * block_bytes / step_ns,
+        )
         if max(network, block) >= QUIET_BYTES_PER_SECOND:
             return False
-        self.vcpu, self.network, self.block = max(self.vcpu, vcpu), max(self.network, network), max(self.block, block)
+        self.vcpu, self.network, self.block = (
+            max(self.vcpu, vcpu),
+            max(self.network, network),
+            max(self.block, block),
+        )
         self._burst_ns += step_ns
         self._burst_bytes += network_bytes + block_bytes
         self._burst_cpu_ns += now[1] - before[1]
         if self._burst_ns < _BURST_STEP_NS:
             return True
-        rate, vcpu = NS_PER_SECOND * self._burst_bytes / self._burst_ns, self._burst_cpu_ns / self._burst_ns
+        rate, vcpu = (
+            NS_PER_SECOND * self._burst_bytes / self._burst_ns,
+            self._burst_cpu_ns / self._burst_ns,
+        )
         self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
         if is_seen:
             self._usual.append(rate)

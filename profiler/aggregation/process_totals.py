@@ -45,7 +45,9 @@ class TreeCpu(Struct):
     _unreaped_ns: int = 0
     _gone: _Gone = _Gone()
 
-    def add(self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False) -> int:
+    def add(
+        self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False
+    ) -> int:
         """Add a reading of all processes of the tree; returns the tree's total in nanoseconds.
 
         ``reaped_ns`` is the CPU time of all children that this process itself has waited for so far. The parent that
@@ -55,7 +57,9 @@ class TreeCpu(Struct):
         before = self._previous
         by_pid = {process.pid: process for process in before.values()}
         gone = [
-            (process, by_pid.get(process.parent_pid)) for identity, process in before.items() if identity not in now
+            (process, by_pid.get(process.parent_pid))
+            for identity, process in before.items()
+            if identity not in now
         ]
         handed_over_ns = max(reaped_ns - self._reaped_ns, 0) + sum(
             max(process.children_cpu_ns - before[identity].children_cpu_ns, 0)
@@ -66,7 +70,9 @@ class TreeCpu(Struct):
         unreaped_ns = _unreaped_ns([process for process, _ in gone], handed_over_ns)
         self._unreaped_ns += unreaped_ns
         has_adopted = reaped_ns > self._reaped_ns
-        self._gone = _Gone(gone, handed_over_ns=handed_over_ns, unreaped_ns=unreaped_ns, has_adopted=has_adopted)
+        self._gone = _Gone(
+            gone, handed_over_ns=handed_over_ns, unreaped_ns=unreaped_ns, has_adopted=has_adopted
+        )
         if is_last:
             self._settle(now, {}, 0)
         self._previous, self._reaped_ns = now, reaped_ns
@@ -87,16 +93,24 @@ class TreeCpu(Struct):
         last, lost, unknown = self._gone, list[ProcessReading](), list[ProcessReading]()
         undecided = list[ProcessReading]()
         for process, parent in last.processes:
-            after = None if parent is None else now.get(parent.identity) or before.get(parent.identity)
+            after = (
+                None if parent is None else now.get(parent.identity) or before.get(parent.identity)
+            )
             is_orphan = after is not None and after.state == _ZOMBIE and last.has_adopted
             if parent is None or after is None or is_orphan or not process.faults:
                 unknown.append(process)
             elif after.children_faults == parent.children_faults:
                 # The count of a present parent was read after the end of its child; that of a zombie is final.
-                (lost if parent.identity in now or after.state == _ZOMBIE else undecided).append(process)
+                (lost if parent.identity in now or after.state == _ZOMBIE else undecided).append(
+                    process
+                )
         self.has_lost = self.has_lost or bool(lost)
-        self.lost_blocks = sum((process.blocks or BlockBytes() for process in lost), self.lost_blocks)
-        unreaped_ns = sum(map(_cpu_ns, lost)) + _unreaped_ns(unknown, last.handed_over_ns + handed_over_ns)
+        self.lost_blocks = sum(
+            (process.blocks or BlockBytes() for process in lost), self.lost_blocks
+        )
+        unreaped_ns = sum(map(_cpu_ns, lost)) + _unreaped_ns(
+            unknown, last.handed_over_ns + handed_over_ns
+        )
         self._unreaped_ns += unreaped_ns - last.unreaped_ns
         return undecided
 
@@ -124,12 +138,16 @@ class TreeMemory(Struct):
     def add(self, processes: Iterable[ProcessReading]) -> int | None:
         """Add a reading; returns the memory in bytes, or None if no process has any (all are zombies)."""
         now = {process.identity: process for process in processes}
-        shares = [process.share_bytes for process in now.values() if process.share_bytes is not None]
+        shares = [
+            process.share_bytes for process in now.values() if process.share_bytes is not None
+        ]
         before, self._previous = self._previous, now
         if not shares:
             return None
         held = {  # at both ends of the step: nothing by a new process
-            identity: min(before[identity].share_bytes or 0, process.share_bytes or 0) if identity in before else 0
+            identity: min(before[identity].share_bytes or 0, process.share_bytes or 0)
+            if identity in before
+            else 0
             for identity, process in now.items()
         }
         held_bytes, holders = sum(held.values()), sum(size > 0 for size in held.values())
@@ -140,7 +158,8 @@ class TreeMemory(Struct):
             )
             for identity, process in now.items()
             # A lower mark means that the process has executed another program.
-            if process.peak_bytes not in (None, before[identity].peak_bytes if identity in before else None)
+            if process.peak_bytes
+            not in (None, before[identity].peak_bytes if identity in before else None)
         )
         # The processes together held at least as much as each of them.
         mark_bytes = max((process.peak_bytes or 0 for process in now.values()), default=0)
@@ -157,7 +176,11 @@ def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int
     Their number is known at both ends of the step, but not at the time of the mark. If it changed, the others' shares
     have changed by the same amount. Therefore the larger number and the difference are both subtracted.
     """
-    ends = [max((end.rss_bytes or 0) - (end.share_bytes or 0), 0) for end in (before, now) if end is not None]
+    ends = [
+        max((end.rss_bytes or 0) - (end.share_bytes or 0), 0)
+        for end in (before, now)
+        if end is not None
+    ]
     return max((now.peak_bytes or 0) - max(ends) - (max(ends) - min(ends)), 0)
 
 
@@ -172,7 +195,12 @@ class GroupTotal(Struct):
     _missing_bytes: int | None = None
 
     def read(
-        self, group: MemoryReading, processes: Iterable[ProcessReading], tree_bytes: int, *, is_exact: bool
+        self,
+        group: MemoryReading,
+        processes: Iterable[ProcessReading],
+        tree_bytes: int,
+        *,
+        is_exact: bool,
     ) -> int:
         """Add a reading; returns the total. ``is_exact``: ``tree_bytes``, of all processes, counts no page twice."""
         present = [process for process in processes if process.rss_bytes is not None]
@@ -182,17 +210,25 @@ class GroupTotal(Struct):
             counted_bytes = mapped_bytes if group.mapped_bytes is None else group.mapped_bytes
             # Anonymous memory is not compared: it may have been freed between the two readings.
             self.uncounted_bytes = max(self.uncounted_bytes, mapped_bytes - counted_bytes)
-        return self.between(group, tree_bytes, max([process.share_bytes or 0 for process in present], default=0))
+        return self.between(
+            group, tree_bytes, max([process.share_bytes or 0 for process in present], default=0)
+        )
 
     def between(self, group: MemoryReading, tree_bytes: int, largest_bytes: int) -> int:
         """The total in bytes, from the tree's bytes, which may count pages twice, and its largest process's."""
-        held_bytes = max(largest_bytes, min(tree_bytes, group.used_bytes + (self._missing_bytes or 0)))
+        held_bytes = max(
+            largest_bytes, min(tree_bytes, group.used_bytes + (self._missing_bytes or 0))
+        )
         return held_bytes if lacks_memory(group.used_bytes, held_bytes) else group.used_bytes
 
     def of_group(self, group: MemoryReading) -> int | None:
         """The group's memory; None if it is not the total, and before the first reading."""
         used_bytes, missing_bytes = group.used_bytes, self._missing_bytes
-        return None if missing_bytes is None or lacks_memory(used_bytes, used_bytes + missing_bytes) else used_bytes
+        return (
+            None
+            if missing_bytes is None or lacks_memory(used_bytes, used_bytes + missing_bytes)
+            else used_bytes
+        )
 
 
 def lacks_memory(counted_bytes: int, held_bytes: int) -> bool:
@@ -209,7 +245,9 @@ class TreeBlocks(Struct):
 
     _total: BlockBytes = BlockBytes()
 
-    def add(self, processes: Iterable[ProcessReading], reaped: BlockBytes, lost: BlockBytes) -> BlockBytes | None:
+    def add(
+        self, processes: Iterable[ProcessReading], reaped: BlockBytes, lost: BlockBytes
+    ) -> BlockBytes | None:
         """Add a reading; returns the total; None: unknown now.
 
         ``reaped``: of the children this process waited for, ``lost``: of those that nobody did (:class:`TreeCpu`).
@@ -242,12 +280,16 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
     def bound_bytes(self) -> int | None:
         """The mark, with the memory that the group did not count if that is notable."""
         size_bytes, uncounted_bytes = self.size_bytes, self.uncounted_bytes
-        is_notable = size_bytes is not None and lacks_memory(size_bytes, size_bytes + uncounted_bytes)
+        is_notable = size_bytes is not None and lacks_memory(
+            size_bytes, size_bytes + uncounted_bytes
+        )
         return size_bytes + uncounted_bytes if size_bytes is not None and is_notable else size_bytes
 
     def is_process_peak(self, transferred_bytes: int = 0) -> bool:
         """Whether the mark is the peak of the memory of all processes, with hardly any page cache."""
-        is_complete = self.includes_all_processes and not lacks_memory(self.size_bytes or 0, self.bound_bytes or 0)
+        is_complete = self.includes_all_processes and not lacks_memory(
+            self.size_bytes or 0, self.bound_bytes or 0
+        )
         return is_complete and self.is_free_of_cache(transferred_bytes)
 
     def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:

@@ -7,7 +7,13 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Metrics, PeakSource, Record
-from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE, OutOfMemoryEvidence, Status, end_status
+from profiler.record.run_outcome import (
+    SIGKILL_EXIT_CODE,
+    SIGTERM_EXIT_CODE,
+    OutOfMemoryEvidence,
+    Status,
+    end_status,
+)
 
 # A platform may cut the fraction of ExecutionStoppedAt, so it is exact only to the second.
 _STAMP_MARGIN_NS = NS_PER_SECOND
@@ -60,14 +66,18 @@ def was_stopped(
         return True
     if finished_ns is None:
         return seen_ns is not None
-    if any(request_ns is not None and finished_ns > request_ns for request_ns in (seen_ns, signalled_ns)):
+    if any(
+        request_ns is not None and finished_ns > request_ns
+        for request_ns in (seen_ns, signalled_ns)
+    ):
         return True
     # The first end alone is proof only more than the margin before the batch's. Nearer to it, the end of another
     # container at that time is the proof, because the time may be the batch's own end.
     if first_end_ns is None or first_end_ns >= finished_ns:
         return False
     return first_end_ns < finished_ns - _STAMP_MARGIN_NS or any(
-        other_ns < finished_ns and abs(other_ns - first_end_ns) <= _STAMP_MARGIN_NS for other_ns in others_finished_ns
+        other_ns < finished_ns and abs(other_ns - first_end_ns) <= _STAMP_MARGIN_NS
+        for other_ns in others_finished_ns
     )
 
 
@@ -108,11 +118,18 @@ def out_of_memory(
     is_unseen = end.status == "unknown" and end.exit_code is None and end.until_ns is None
     if end.status == "running" or is_unseen:
         return OutOfMemory()
-    share = memory_max_bytes / memory_size_bytes if memory_max_bytes is not None and memory_size_bytes else None
+    share = (
+        memory_max_bytes / memory_size_bytes
+        if memory_max_bytes is not None and memory_size_bytes
+        else None
+    )
     at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
     is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
     if is_unexplained and share is not None and share >= at_limit:
-        return OutOfMemory(likely=True, evidence="memory-at-limit" if end.exit_code is None else "exit-137-at-limit")
+        return OutOfMemory(
+            likely=True,
+            evidence="memory-at-limit" if end.exit_code is None else "exit-137-at-limit",
+        )
     is_excluded = (
         end.exit_code not in (None, SIGKILL_EXIT_CODE)
         or (peak_source == "kernel" and share is not None and share < _AT_LIMIT_FRACTION)

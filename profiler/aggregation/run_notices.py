@@ -66,7 +66,9 @@ class GrowthToLimit:
         while index >= _STEPS:  # merge the steps in pairs
             self._step_ns *= 2
             for values, pick in ((self._lows, min), (self._highs, max)):
-                values[:] = array("d", [pick(values[place : place + 2]) for place in range(0, len(values), 2)])
+                values[:] = array(
+                    "d", [pick(values[place : place + 2]) for place in range(0, len(values), 2)]
+                )
             index = max(at_ns - self._started_ns, 0) // self._step_ns
         lows, highs = self._lows, self._highs
         if index >= len(lows):
@@ -102,7 +104,11 @@ class GrowthToLimit:
         if per_minute <= 0 or not isfinite(before) or recent_lows[-1] < before + _NEW_HIGH * size:
             return None
         minutes_left = max(size - used, 0) / per_minute
-        return GrowthFit(since_ns, used, size, per_minute, minutes_left) if minutes_left <= _MINUTES_LEFT else None
+        return (
+            GrowthFit(since_ns, used, size, per_minute, minutes_left)
+            if minutes_left <= _MINUTES_LEFT
+            else None
+        )
 
 
 def _growth(levels: Sequence[float], length_ns: int) -> float:
@@ -111,7 +117,9 @@ def _growth(levels: Sequence[float], length_ns: int) -> float:
         return 0
     steps = [after - before for before, after in pairwise(levels)]
     mean = sum(steps) / len(steps)
-    return sum(steps) * NS_PER_MINUTE / length_ns if mean > 0 and min(steps) >= _MIN_PART * mean else 0
+    return (
+        sum(steps) * NS_PER_MINUTE / length_ns if mean > 0 and min(steps) >= _MIN_PART * mean else 0
+    )
 
 
 class NoticeFinding(Struct, frozen=True, kw_only=True):
@@ -153,10 +161,18 @@ class RunNotices:
         if idle is not None and idle.add(reading) and idle.since_ns is not None:
             self._idle = None
             findings.append(_stuck(idle, idle.since_ns, at_ns))
-        if memory and used is not None and (growth := memory.add(at_ns, used, reading.memory_size_bytes)):
+        if (
+            memory
+            and used is not None
+            and (growth := memory.add(at_ns, used, reading.memory_size_bytes))
+        ):
             self._memory = None
             findings.append(_growing("memory", growth, at_ns, MIB))
-        if disk and used_mb is not None and (growth := disk.add(at_ns, used_mb, reading.disk_size_mb)):
+        if (
+            disk
+            and used_mb is not None
+            and (growth := disk.add(at_ns, used_mb, reading.disk_size_mb))
+        ):
             self._disk = None
             findings.append(_growing("disk", growth, at_ns, 1))
         return findings
@@ -173,7 +189,10 @@ class RunNotices:
             at_ns=now_ns,
             message=f"The run has taken {format_duration(elapsed_ns / NS_PER_MS)}; "
             f"{format_duration(1000 * expected_seconds)} were expected",
-            evidence={"elapsed_seconds": round(elapsed_ns / NS_PER_SECOND, 1), "expected_seconds": expected_seconds},
+            evidence={
+                "elapsed_seconds": round(elapsed_ns / NS_PER_SECOND, 1),
+                "expected_seconds": expected_seconds,
+            },
             waited_since_ns=self._started_ns,
         )
         return [finding]
@@ -182,7 +201,9 @@ class RunNotices:
         """Whether the batch is nearly stuck, so that the monitor's lines should wait for a few minutes."""
         return self._idle is not None and self._idle.wants_silence(now_ns)
 
-    def describe(self, finding: NoticeFinding, longest_wait: "Callable[[int], Wait | None]") -> "Notice":
+    def describe(
+        self, finding: NoticeFinding, longest_wait: "Callable[[int], Wait | None]"
+    ) -> "Notice":
         """The notice, which is added to the raised ones; ``longest_wait`` returns the longest wait since a time."""
         from profiler.record.notice_model import Notice, NoticeEvidence  # most runs have no notice
 

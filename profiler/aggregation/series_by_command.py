@@ -41,7 +41,13 @@ class SeriesByCommand(Generic[_Key]):
     """
 
     def __init__(
-        self, started_ns: int, step_ns: int, points: int, *, is_new: bool = True, finest_ns: int | None = None
+        self,
+        started_ns: int,
+        step_ns: int,
+        points: int,
+        *,
+        is_new: bool = True,
+        finest_ns: int | None = None,
     ) -> None:
         self._started_ns = started_ns
         self._new_series = partial(RunSeries, started_ns, step_ns, points, finest_ns)
@@ -53,7 +59,9 @@ class SeriesByCommand(Generic[_Key]):
         self._commands: dict[_Key, _Command] = {}
         self._dropped: set[_Key] = set()
 
-    def add(self, read_ns: int, cpu_ns: Mapping[_Key, int], memory_bytes: Mapping[_Key, int]) -> None:
+    def add(
+        self, read_ns: int, cpu_ns: Mapping[_Key, int], memory_bytes: Mapping[_Key, int]
+    ) -> None:
         """Add a reading: the CPU time of commands since the last one, the memory of each that has a process."""
         since_ns = self._read_ns
         elapsed_ns = 0 if since_ns is None else max(read_ns - since_ns, 0)
@@ -96,7 +104,9 @@ class SeriesByCommand(Generic[_Key]):
             return series
         step_ms = whole.step_ns / NS_PER_MS
         parts = {key: self._commands[key].series.copy(min_step_ms=step_ms) for key in shown}
-        entries = [(text, parts[key], self._commands[key].known_from_ns) for key, text in shown.items()]
+        entries = [
+            (text, parts[key], self._commands[key].known_from_ns) for key, text in shown.items()
+        ]
         hidden = [command.series for key, command in self._commands.items() if key not in shown]
         if hidden or self._has_rest:
             others = self._rest.copy(min_step_ms=step_ms)
@@ -107,7 +117,9 @@ class SeriesByCommand(Generic[_Key]):
             shown_bytes = [part.memory.padded(whole.length) for part in parts.values()]
             for index, size_bytes in enumerate(whole.memory.cells):
                 if size_bytes is not None:
-                    others.memory.add(index, max(size_bytes - sum(sizes[index] or 0 for sizes in shown_bytes), 0))
+                    others.memory.add(
+                        index, max(size_bytes - sum(sizes[index] or 0 for sizes in shown_bytes), 0)
+                    )
             entries.append((OTHER, others, self._started_ns))
         columns = columns_of(series, step_ms)
         length = max([whole.length, *(len(values) for values in columns.values())])
@@ -123,7 +135,12 @@ class SeriesByCommand(Generic[_Key]):
                 )
             )
         padded = {name: padded_column(values, length) for name, values in columns.items()}
-        return replace(series, step_ms=as_number(step_ms) or series.step_ms, processes=tuple(processes), **padded)
+        return replace(
+            series,
+            step_ms=as_number(step_ms) or series.step_ms,
+            processes=tuple(processes),
+            **padded,
+        )
 
     def _begin_commands(self, present: Mapping[_Key, int], since_ns: int | None) -> None:
         new = [key for key in present if key not in self._commands and key not in self._dropped]
@@ -144,7 +161,9 @@ class SeriesByCommand(Generic[_Key]):
         by_memory = sorted(commands, key=lambda key: -commands[key].peak_bytes)
         protected = {*by_cpu[:_PROTECTED_PER_RANKING], *by_memory[:_PROTECTED_PER_RANKING]}
         rank = {key: min(by_cpu.index(key), by_memory.index(key)) for key in commands}
-        candidates = sorted(commands.keys() - protected, key=lambda key: (key in present, -rank[key]))
+        candidates = sorted(
+            commands.keys() - protected, key=lambda key: (key in present, -rank[key])
+        )
         for key in candidates[:_DROPPED_AT_ONCE]:
             self._rest.absorb(commands.pop(key).series)
             self._has_rest = True

@@ -54,7 +54,9 @@ class CpuDemand:
             return None
         return round(100 * saturated_ns / self._time_ns, _DIGITS)
 
-    def slowdown(self, *, vcpu_size: float | None, max_threads: int | None) -> Mapping[float, SlowdownBounds] | None:
+    def slowdown(
+        self, *, vcpu_size: float | None, max_threads: int | None
+    ) -> Mapping[float, SlowdownBounds] | None:
         """The bounds for each size that would have been slower than the task's; None if no CPU was measured."""
         if not self._time_ns:
             return None
@@ -65,12 +67,18 @@ class CpuDemand:
         level = max(1, math.ceil(self._max_vcpu / _EXCEEDED))
         reached_ns = sum(held_ns for reached, held_ns in self._level_ns.items() if reached >= level)
         is_sustained = reached_ns >= _MIN_TIME_SHARE * self._time_ns
-        parallelism = min([float(level) if is_sustained else (vcpu_size or max(self._max_vcpu, 1.0)), *limits])
+        parallelism = min(
+            [float(level) if is_sustained else (vcpu_size or max(self._max_vcpu, 1.0)), *limits]
+        )
         mean_vcpu = self._cpu_ns / self._time_ns
         bounds = {}
         for size in VCPU_SIZES:
             least = 1 + self._longer_ns[size] / self._time_ns
-            most = max(least, 1 + mean_vcpu * (1 / size - 1 / parallelism)) if size < parallelism else least
+            most = (
+                max(least, 1 + mean_vcpu * (1 / size - 1 / parallelism))
+                if size < parallelism
+                else least
+            )
             if most > _NO_SLOWDOWN:
                 bounds[size] = SlowdownBounds(min=round(least, _DIGITS), max=round(most, _DIGITS))
         return bounds

@@ -21,7 +21,15 @@ class TimeWeightedStatistics:
     within 1 % of the true value, never above the maximum. A quantity has some hundred bins; all floats have 71,000.
     """
 
-    __slots__ = ("_lowest_bin", "_maximum", "_minimum", "_weight_ns", "_weighted_sum", "_weights", "_zero_weight_ns")
+    __slots__ = (
+        "_lowest_bin",
+        "_maximum",
+        "_minimum",
+        "_weight_ns",
+        "_weighted_sum",
+        "_weights",
+        "_zero_weight_ns",
+    )
 
     def __init__(self) -> None:
         self._weighted_sum = 0.0
@@ -75,7 +83,9 @@ class TimeWeightedStatistics:
         # Rounding of the sum can move the quotient beyond the extremes by one unit in the last place.
         mean = self._within(self._weighted_sum / self._weight_ns)
         p50, p95, p99 = map(self._quantile, (0.50, 0.95, 0.99))
-        avg, p50, p95, p99, most = (round(value / per, digits) for value in (mean, p50, p95, p99, self._maximum))
+        avg, p50, p95, p99, most = (
+            round(value / per, digits) for value in (mean, p50, p95, p99, self._maximum)
+        )
         return Distribution(avg=avg, p50=p50, p95=p95, p99=p99, max=most)
 
     def median(self) -> float | None:
@@ -122,7 +132,9 @@ class MeanAndMaximum:
         """Mean and maximum, divided by ``per`` and rounded; None before the first value."""
         if self.maximum is None:
             return None
-        return AverageAndMaximum(avg=round(self.total / self.weight / per, 3), max=round(self.maximum / per, 3))
+        return AverageAndMaximum(
+            avg=round(self.total / self.weight / per, 3), max=round(self.maximum / per, 3)
+        )
 
 
 class RecentByBatch:

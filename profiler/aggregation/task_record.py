@@ -7,7 +7,13 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
-from profiler.aggregation.run_end import RunEnd, ended, may_have_missed_a_kill, out_of_memory, with_clock_shift
+from profiler.aggregation.run_end import (
+    RunEnd,
+    ended,
+    may_have_missed_a_kill,
+    out_of_memory,
+    with_clock_shift,
+)
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
@@ -33,7 +39,15 @@ from profiler.record.record_model import (
     known_peak_source,
     with_warnings,
 )
-from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
+from profiler.record.units import (
+    CPU_SECONDS_DIGITS,
+    MIB,
+    VCPU_DIGITS,
+    as_number,
+    billed_ms,
+    mebibytes,
+    span_ms,
+)
 
 if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -86,13 +100,19 @@ def container_limits(
 ) -> ResourceLimits:
     """The vCPUs of the task, else of the machine. The container's own memory limit, else the task's."""
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
-    stats_bytes = None if usage is None else usage.memory_limit_bytes  # above the machine's memory: unlimited
+    stats_bytes = (
+        None if usage is None else usage.memory_limit_bytes
+    )  # above the machine's memory: unlimited
     if memory_bytes is None and stats_bytes and stats_bytes <= (host.memory_bytes or 0):
         memory_bytes = stats_bytes
-    return ResourceLimits(vcpu=host.vcpu if task.vcpu_limit is None else task.vcpu_limit, memory_bytes=memory_bytes)
+    return ResourceLimits(
+        vcpu=host.vcpu if task.vcpu_limit is None else task.vcpu_limit, memory_bytes=memory_bytes
+    )
 
 
-def _usage_fields(totals: UsageWindow, cpu_seconds: float | None, sizes: ResourceLimits) -> dict[str, Any]:
+def _usage_fields(
+    totals: UsageWindow, cpu_seconds: float | None, sizes: ResourceLimits
+) -> dict[str, Any]:
     """The fields that a whole run and an interval have."""
     return {
         "cpu_seconds": None if cpu_seconds is None else round(cpu_seconds, CPU_SECONDS_DIGITS),
@@ -114,22 +134,38 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
         **_usage_fields(usage.run, usage.cpu_seconds, sizes),
         memory_peak_source=None if usage.memory_max_bytes is None else "sampled",
         memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
-        max_memory_used_at=None if usage.memory_max_at_ns is None else format_ms(usage.memory_max_at_ns),
+        max_memory_used_at=None
+        if usage.memory_max_at_ns is None
+        else format_ms(usage.memory_max_at_ns),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
         max_pids=usage.max_pids,
         **usage.traffic(),
     )
 
 
-def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits) -> Metrics:
+def with_peak(
+    metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits
+) -> Metrics:
     """Replace the memory peak of the samples, also as the distributions' maximum; far above them, it has no time."""
     # The kernel lets a process that it kills exceed the limit by less than 1 MiB.
-    if size_bytes is not None and sizes.memory_bytes and sizes.memory_bytes < size_bytes < sizes.memory_bytes + MIB:
+    if (
+        size_bytes is not None
+        and sizes.memory_bytes
+        and sizes.memory_bytes < size_bytes < sizes.memory_bytes + MIB
+    ):
         size_bytes = sizes.memory_bytes
-    percent = None if size_bytes is None or not sizes.memory_bytes else round(100 * size_bytes / sizes.memory_bytes, 3)
+    percent = (
+        None
+        if size_bytes is None or not sizes.memory_bytes
+        else round(100 * size_bytes / sizes.memory_bytes, 3)
+    )
     peak_mb = mebibytes(size_bytes)
     sampled_mb = None if metrics.memory_used_mb is None else metrics.memory_used_mb.max
-    has_time = peak_mb is not None and sampled_mb is not None and sampled_mb >= _SAMPLED_PEAK_FRACTION * peak_mb
+    has_time = (
+        peak_mb is not None
+        and sampled_mb is not None
+        and sampled_mb >= _SAMPLED_PEAK_FRACTION * peak_mb
+    )
     return replace(
         metrics,
         max_memory_used_mb=peak_mb,
@@ -140,10 +176,17 @@ def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | N
     )
 
 
-def within_total(processes: Iterable[Process], total_mb: Number | None, *, is_one: bool = False) -> tuple[Process, ...]:
+def within_total(
+    processes: Iterable[Process], total_mb: Number | None, *, is_one: bool = False
+) -> tuple[Process, ...]:
     """The processes, each with at most the memory peak of all together; the only one (``is_one``) has it."""
     return tuple(  # the kernel's mark of a process can be a little higher than its control group's
-        replace(process, max_memory_used_mb=total_mb if is_one else min_known(process.max_memory_used_mb, total_mb))
+        replace(
+            process,
+            max_memory_used_mb=total_mb
+            if is_one
+            else min_known(process.max_memory_used_mb, total_mb),
+        )
         if process.max_memory_used_mb is not None
         else process
         for process in processes
@@ -158,7 +201,9 @@ def with_cpu_demand(
     return replace(
         metrics,
         vcpu_saturated_percent=demand.saturated_percent(vcpu_size),
-        slowdown_at_vcpu=None if slowdown is None else {f"{size:g}": bounds for size, bounds in slowdown.items()},
+        slowdown_at_vcpu=None
+        if slowdown is None
+        else {f"{size:g}": bounds for size, bounds in slowdown.items()},
     )
 
 
@@ -166,12 +211,21 @@ def _with_max(distribution: Distribution | None, peak: float | None) -> Distribu
     """The distribution with another maximum, which no other of its values exceeds."""
     if distribution is None or peak is None:
         return distribution
-    values = {name: min_known(value, float(peak)) for name, value in asdict(distribution).items() if value is not None}
+    values = {
+        name: min_known(value, float(peak))
+        for name, value in asdict(distribution).items()
+        if value is not None
+    }
     return Distribution(**{**values, "max": float(peak)})
 
 
 def build_interval(
-    totals: UsageWindow, devices: DeviceReadings, sizes: ResourceLimits, *, started_ns: int, finished_ns: int
+    totals: UsageWindow,
+    devices: DeviceReadings,
+    sizes: ResourceLimits,
+    *,
+    started_ns: int,
+    finished_ns: int,
 ) -> Interval:
     """The metrics since the last checkpoint, with the readings of all devices."""
     return Interval(
@@ -187,17 +241,31 @@ def build_interval(
 def with_cpu_covered(record: Record, until_ns: int | None) -> Record:
     """Add the share of the run up to the last reading of its CPU time, by the wall clock of its start."""
     started_ns, metrics, sampling = parse_ns(record.started_at), record.metrics, record.sampling
-    if None in (until_ns, started_ns, metrics.cpu_seconds) or sampling is None or not metrics.duration_ms:
+    if (
+        None in (until_ns, started_ns, metrics.cpu_seconds)
+        or sampling is None
+        or not metrics.duration_ms
+    ):
         return record
     percent = 100 * ((until_ns or 0) - (started_ns or 0)) / (metrics.duration_ms * NS_PER_MS)
-    return replace(record, sampling=replace(sampling, cpu_covered_percent=round(min(max(percent, 0.0), 100.0), 1)))
+    return replace(
+        record,
+        sampling=replace(sampling, cpu_covered_percent=round(min(max(percent, 0.0), 100.0), 1)),
+    )
 
 
 def build_sampling(
-    usage: ContainerUsage | None, sources: Iterable[str], *, interval_ns: int, failures: int, missed: int
+    usage: ContainerUsage | None,
+    sources: Iterable[str],
+    *,
+    interval_ns: int,
+    failures: int,
+    missed: int,
 ) -> Sampling:
     """The statistics of the sampling itself."""
-    longest_ms, median_ms = (usage.steps_ms.maximum, usage.steps_ms.median()) if usage else (None, None)
+    longest_ms, median_ms = (
+        (usage.steps_ms.maximum, usage.steps_ms.median()) if usage else (None, None)
+    )
     return Sampling(
         interval_ms=as_number(interval_ns / NS_PER_MS),
         samples=usage.samples if usage else 0,
@@ -223,7 +291,9 @@ def build_other_container(
     if container.is_stopped:
         end = ended(container.exit_code, container.finished_ns, was_stopped=False)
     else:
-        end = with_clock_shift(RunEnd(status="running", until_ns=now_ns), container.started_ns, clock_shift_ns)
+        end = with_clock_shift(
+            RunEnd(status="running", until_ns=now_ns), container.started_ns, clock_shift_ns
+        )
     numbers = replace(
         usage_metrics(usage, container_limits(container, task, usage, host)),
         vcpu_share=as_number(container.vcpu_share),
@@ -232,7 +302,10 @@ def build_other_container(
     if container.shares_network:
         numbers = replace(numbers, network_rx_bytes=None, network_tx_bytes=None)
     return OtherContainer(
-        name=container.name, status=container.known_status, exit_code=container.exit_code, metrics=numbers
+        name=container.name,
+        status=container.known_status,
+        exit_code=container.exit_code,
+        metrics=numbers,
     )
 
 
@@ -285,17 +358,23 @@ def build_batch_record(
         visible=visible_of(host),
     )
     if usage is not None and usage.kernel_peak_bytes is not None:
-        record = replace(record, metrics=with_peak(record.metrics, usage.kernel_peak_bytes, "kernel", sizes))
+        record = replace(
+            record, metrics=with_peak(record.metrics, usage.kernel_peak_bytes, "kernel", sizes)
+        )
     memory = out_of_memory(
         end,
-        memory_max_bytes=max_known(usage.memory_max_bytes, usage.kernel_peak_bytes) if usage else None,
+        memory_max_bytes=max_known(usage.memory_max_bytes, usage.kernel_peak_bytes)
+        if usage
+        else None,
         memory_size_bytes=sizes.memory_bytes,
         peak_source=known_peak_source(record.metrics),
         limit_hits=usage.memory_limit_hits if usage else None,
         memory_kills=1 if container.was_out_of_memory else None,
         may_have_missed_a_kill=may_have_missed_a_kill(record),
     )
-    return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)
+    return replace(
+        record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence
+    )
 
 
 def processor_of(host: Host) -> Processor | None:
@@ -306,7 +385,9 @@ def processor_of(host: Host) -> Processor | None:
 
 def visible_of(host: Host) -> Visible | None:
     """What a program sees of the machine, for the record; None if nothing is known of it."""
-    visible = Visible(memory_mb=mebibytes(host.memory_bytes), cpus=as_number(host.processor_count or host.vcpu))
+    visible = Visible(
+        memory_mb=mebibytes(host.memory_bytes), cpus=as_number(host.processor_count or host.vcpu)
+    )
     return visible if visible != Visible() else None
 
 

@@ -84,7 +84,9 @@ class RecentWaits(Struct):
         spans[-1].add(end_ns, waits)
         if len(spans) > _MAX_SPANS:
             age_ns = [end_ns - span.start_ns for span in spans]
-            first = min(range(len(spans) - 2), key=lambda index: 1 - age_ns[index + 2] / age_ns[index])
+            first = min(
+                range(len(spans) - 2), key=lambda index: 1 - age_ns[index + 2] / age_ns[index]
+            )
             spans[first].add(spans[first + 1].end_ns, spans[first + 1].waits)
             del spans[first + 1]
 
@@ -101,7 +103,9 @@ class RecentWaits(Struct):
         ((kind, time_ns),) = kinds.most_common(1) or (("other", 0),)
         if kind == "other" or not time_ns:
             return None
-        return next((wait for wait in waits if wait.kind == kind and 2 * waits[wait] > time_ns), Wait(kind))
+        return next(
+            (wait for wait in waits if wait.kind == kind and 2 * waits[wait] > time_ns), Wait(kind)
+        )
 
 
 class _Shown(Struct, frozen=True, gc=False):
@@ -118,7 +122,9 @@ class _Shown(Struct, frozen=True, gc=False):
 
     def divide(self, time_ns: int) -> Iterator[tuple[Wait, int]]:
         threads = sum(count for _, count in self.targets)
-        return ((Wait(self.kind, target), time_ns * count // threads) for target, count in self.targets)
+        return (
+            (Wait(self.kind, target), time_ns * count // threads) for target, count in self.targets
+        )
 
 
 def _shown(sample: ThreadSample, at_ns: int) -> _Shown | None:
@@ -129,7 +135,9 @@ def _shown(sample: ThreadSample, at_ns: int) -> _Shown | None:
         return None
     if sample.has_running and kind not in _STRONG_KINDS:
         return None
-    targets = tuple((wait.target, count) for wait, count in sample.waits.items() if wait.kind == kind)
+    targets = tuple(
+        (wait.target, count) for wait, count in sample.waits.items() if wait.kind == kind
+    )
     return _Shown(at_ns, kind, targets, is_hidden=sample.has_refused and kind == _OTHER)
 
 
@@ -184,7 +192,8 @@ class _Parts(Struct):
         on_cpu_ns = min(step.length_ns, step.run_ns)
         waiting_ns = min(step.length_ns - on_cpu_ns, step.wait_ns)
         on_cpu_ns, waiting_ns, covered_ns = (
-            time_ns * part_ns // step.length_ns for time_ns in (on_cpu_ns, waiting_ns, step.covered_ns)
+            time_ns * part_ns // step.length_ns
+            for time_ns in (on_cpu_ns, waiting_ns, step.covered_ns)
         )
         self.length_ns += part_ns
         self.on_cpu_ns += on_cpu_ns
@@ -196,7 +205,9 @@ class _Parts(Struct):
             unknown_ns = blocked_ns * step.unknown_ns // step.length_ns
             self.blocked_ns[_OTHER] += unknown_ns
             blocked_ns -= unknown_ns
-        if shown is None and (known := [sample for sample in (before, after) if sample is not None]):
+        if shown is None and (
+            known := [sample for sample in (before, after) if sample is not None]
+        ):
             middle_ns = (step.start_ns + step.end_ns) // 2
             shown = min(known, key=lambda sample: abs(sample.at_ns - middle_ns))
         if shown is None:
@@ -219,10 +230,14 @@ class _Parts(Struct):
     def copy(self) -> "_Parts":
         return replace(self, blocked_ns=self.blocked_ns.copy(), targets_ns=self.targets_ns.copy())
 
-    def breakdown(self, *, sees_calls: bool, has_waits: bool, duration_ns: int | None) -> TimeBreakdown:
+    def breakdown(
+        self, *, sees_calls: bool, has_waits: bool, duration_ns: int | None
+    ) -> TimeBreakdown:
         """The sums in percent. ``otherPercent`` is the time of unknown kind."""
         is_full = sees_calls and self.hidden_ns <= _MAX_HIDDEN_SHARE * self.length_ns
-        kinds = [kind for kind in (_KINDS if is_full else _SEEN_WITHOUT_PRIVILEGE) if kind != _OTHER]
+        kinds = [
+            kind for kind in (_KINDS if is_full else _SEEN_WITHOUT_PRIVILEGE) if kind != _OTHER
+        ]
         parts = {"on_cpu": self.on_cpu_ns}
         if has_waits:
             parts["waiting_for_cpu"] = self.waiting_ns
@@ -241,7 +256,9 @@ class _Parts(Struct):
         ordered = [(key, time_ns) for key, time_ns in self.targets_ns.most_common() if key != _REST]
         rest_ns += sum(time_ns for _, time_ns in ordered[_MAX_TARGETS_SHOWN:])
         rows = [
-            WaitTarget(kind=kind, target=target, percent=min(self._percent(time_ns), percents[kind]))
+            WaitTarget(
+                kind=kind, target=target, percent=min(self._percent(time_ns), percents[kind])
+            )
             for (kind, target), time_ns in ordered[:_MAX_TARGETS_SHOWN]
         ]
         rows.append(WaitTarget(kind=_OTHER, target=_OTHER, percent=self._percent(rest_ns)))
@@ -256,7 +273,9 @@ def wait_warnings(record: Record) -> tuple[str, ...]:
     if record.sampling is None or not is_cpu_wait_partial(record):
         return ()
     missing = format_percent(100 - (record.sampling.cpu_wait_covered_percent or 0))
-    return (f"The time waiting for a CPU is a lower bound: threads ended before {missing} of the CPU time was read.",)
+    return (
+        f"The time waiting for a CPU is a lower bound: threads ended before {missing} of the CPU time was read.",
+    )
 
 
 def percents_of(parts: Mapping[str, int]) -> dict[str, float]:
@@ -275,7 +294,9 @@ class TimeAccount:
     ``idle_ns`` returns for how long all GPUs were idle between two moments, on the clock of ``started_ns``.
     """
 
-    def __init__(self, started_ns: int | None, interval_ns: int, idle_ns: IdleBetween | None = None) -> None:
+    def __init__(
+        self, started_ns: int | None, interval_ns: int, idle_ns: IdleBetween | None = None
+    ) -> None:
         self._until_ns = started_ns
         self._idle_ns = idle_ns
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
@@ -293,21 +314,29 @@ class TimeAccount:
         self.recent_waits = RecentWaits()  # as of the last :meth:`flush`
         self._last_shown: _Shown | None = None
 
-    def add(self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None = None) -> None:
+    def add(
+        self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None = None
+    ) -> None:
         """Add a reading at the end of a step: the CPU time so far, and the threads. The series gets their waits."""
         self._readings.append((read_ns, cpu_ns, sample))
         self._buffered += 1 + len(sample.growth or ()) + len(sample.waits)
         if self._buffered > _MAX_BUFFERED:
             self.flush(series)
 
-    def finish(self, read_ns: int, cpu_ns: int, last: ThreadSample, series: RunSeries | None = None) -> None:
+    def finish(
+        self, read_ns: int, cpu_ns: int, last: ThreadSample, series: RunSeries | None = None
+    ) -> None:
         """Add the end of the run. If no thread was readable any more, it waited for a CPU as in the step before."""
         self.flush(series)
         before = self._steps[-1] if self._steps else None
         step = self._add_step(read_ns, cpu_ns, last, series)
         if step is not None and before is not None and not last.growth:
-            idle_ns, idle_before_ns = (max(part.length_ns - part.run_ns, 0) for part in (step, before))
-            step.longest_ns = idle_ns * min(before.wait_ns, idle_before_ns) // max(idle_before_ns, 1)
+            idle_ns, idle_before_ns = (
+                max(part.length_ns - part.run_ns, 0) for part in (step, before)
+            )
+            step.longest_ns = (
+                idle_ns * min(before.wait_ns, idle_before_ns) // max(idle_before_ns, 1)
+            )
 
     def added_to(self, record: Record, cpu_ns: int) -> Record:
         """Return the record with the division and the waits for a CPU, as of the last :meth:`flush`."""
@@ -318,7 +347,9 @@ class TimeAccount:
         metrics = replace(
             record.metrics,
             cpu_wait_seconds=round(self._wait_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
-            cpu_wait_percent=round(100 * self._wait_ns / max(self._wait_ns + cpu_ns, 1), _PERCENT_DIGITS),
+            cpu_wait_percent=round(
+                100 * self._wait_ns / max(self._wait_ns + cpu_ns, 1), _PERCENT_DIGITS
+            ),
         )
         sampling = record.sampling
         if sampling is not None and cpu_ns:
@@ -326,7 +357,9 @@ class TimeAccount:
             sampling = replace(sampling, cpu_wait_covered_percent=covered)
         return replace(record, metrics=metrics, sampling=sampling, time_breakdown=breakdown)
 
-    def breakdown(self, duration_ns: int | None = None, *, is_idle: bool = False) -> TimeBreakdown | None:
+    def breakdown(
+        self, duration_ns: int | None = None, *, is_idle: bool = False
+    ) -> TimeBreakdown | None:
         """The division of the whole time, or of that in which all GPUs were idle, as of the last :meth:`flush`."""
         if not self._is_sampled:
             return None
@@ -338,10 +371,14 @@ class TimeAccount:
         parts.blocked_ns[_OTHER] += parts.undecided_ns
         if not parts.length_ns:
             return None
-        return parts.breakdown(sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns)
+        return parts.breakdown(
+            sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns
+        )
 
     def _idle_part_ns(self, step: _Step) -> int:
-        return min(self._idle_ns(step.start_ns, step.end_ns), step.length_ns) if self._idle_ns else 0
+        return (
+            min(self._idle_ns(step.start_ns, step.end_ns), step.length_ns) if self._idle_ns else 0
+        )
 
     def flush(self, series: RunSeries | None) -> None:
         """Add the readings that wait, also to the series. Many at once cost a third of one after the other."""
@@ -350,7 +387,9 @@ class TimeAccount:
         self._readings.clear()
         self._buffered = 0
 
-    def _add_step(self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None) -> _Step | None:
+    def _add_step(
+        self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None
+    ) -> _Step | None:
         growth = sample.growth or ()
         self._is_sampled = True
         self._sees_calls = self._sees_calls or sample.sees_calls
@@ -365,12 +404,18 @@ class TimeAccount:
             return None
         covered_ns = min(read_ns - start_ns, self._max_covered_ns)
         shown, length_ns = _shown(sample, read_ns), read_ns - start_ns
-        unknown_ns = length_ns if shown is None and sample.is_partial and sample.waits else length_ns - covered_ns
+        unknown_ns = (
+            length_ns
+            if shown is None and sample.is_partial and sample.waits
+            else length_ns - covered_ns
+        )
         step = _Step(start_ns, read_ns, run_ns, covered_ns, unknown_ns, shown)
         self._steps.append(step)
         self._add_waits(step, growth, series)
         if shown is not None:
-            self.recent_waits.add(start_ns, read_ns, dict(shown.divide(max(covered_ns - run_ns, 0))))
+            self.recent_waits.add(
+                start_ns, read_ns, dict(shown.divide(max(covered_ns - run_ns, 0)))
+            )
         if len(self._steps) > _MAX_OPEN_STEPS:
             following, first = self._following(0), self._steps.popleft()
             self._parts.add(first, first.length_ns, self._last_shown, following)
@@ -378,7 +423,9 @@ class TimeAccount:
             self._last_shown = first.shown or self._last_shown
         return step
 
-    def _add_waits(self, step: _Step, growth: Sequence[ThreadGrowth], series: RunSeries | None) -> None:
+    def _add_waits(
+        self, step: _Step, growth: Sequence[ThreadGrowth], series: RunSeries | None
+    ) -> None:
         """Add the waits to the step in which they ended. The excess of a wait belongs to the steps before."""
         # The longest wait in one step that the waits of the other threads make plausible.
         sum_ns, limit_ns = 0, math.inf
@@ -404,7 +451,9 @@ class TimeAccount:
         self._add_late(late)
         if len(self._last_waits) > _MAX_REMEMBERED:
             self._last_waits.clear()
-        self._last_waits.update((grown.thread, (step.end_ns, grown.wait_ns)) for grown in growth if grown.wait_ns)
+        self._last_waits.update(
+            (grown.thread, (step.end_ns, grown.wait_ns)) for grown in growth if grown.wait_ns
+        )
         while series is not None and self._for_series:  # there is none before the second sample
             start_ns, end_ns, wait_ns, is_late = self._for_series.popleft()
             series.spread(series.cpu_wait, start_ns, end_ns, wait_ns, is_late=is_late)
@@ -419,7 +468,9 @@ class TimeAccount:
                 sum_ns += part_ns
                 ended_ns, before_ns = self._last_waits.get(grown.thread, (0, 0))
                 before_ns = before_ns if ended_ns == earlier.end_ns else 0
-                earlier.longest_ns = max(earlier.longest_ns, min(part_ns + before_ns, earlier.length_ns))
+                earlier.longest_ns = max(
+                    earlier.longest_ns, min(part_ns + before_ns, earlier.length_ns)
+                )
                 if late_ns > part_ns:
                     left.append((grown, late_ns - part_ns))
             self._for_series.append((earlier.start_ns, earlier.end_ns, sum_ns, True))

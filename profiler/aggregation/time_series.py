@@ -19,13 +19,21 @@ _SIGNIFICANT_DIGITS = 3
 # The most steps that are shorter than the sampling interval.
 _MAX_FINE_STEPS = 120
 _MEMORY_COLUMN = "memory_used_mb"
-_COLUMNS = ("vcpu_used", _MEMORY_COLUMN, "gpu_utilization_percent", "neuron_utilization_percent", "cpu_wait")
+_COLUMNS = (
+    "vcpu_used",
+    _MEMORY_COLUMN,
+    "gpu_utilization_percent",
+    "neuron_utilization_percent",
+    "cpu_wait",
+)
 _Cell = TypeVar("_Cell")
 # (nanoseconds on a CPU or waiting for one, nanoseconds covered), or (sum, number of readings).
 _Sum: TypeAlias = tuple[float, int]
 
 Column: TypeAlias = tuple[float | None, ...]
-SeriesRow: TypeAlias = tuple[int, float | None, int | None, int | None, int | None, float | None, float | None]
+SeriesRow: TypeAlias = tuple[
+    int, float | None, int | None, int | None, int | None, float | None, float | None
+]
 
 
 class DeviceReadings(Struct):
@@ -70,7 +78,9 @@ class RunSeries:
     from the start on. The first step is the interval, divided by a power of two that leaves at least ``finest_ns``.
     """
 
-    def __init__(self, started_ns: int, step_ns: int, points: int, finest_ns: int | None = None) -> None:
+    def __init__(
+        self, started_ns: int, step_ns: int, points: int, finest_ns: int | None = None
+    ) -> None:
         self._started_ns = started_ns
         self._interval_ns = self.step_ns = max(step_ns, 1)
         while finest_ns is not None and self.step_ns % 2 == 0 and self.step_ns >= 2 * finest_ns:
@@ -85,12 +95,28 @@ class RunSeries:
         self._written: _Column[int | None] = _Column(None, sum_known)
         self.cpu_wait: _Column[_Sum] = _Column((0, 0), _add)
         cpu: tuple[_Column[Any], ...] = (self.cpu, self.cpu_wait)
-        self.columns = (*cpu, self.memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written)
+        self.columns = (
+            *cpu,
+            self.memory,
+            self._gpu,
+            self._gpus_memory,
+            self._neuron,
+            self._read,
+            self._written,
+        )
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
         self.spread(self.cpu, start_ns, end_ns, cpu_ns)
 
-    def spread(self, column: _Column[_Sum], start_ns: int, end_ns: int, sum_ns: int, *, is_late: bool = False) -> None:
+    def spread(
+        self,
+        column: _Column[_Sum],
+        start_ns: int,
+        end_ns: int,
+        sum_ns: int,
+        *,
+        is_late: bool = False,
+    ) -> None:
         """Spread a time evenly, from the start of the run on, without rounding; ``is_late``: of a step that is over."""
         start_ns = max(start_ns, self._started_ns)
         if end_ns <= start_ns:
@@ -115,7 +141,9 @@ class RunSeries:
         for index in range(first, last + 1):
             self.memory.add(index, size_bytes)
 
-    def add_blocks(self, at_ns: int, read_bytes: int | None, written_bytes: int | None, *, held_ns: int = 0) -> None:
+    def add_blocks(
+        self, at_ns: int, read_bytes: int | None, written_bytes: int | None, *, held_ns: int = 0
+    ) -> None:
         """Spread the bytes over the steps of which most is in the ``held_ns`` before ``at_ns``, else of its middle."""
         self._index(at_ns - 1 if held_ns else at_ns)  # it may merge
         margin_ns = min(self.step_ns, held_ns) // 2
@@ -123,7 +151,11 @@ class RunSeries:
         count = last - first + 1
         for column, size_bytes in ((self._read, read_bytes), (self._written, written_bytes)):
             for place in range(count):
-                share = None if size_bytes is None else size_bytes * (place + 1) // count - size_bytes * place // count
+                share = (
+                    None
+                    if size_bytes is None
+                    else size_bytes * (place + 1) // count - size_bytes * place // count
+                )
                 column.add(first + place, share)
 
     def add_devices(self, at_ns: int, readings: DeviceReadings, *, around_ns: int = 0) -> None:
@@ -131,7 +163,10 @@ class RunSeries:
         reach_ns = max(around_ns - self.step_ns // 2, 0)
         last = self._index(at_ns + reach_ns)
         for index in range(self._index(at_ns - reach_ns), last + 1):
-            for column, percents in ((self._gpu, readings.gpu_percent), (self._neuron, readings.neuron_percent)):
+            for column, percents in (
+                (self._gpu, readings.gpu_percent),
+                (self._neuron, readings.neuron_percent),
+            ):
                 if percents.weight:
                     column.add(index, (percents.total, percents.weight))
             if readings.gpus_memory_bytes is not None:
@@ -173,7 +208,9 @@ class RunSeries:
         copied.step_ns = self.step_ns
         for column, original in zip(copied.columns, self.columns, strict=True):
             column.cells = original.cells.copy()
-        while copied.step_ns < min_step_ms * NS_PER_MS or (max_steps is not None and copied.length > max_steps):
+        while copied.step_ns < min_step_ms * NS_PER_MS or (
+            max_steps is not None and copied.length > max_steps
+        ):
             copied.merge()
         return copied
 
@@ -194,7 +231,9 @@ class RunSeries:
     def _index(self, at_ns: int) -> int:
         """The step of a moment. Merges until the buffer reaches it."""
         index = (at_ns - self._started_ns) // self.step_ns
-        while index >= self._capacity or (index >= _MAX_FINE_STEPS and self.step_ns < self._interval_ns):
+        while index >= self._capacity or (
+            index >= _MAX_FINE_STEPS and self.step_ns < self._interval_ns
+        ):
             self.merge()
             index = (at_ns - self._started_ns) // self.step_ns
         return max(index, 0)
@@ -221,7 +260,9 @@ def with_columns(series: Series | None, other: RunSeries, names: Collection[str]
         return series
     merged = {**({} if series is None else columns_of(series, columns.step_ms)), **taken}
     length = max(map(len, merged.values()))
-    padded: dict[str, Any] = {name: padded_column(values, length) for name, values in merged.items()}
+    padded: dict[str, Any] = {
+        name: padded_column(values, length) for name, values in merged.items()
+    }
     return Series(started_at=columns.started_at, step_ms=columns.step_ms, **padded)
 
 
@@ -243,7 +284,10 @@ def padded_column(values: Column | None, length: int) -> Column | None:
 def _coarsen(values: Column, factor: int, *, use_maximum: bool) -> Column:
     parts = [values[index : index + factor] for index in range(0, len(values), factor)]
     known = [[value for value in part if value is not None] for part in parts]
-    return tuple(_rounded(max(part) if use_maximum else sum(part) / len(part)) if part else None for part in known)
+    return tuple(
+        _rounded(max(part) if use_maximum else sum(part) / len(part)) if part else None
+        for part in known
+    )
 
 
 def _rounded(value: float) -> float:

@@ -77,15 +77,23 @@ class ProcessTotals:
         self._read_ns: int | None = None
         self._held_bytes: dict[_ProcessName, int] = {}
         self._present: dict[tuple[int, int], tuple[_ProcessName, ProcessReading]] = {}
-        self._earlier_ns: dict[tuple[int, int], int] = {}  # the CPU time that present processes used by other names
-        self._active: set[tuple[int, int]] = set()  # the present processes that ran in the last step
+        self._earlier_ns: dict[
+            tuple[int, int], int
+        ] = {}  # the CPU time that present processes used by other names
+        self._active: set[tuple[int, int]] = (
+            set()
+        )  # the present processes that ran in the last step
         self._ended: dict[_ProcessName, _Total] = {}
         self._owed_ns: Mapping[tuple[int, int], int] = {}  # by parent: see _unread_ns
         self._memory: dict[_ProcessName, TreeMemory] = {}
         self._read_cpu_ns = 0
 
     def add(
-        self, processes: Iterable[ProcessReading], read_ns: int | None = None, *, total_bytes: int | None = None
+        self,
+        processes: Iterable[ProcessReading],
+        read_ns: int | None = None,
+        *,
+        total_bytes: int | None = None,
     ) -> None:
         """Add a reading; in the series, where it has a time, no command exceeds the ``total_bytes`` of all together."""
         before, now = self._present, dict[tuple[int, int], tuple[_ProcessName, ProcessReading]]()
@@ -97,7 +105,11 @@ class ProcessTotals:
             identity = process.identity
             name, last = before.get(identity, (None, None))
             kept = process if last is None else _with_memory_of(process, last)
-            if name is None or last is None or (kept.name, kept.arguments) != (last.name, last.arguments):
+            if (
+                name is None
+                or last is None
+                or (kept.name, kept.arguments) != (last.name, last.arguments)
+            ):
                 if name is not None and last is not None:
                     changed.add(name)
                     self._end(name, last)
@@ -125,7 +137,9 @@ class ProcessTotals:
         if self._make_series is not None and read_ns is not None:
             self._series = self._series or self._make_series()
             held = self._held_bytes.items()
-            self._series.add(read_ns, used_ns, {name: min_known(size, total_bytes) or 0 for name, size in held})
+            self._series.add(
+                read_ns, used_ns, {name: min_known(size, total_bytes) or 0 for name, size in held}
+            )
         self._present, self._active = now, active
         if len(self._memory) - len(now) > _MAX_NAMES:
             self._drop_smallest()
@@ -152,22 +166,30 @@ class ProcessTotals:
         step_ns = None if read_ns is None or self._read_ns is None else read_ns - self._read_ns
         unread, self._owed_ns = _unread_ns(before, now, self._active, step_ns, self._owed_ns)
         for name, unread_ns in unread:
-            self._ended[name] = replace(self._ended[name], cpu_ns=self._ended[name].cpu_ns + unread_ns)
+            self._ended[name] = replace(
+                self._ended[name], cpu_ns=self._ended[name].cpu_ns + unread_ns
+            )
             used_ns[name] = used_ns.get(name, 0) + unread_ns
         return {before[identity][0] for identity in ended}
 
     def _add_memory(
-        self, changed: Iterable[_ProcessName], readings: Mapping[_ProcessName, Sequence[ProcessReading]]
+        self,
+        changed: Iterable[_ProcessName],
+        readings: Mapping[_ProcessName, Sequence[ProcessReading]],
     ) -> None:
         for name in changed:
-            self._held_bytes[name] = self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ())) or 0
+            self._held_bytes[name] = (
+                self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ())) or 0
+            )
         if self._held_bytes.keys() != readings.keys():
             self._held_bytes = {name: self._held_bytes[name] for name in readings}
 
     def top(self) -> tuple[Process, ...]:
         """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time."""
         totals = self._totals()
-        shown = sorted(self._top_names(totals, _SHOWN_PER_RANKING), key=lambda name: -totals[name].cpu_ns)
+        shown = sorted(
+            self._top_names(totals, _SHOWN_PER_RANKING), key=lambda name: -totals[name].cpu_ns
+        )
         return tuple(
             Process(
                 name=name.command,
@@ -175,7 +197,9 @@ class ProcessTotals:
                 count=totals[name].count,
                 cpu_seconds=round(totals[name].cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
                 max_memory_used_mb=mebibytes(memory.peak_bytes),
-                max_memory_used_processes=None if memory.peak_bytes is None else memory.peak_processes,
+                max_memory_used_processes=None
+                if memory.peak_bytes is None
+                else memory.peak_processes,
             )
             for name, memory in ((name, self._memory[name]) for name in shown)
         )
@@ -186,7 +210,9 @@ class ProcessTotals:
         if missing_ns < max(_MIN_MISSING_NS, _MIN_MISSING_SHARE * total_ns):
             return ()
         missing = format_percent(100 * missing_ns / total_ns)
-        return (f"The CPU time of each process is a lower bound: processes ended before {missing} of it was read.",)
+        return (
+            f"The CPU time of each process is a lower bound: processes ended before {missing} of it was read.",
+        )
 
     def with_commands(self, series: Series | None) -> Series | None:
         """Return the run's time series with those of at most eight commands of :meth:`top`, and of all others."""
@@ -194,7 +220,9 @@ class ProcessTotals:
         if series is None or own is None:
             return series
         totals = self._totals()
-        shown = [name for name in self._top_names(totals, _SHOWN_PER_RANKING) if name in own][:_MAX_SHOWN_OVER_TIME]
+        shown = [name for name in self._top_names(totals, _SHOWN_PER_RANKING) if name in own][
+            :_MAX_SHOWN_OVER_TIME
+        ]
         shown.sort(key=lambda name: -totals[name].cpu_ns)
         return own.add_to(series, {name: name.text for name in shown})
 
@@ -210,7 +238,9 @@ class ProcessTotals:
         kept.update(name for name, _ in self._present.values())
         self._memory = {name: memory for name, memory in self._memory.items() if name in kept}
 
-    def _top_names(self, totals: Mapping[_ProcessName, _Total], count: int) -> Iterable[_ProcessName]:
+    def _top_names(
+        self, totals: Mapping[_ProcessName, _Total], count: int
+    ) -> Iterable[_ProcessName]:
         """The largest names by CPU time and by memory peak, alternately."""
         by_cpu = sorted(totals, key=lambda name: -totals[name].cpu_ns)[:count]
         by_peak = sorted(totals, key=lambda name: -(self._memory[name].peak_bytes or 0))[:count]
@@ -244,7 +274,9 @@ def _unread_ns(
     for identity in before.keys() - now.keys():
         parent: ProcessReading | None = before[identity][1]
         for _ in by_pid:  # up to the nearest that did not end
-            parent = by_pid.get(parent.parent_pid) if parent is not None and parent.parent_pid else None
+            parent = (
+                by_pid.get(parent.parent_pid) if parent is not None and parent.parent_pid else None
+            )
             if parent is not None and parent.identity in now:
                 break
         if parent is not None and parent.identity in now:
@@ -254,9 +286,14 @@ def _unread_ns(
         running = [one for one in children if one[1].identity in active] or children
         names = {name for name, _ in running}
         known_ns = owed_ns.get(identity, 0) + sum(
-            [one.own_cpu_ns + one.children_cpu_ns + owed_ns.get(one.identity, 0) for _, one in children]
+            [
+                one.own_cpu_ns + one.children_cpu_ns + owed_ns.get(one.identity, 0)
+                for _, one in children
+            ]
         )
-        unread_ns = now[identity][1].children_cpu_ns - before[identity][1].children_cpu_ns - known_ns
+        unread_ns = (
+            now[identity][1].children_cpu_ns - before[identity][1].children_cpu_ns - known_ns
+        )
         still_owed_ns[identity] = max(-unread_ns, 0)
         if step_ns is not None:
             unread_ns = min(unread_ns, step_ns * sum([one.threads for _, one in running]))
@@ -308,10 +345,15 @@ class OomKillTracker(Struct):
         pending = self._pending + new_kills
         victims = sorted(ended, key=lambda process: -(process.rss_bytes or 0))[:pending]
         attributed = len(victims) or min(pending, missed_pids)
-        attributed_on_host = 0 if in_container is not None else min(attributed, self._pending_on_host + new_kills)
+        attributed_on_host = (
+            0 if in_container is not None else min(attributed, self._pending_on_host + new_kills)
+        )
         self.host_kills[kind] += attributed_on_host
         kind = kind if attributed_on_host else "in container"
-        shown = ((kind, Process(name=one.name, max_memory_used_mb=mebibytes(one.rss_bytes))) for one in victims)
+        shown = (
+            (kind, Process(name=one.name, max_memory_used_mb=mebibytes(one.rss_bytes)))
+            for one in victims
+        )
         self._victims = [*self._victims, *shown][-_MAX_KILLED_SHOWN:]
         self._pending = min(new_kills, pending - attributed)
         self._pending_on_host = 0 if in_container is not None else self._pending

@@ -5,11 +5,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from profiler.core.aws_clients import ACCESS_DENIED, EXPIRED, SERVER_FAULT, AwsClient, error_status, is_throttled
+from profiler.core.aws_clients import (
+    ACCESS_DENIED,
+    EXPIRED,
+    SERVER_FAULT,
+    AwsClient,
+    error_status,
+    is_throttled,
+)
 from profiler.core.errors import TaskProfilerError
 
 _EXPIRED = EXPIRED | {"RequestExpired"}
-_UNKNOWN_KEY = frozenset({"UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"})
+_UNKNOWN_KEY = frozenset(
+    {"UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"}
+)
 _NOT_FOUND = frozenset({"ResourceNotFoundException", "404"})
 # SQS, SNS, Kinesis, Lambda and S3 return KMS's errors under their own names; Secrets Manager under these two.
 _KEY_ERROR = re.compile(r"kms|(?:de|en)cryptionfailure", re.IGNORECASE)
@@ -24,13 +33,19 @@ OpenClient = Callable[[str], AwsClient]
 
 
 @contextmanager
-def aws_errors(what: str, permission: str | None = None, *, not_found: str | None = None) -> Iterator[None]:
+def aws_errors(
+    what: str, permission: str | None = None, *, not_found: str | None = None
+) -> Iterator[None]:
     """Turn an error of AWS into a sentence that begins with ``what``, the failure in words.
 
     ``permission`` has the names in IAM; None: only AWS's own sentence has one. ``not_found`` is the sentence for a
     missing resource.
     """
-    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # see the module's docstring
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        ParamValidationError,
+    )  # see the module's docstring
     from botocore.parsers import ResponseParserError
 
     try:
@@ -40,10 +55,16 @@ def aws_errors(what: str, permission: str | None = None, *, not_found: str | Non
         details = error.response.get("Error", {})
         status = error_status(error)
         is_missing = not_found is not None and details.get("Code") in _NOT_FOUND
-        raise TaskProfilerError(f"{what}: {not_found if is_missing else _refusal(details, status, needed)}") from error
+        raise TaskProfilerError(
+            f"{what}: {not_found if is_missing else _refusal(details, status, needed)}"
+        ) from error
     except ParamValidationError as error:
         reason = " ".join(str(error.kwargs["report"]).split())
-        cause = "boto3 is too old for some fields, so upgrade boto3" if "Unknown parameter" in reason else "wrong name"
+        cause = (
+            "boto3 is too old for some fields, so upgrade boto3"
+            if "Unknown parameter" in reason
+            else "wrong name"
+        )
         raise TaskProfilerError(f"{what}: {cause} ({reason}).") from error
     except ResponseParserError as error:  # the error's text contains the response
         raise TaskProfilerError(
@@ -71,16 +92,31 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
     allowed = permission if refused is None or refused[1] in permission else refused[1]
     sentences = (
         (code in ACCESS_DENIED, f"AWS refused ({said}): allow {allowed}."),
-        (code in _EXPIRED, f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso login)."),
-        (code in _UNKNOWN_KEY, f"AWS refused ({code}): check the credentials, or choose others with --profile."),
-        (is_throttled(code), f"AWS returned {code} ({message}), because there are too many calls: wait a minute."),
+        (
+            code in _EXPIRED,
+            f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso login).",
+        ),
+        (
+            code in _UNKNOWN_KEY,
+            f"AWS refused ({code}): check the credentials, or choose others with --profile.",
+        ),
+        (
+            is_throttled(code),
+            f"AWS returned {code} ({message}), because there are too many calls: wait a minute.",
+        ),
         (status >= SERVER_FAULT, f"AWS failed ({said}): try again in a minute."),
         (
             _KEY_ERROR.search(code),
             f"AWS KMS refused ({said}): check the key's state, and allow kms:Decrypt and kms:GenerateDataKey on it.",
         ),
-        (_LOG_CLASS.search(message), f"AWS refused ({said}): read it by Logs Insights, or use a Standard group."),
-        (code in _NOT_FOUND, f"AWS cannot find it ({message}): check the name, --region and --profile."),
+        (
+            _LOG_CLASS.search(message),
+            f"AWS refused ({said}): read it by Logs Insights, or use a Standard group.",
+        ),
+        (
+            code in _NOT_FOUND,
+            f"AWS cannot find it ({message}): check the name, --region and --profile.",
+        ),
         (code == "ValidationError", f"{message}."),  # CloudFormation's own sentence
     )
     other = f"AWS returned {code} ({message}): check the name, --region and --profile."

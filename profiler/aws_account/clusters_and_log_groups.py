@@ -22,7 +22,9 @@ def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
     listed = TaskDefinitions(open_client("ecs")).clusters()
     found = tuple(one for one in listed if fnmatchcase(one, name))
     if not found:
-        raise TaskProfilerError(f"No ECS cluster matches {name!r}: check the name, --region and --profile.")
+        raise TaskProfilerError(
+            f"No ECS cluster matches {name!r}: check the name, --region and --profile."
+        )
     return found
 
 
@@ -31,10 +33,16 @@ def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[
     found: dict[str, None] = {}
     for name in names:
         prefix = glob_prefix(name)
-        listed = [name] if prefix == name else (str(one["logGroupName"]) for one in listed_groups(open_client, prefix))
+        listed = (
+            [name]
+            if prefix == name
+            else (str(one["logGroupName"]) for one in listed_groups(open_client, prefix))
+        )
         matching = [group for group in listed if group == name or fnmatchcase(group, name)]
         if not matching:
-            raise TaskProfilerError(f"No log group matches {name!r}: check the name, --region and --profile.")
+            raise TaskProfilerError(
+                f"No log group matches {name!r}: check the name, --region and --profile."
+            )
         found |= dict.fromkeys(matching)
     return tuple(found)
 
@@ -61,7 +69,11 @@ def subscription_filters(logs: AwsClient, group: str) -> list[Mapping[str, Any]]
 
 def account_subscriptions(logs: AwsClient) -> list[Mapping[str, Any]]:
     """The account-wide subscriptions, of which AWS allows one for each Region. Raises the errors of boto3."""
-    return list(logs.describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY").get("accountPolicies", ()))
+    return list(
+        logs.describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY").get(
+            "accountPolicies", ()
+        )
+    )
 
 
 def passes_reports(pattern: object) -> bool:
@@ -84,10 +96,14 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
     """The next steps for clusters with Container Insights on or off; none without permission to read the setting."""
     found: dict[bool, list[str]] = {True: [], False: []}
     with suppress(TaskProfilerError), aws_errors("Container Insights"):
-        described = open_client("ecs").describe_clusters(clusters=clusters[:_MAX_CLUSTERS], include=["SETTINGS"])
+        described = open_client("ecs").describe_clusters(
+            clusters=clusters[:_MAX_CLUSTERS], include=["SETTINGS"]
+        )
         for cluster in described["clusters"]:
             values = {one.get("name"): one.get("value") for one in cluster.get("settings", ())}
-            found[values.get("containerInsights") in ("enabled", "enhanced")].append(quote(cluster["clusterName"]))
+            found[values.get("containerInsights") in ("enabled", "enhanced")].append(
+                quote(cluster["clusterName"])
+            )
     on, off = found[True], found[False]
     if on:
         options = " ".join(f"--from insights:{name}" for name in on)

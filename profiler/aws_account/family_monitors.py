@@ -7,12 +7,20 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.rollout import Action, PlannedFamily, Rollout, RolloutRequest, plan_addition
+from profiler.aws_account.rollout import (
+    Action,
+    PlannedFamily,
+    Rollout,
+    RolloutRequest,
+    plan_addition,
+)
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.sizing.resize_policy import ResizeAction
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
 
-MonitorState = Literal["current", "outdated", "missing", "wrapper", "instance", "service", "impossible", "unknown"]
+MonitorState = Literal[
+    "current", "outdated", "missing", "wrapper", "instance", "service", "impossible", "unknown"
+]
 _STATES: dict[Action | ResizeAction, MonitorState] = {
     "up to date": "current",
     "update monitor": "outdated",
@@ -35,11 +43,19 @@ class FamilyMonitor(Struct, frozen=True, kw_only=True):
         """The targets that start a task without a current monitor."""
         if self.state in ("wrapper", "instance"):
             return ()
-        return tuple(target for target in self.targets if self.state != "current" or target in self.planned.pinned)
+        return tuple(
+            target
+            for target in self.targets
+            if self.state != "current" or target in self.planned.pinned
+        )
 
 
 def plan_monitors(
-    open_client: OpenClient, clusters: tuple[str, ...] = (), *, scheduled: bool, on_problem: Callable[[str], object]
+    open_client: OpenClient,
+    clusters: tuple[str, ...] = (),
+    *,
+    scheduled: bool,
+    on_problem: Callable[[str], object],
 ) -> Rollout:
     """The rollout to the families of clusters (names or ARNs; none: all clusters), which is only planned."""
     return Rollout(

@@ -18,7 +18,9 @@ _PERMISSIONS = "ecs:ListServices, ecs:DescribeServices and ecs:DescribeTaskDefin
 def instance_monitor_of(definition: Mapping[str, object]) -> DefinedContainer | None:
     """The monitor of a definition, if it reports all tasks of its instance."""
     monitor = monitor_of(definition)
-    is_of_instance = monitor is not None and SettingsReader(monitor.variables).value("scope") == "instance"
+    is_of_instance = (
+        monitor is not None and SettingsReader(monitor.variables).value("scope") == "instance"
+    )
     return monitor if is_of_instance else None
 
 
@@ -31,14 +33,23 @@ class InstanceMonitors:
 
     def reports_task(self, task: StoppedTask) -> bool:
         """Whether the task is a batch on an instance with a monitor."""
-        if task.launch_type != EC2 or task.is_service_task or task.cluster is None or task.family is None:
+        if (
+            task.launch_type != EC2
+            or task.is_service_task
+            or task.cluster is None
+            or task.family is None
+        ):
             return False
         return self._reports(task.family, task.cluster)
 
-    def reports_family(self, family: str, definition: Mapping[str, object], clusters: Iterable[str]) -> bool:
+    def reports_family(
+        self, family: str, definition: Mapping[str, object], clusters: Iterable[str]
+    ) -> bool:
         """Whether all of its tasks are reported if they run in these clusters only, and cannot be on Fargate."""
         required = definition.get("requiresCompatibilities")
-        is_for_ec2 = required == [EC2] or (not required and definition.get("networkMode") != "awsvpc")
+        is_for_ec2 = required == [EC2] or (
+            not required and definition.get("networkMode") != "awsvpc"
+        )
         found = [self._reports(family, cluster) for cluster in clusters] if is_for_ec2 else ()
         return bool(found) and all(found)
 
@@ -53,9 +64,14 @@ class InstanceMonitors:
         """The families that each monitor of the cluster reports, as globs; none for all. Raises boto3's errors."""
         try:
             services = [*read_services(self._ecs, cluster, schedulingStrategy="DAEMON")]
-        except self._ecs.exceptions.ClusterNotFoundException:  # a schedule can name a deleted cluster
+        except (
+            self._ecs.exceptions.ClusterNotFoundException
+        ):  # a schedule can name a deleted cluster
             return ()
         names = [one["taskDefinition"] for one in services if one["status"] == "ACTIVE"]
-        definitions = (self._ecs.describe_task_definition(taskDefinition=name)["taskDefinition"] for name in names)
+        definitions = (
+            self._ecs.describe_task_definition(taskDefinition=name)["taskDefinition"]
+            for name in names
+        )
         monitors = filter(None, map(instance_monitor_of, definitions))
         return tuple(SettingsReader(monitor.variables).value("families") for monitor in monitors)

@@ -40,7 +40,10 @@ class MissedReasons:
     """Finds the reasons; for one look at the schedules, since it asks for nothing twice. ``pause`` takes seconds."""
 
     def __init__(
-        self, open_client: OpenClient, pause: Callable[[float], None], warn: Callable[[str], None] = lambda _: None
+        self,
+        open_client: OpenClient,
+        pause: Callable[[float], None],
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.open_client, self._pause, self._warn = open_client, pause, warn
         self._lookups_left, self._reads_left = _MAX_LOOKUPS, _MAX_READS_OF_QUEUES
@@ -51,12 +54,18 @@ class MissedReasons:
     def find(self, schedule: Schedule, due_ns: int) -> str | None:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
         end_ns = due_ns + schedule.window_minutes * NS_PER_MINUTE + _START_NS
-        of_calls = (_failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns) if event)
-        names = [schedule.name], [schedule.group, schedule.name]  # a rule's ARN does not contain the default bus
+        of_calls = (
+            _failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns) if event
+        )
+        names = (
+            [schedule.name],
+            [schedule.group, schedule.name],
+        )  # a rule's ARN does not contain the default bus
         of_letters = (
             reason
             for source_arn, scheduled_ns, reason in self._dead_letters(schedule.dead_letter_arn)
-            if due_ns <= scheduled_ns < end_ns and source_arn.rpartition(":")[2].split("/")[1:] in names
+            if due_ns <= scheduled_ns < end_ns
+            and source_arn.rpartition(":")[2].split("/")[1:] in names
         )
         return next(filter(None, chain(of_calls, of_letters)), None)
 
@@ -64,7 +73,9 @@ class MissedReasons:
         """Whether a rule was made, changed or enabled in this period; None if CloudTrail cannot be read."""
         if schedule.kind != "rule":
             return False
-        begin_ns = min(since_ns, until_ns - _HOUR_NS)  # the same period for the due times of many rules
+        begin_ns = min(
+            since_ns, until_ns - _HOUR_NS
+        )  # the same period for the due times of many rules
         calls = [self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES]
         if any(
             _changes(event, schedule) and (parse_ns(event.get("eventTime")) or 0) >= since_ns
@@ -86,7 +97,9 @@ class MissedReasons:
             if not self._lookups_left:
                 return
             page = None
-            with noted_errors(self._warn, "The reasons of missed runs cannot be read", "cloudtrail:LookupEvents"):
+            with noted_errors(
+                self._warn, "The reasons of missed runs cannot be read", "cloudtrail:LookupEvents"
+            ):
                 if self._lookups_left < _MAX_LOOKUPS:
                     self._pause(_SECONDS_BETWEEN_LOOKUPS)
                 page = self.open_client("cloudtrail").lookup_events(**arguments)
@@ -113,11 +126,15 @@ class MissedReasons:
             with hidden_messages(sqs, url) as queue:
                 while self._reads_left:
                     self._reads_left -= 1
-                    messages = queue.receive(VisibilityTimeout=_HIDDEN_SECONDS, MessageAttributeNames=["All"])
+                    messages = queue.receive(
+                        VisibilityTimeout=_HIDDEN_SECONDS, MessageAttributeNames=["All"]
+                    )
                     if not messages:
                         return
                     yield from filter(None, map(_dead_letter, messages))
-            raise TaskProfilerError(f"The dead-letter queue {name} has too many messages to read all: delete old ones.")
+            raise TaskProfilerError(
+                f"The dead-letter queue {name} has too many messages to read all: delete old ones."
+            )
 
 
 def _failure(event: _Event, schedule: Schedule) -> str | None:
@@ -148,19 +165,26 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
 def _changes(event: _Event, schedule: Schedule) -> bool:
     """Whether the call succeeded and is about the rule, which PutTargets has in another field."""
     request = mapping(event.get("requestParameters"))
-    return schedule.name in (request.get("name"), request.get("rule")) and not event.get("errorCode")
+    return schedule.name in (request.get("name"), request.get("rule")) and not event.get(
+        "errorCode"
+    )
 
 
 def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
     """Read a message of EventBridge Scheduler, which contains the time, or of a rule, whose body is the event."""
     attributes = {
-        name: str(mapping(value).get("StringValue")) for name, value in message.get("MessageAttributes", {}).items()
+        name: str(mapping(value).get("StringValue"))
+        for name, value in message.get("MessageAttributes", {}).items()
     }
     source_arn = attributes.get("SCHEDULE_ARN") or attributes.get("RULE_ARN")
-    scheduled_ns = parse_ns(attributes.get("SCHEDULED_TIME")) or parse_ns(_decode(message.get("Body")).get("time"))
+    scheduled_ns = parse_ns(attributes.get("SCHEDULED_TIME")) or parse_ns(
+        _decode(message.get("Body")).get("time")
+    )
     if source_arn is None or scheduled_ns is None:
         return None
-    reason = _sentence(attributes.get("ERROR_CODE", "Unknown error"), attributes.get("ERROR_MESSAGE", ""))
+    reason = _sentence(
+        attributes.get("ERROR_CODE", "Unknown error"), attributes.get("ERROR_MESSAGE", "")
+    )
     return source_arn, scheduled_ns, reason
 
 

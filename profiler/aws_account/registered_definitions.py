@@ -49,12 +49,17 @@ class TaskDefinitions:
 
     def describe(self, name: str) -> bytes:
         """Return ECS's response for a family's latest active revision, or for ``family:revision``, unparsed."""
-        with aws_errors(f"The task definition {name!r} could not be read", "ecs:DescribeTaskDefinition"):
+        with aws_errors(
+            f"The task definition {name!r} could not be read", "ecs:DescribeTaskDefinition"
+        ):
             self._client.describe_task_definition(taskDefinition=name, include=["TAGS"])
         return self._described.content
 
     def register(self, definition: Mapping[str, object]) -> str:
-        with aws_errors("No revision was registered", "ecs:RegisterTaskDefinition, ecs:TagResource and iam:PassRole"):
+        with aws_errors(
+            "No revision was registered",
+            "ecs:RegisterTaskDefinition, ecs:TagResource and iam:PassRole",
+        ):
             response = self._client.register_task_definition(**definition)
         return str(response["taskDefinition"]["taskDefinitionArn"])
 
@@ -62,9 +67,15 @@ class TaskDefinitions:
         """The families with an active revision whose name matches the glob."""
         prefix = glob_prefix(glob)
         start = {"familyPrefix": prefix} if prefix else {}
-        with aws_errors("The task definitions could not be listed", "ecs:ListTaskDefinitionFamilies"):
-            pages = self._client.get_paginator("list_task_definition_families").paginate(status="ACTIVE", **start)
-            return frozenset(family for page in pages for family in page["families"] if fnmatchcase(family, glob))
+        with aws_errors(
+            "The task definitions could not be listed", "ecs:ListTaskDefinitionFamilies"
+        ):
+            pages = self._client.get_paginator("list_task_definition_families").paginate(
+                status="ACTIVE", **start
+            )
+            return frozenset(
+                family for page in pages for family in page["families"] if fnmatchcase(family, glob)
+            )
 
     def families_of_services(self) -> frozenset[str]:
         families: set[str] = set()
@@ -72,13 +83,19 @@ class TaskDefinitions:
         with aws_errors("The services could not be listed", permission):
             for cluster in self.clusters():
                 services = read_services(self._client, cluster)
-                families.update(family_of(one["taskDefinition"]) for one in services if one.get("taskDefinition"))
+                families.update(
+                    family_of(one["taskDefinition"])
+                    for one in services
+                    if one.get("taskDefinition")
+                )
         return frozenset(families)
 
     def clusters(self) -> tuple[str, ...]:
         with aws_errors("The clusters could not be listed", "ecs:ListClusters"):
             pages = self._client.get_paginator("list_clusters").paginate()
-            return tuple(sorted(arn.rpartition("/")[2] for page in pages for arn in page["clusterArns"]))
+            return tuple(
+                sorted(arn.rpartition("/")[2] for page in pages for arn in page["clusterArns"])
+            )
 
 
 def revision_of(arn: str) -> str | None:

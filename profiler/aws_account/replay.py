@@ -24,7 +24,9 @@ from profiler.core.files import write_atomically
 from profiler.core.queue_messages import hidden_messages
 
 # Not "task.*": the line of call stacks may have 200 KB, and the service returns at most 1 MB at a time.
-_FILTER_PATTERN = '{ $.type = "task.report" || $.type = "task.checkpoint" || $.type = "task.notice" }'
+_FILTER_PATTERN = (
+    '{ $.type = "task.report" || $.type = "task.checkpoint" || $.type = "task.notice" }'
+)
 WINDOW_MS = 6 * 60 * 60 * 1000
 # Well below the limit of a Lambda call, even if the payload does not compress.
 MAX_PAYLOAD_BYTES = 1024 * 1024
@@ -46,7 +48,9 @@ class ReplayProgressFile(Struct, frozen=True):
     def resume_ms(self) -> int:
         """Return the time to start from: ``start_ms``, or the point at which an earlier replay of this time stopped."""
         try:
-            start_ms, done_until_ms = msgspec.json.decode(self.path.read_bytes(), type=tuple[int, int])
+            start_ms, done_until_ms = msgspec.json.decode(
+                self.path.read_bytes(), type=tuple[int, int]
+            )
         except (OSError, msgspec.DecodeError):
             return self.start_ms
         return done_until_ms if start_ms <= self.start_ms <= done_until_ms else self.start_ms
@@ -92,14 +96,19 @@ def replay(
             reports = list(read_reports(client, group, window_start_ms, window_end_ms))
             total["read"] += len(reports)
             if forward is not None:
-                events = (build_subscription_event(payload, group, owner) for payload in split_into_payloads(reports))
+                events = (
+                    build_subscription_event(payload, group, owner)
+                    for payload in split_into_payloads(reports)
+                )
                 for counts in pool.map(forward, events):
                     total += counts
             on_window(window_end_ms, total)
     return total
 
 
-def call_forwarder(client: AwsClient, function_name: str, event: Mapping[str, object]) -> ReplayCounts:
+def call_forwarder(
+    client: AwsClient, function_name: str, event: Mapping[str, object]
+) -> ReplayCounts:
     """Call the function, and wait for its response, which has the counts. Raises TaskProfilerError if it fails."""
     response = client.invoke(FunctionName=function_name, Payload=msgspec.json.encode(event))
     return parse_response(response["Payload"].read(), response.get("FunctionError"))
@@ -132,7 +141,8 @@ def build_subscription_event(events: Sequence[_Event], group: str, owner: str) -
         "logStream": events[0]["logStreamName"],
         "subscriptionFilters": [REPLAY_FILTER],
         "logEvents": [
-            {"id": one["eventId"], "timestamp": one["timestamp"], "message": one["message"]} for one in events
+            {"id": one["eventId"], "timestamp": one["timestamp"], "message": one["message"]}
+            for one in events
         ],
     }
     data = gzip.compress(msgspec.json.encode(document), compresslevel=6)
@@ -142,16 +152,25 @@ def build_subscription_event(events: Sequence[_Event], group: str, owner: str) -
 def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
     """Read the counts of the function's response. Raises TaskProfilerError if it failed or is not the forwarder."""
     if function_error is not None:
-        said = msgspec.json.decode(payload, type=dict[str, object]).get("errorMessage") or function_error
-        raise TaskProfilerError(f"The function failed ({said}): read its log, then run replay again.")
+        said = (
+            msgspec.json.decode(payload, type=dict[str, object]).get("errorMessage")
+            or function_error
+        )
+        raise TaskProfilerError(
+            f"The function failed ({said}): read its log, then run replay again."
+        )
     try:
         counts = msgspec.json.decode(payload, type=dict[str, int])
         return Counter({"indexed": counts["indexed"], "failed": counts["failed"]})
     except (msgspec.DecodeError, KeyError) as error:
-        raise TaskProfilerError("The function does not respond like the forwarder: check --function.") from error
+        raise TaskProfilerError(
+            "The function does not respond like the forwarder: check --function."
+        ) from error
 
 
-def redrive(open_client: OpenClient, queue_url: str, function_name: str, *, now_ms: float) -> tuple[int, list[str]]:
+def redrive(
+    open_client: OpenClient, queue_url: str, function_name: str, *, now_ms: float
+) -> tuple[int, list[str]]:
     """Send all events again that were in the queue at ``now_ms``: newer ones may have failed again meanwhile.
 
     An event is deleted from the queue after Lambda has accepted it. Of the records of a data stream, Lambda puts only
@@ -176,7 +195,9 @@ def redrive(open_client: OpenClient, queue_url: str, function_name: str, *, now_
                     refused[number] = f"{where}: run task-profiler replay on their log groups."
                     continue
                 payload = json.dumps(event)
-                open_client("lambda").invoke(FunctionName=function_name, InvocationType="Event", Payload=payload)
+                open_client("lambda").invoke(
+                    FunctionName=function_name, InvocationType="Event", Payload=payload
+                )
                 queue.delete(message)
                 sent += 1
     return sent, [*refused.values()]
@@ -185,7 +206,11 @@ def redrive(open_client: OpenClient, queue_url: str, function_name: str, *, now_
 def count_messages(sqs: AwsClient, queue_url: str) -> int:
     """About how many messages are in the queue. Raises the errors of boto3."""
     attribute = "ApproximateNumberOfMessages"
-    return int(sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=[attribute])["Attributes"][attribute])
+    return int(
+        sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=[attribute])["Attributes"][
+            attribute
+        ]
+    )
 
 
 def _event_in(body: str) -> object:
@@ -195,4 +220,8 @@ def _event_in(body: str) -> object:
         raise TypeError(body)
     if "KinesisBatchInfo" in document:
         return None
-    return document["requestPayload"] if {"requestPayload", "requestContext"} <= document.keys() else document
+    return (
+        document["requestPayload"]
+        if {"requestPayload", "requestContext"} <= document.keys()
+        else document
+    )

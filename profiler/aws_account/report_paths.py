@@ -32,9 +32,7 @@ from profiler.task_definitions.permissions import (
 Permission = Literal["allowed", "denied", "no role", "unknown"]
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
 _Wanted: TypeAlias = Mapping[str, Iterable[str]]  # the resources by the action
-_READ_POLICIES = (
-    "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and iam:GetPolicyVersion"
-)
+_READ_POLICIES = "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and iam:GetPolicyVersion"
 _ECR_IMAGE = re.compile(r"(\d{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.[a-z.]+/([^:@]+)", re.ASCII)
 
 
@@ -46,7 +44,10 @@ def task_role(definition: Mapping[str, object]) -> str | None:
 def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> RolePolicy:
     """The policy that allows these streams, too. The role is read, and does not change. Raises TaskProfilerError."""
     iam = open_client("iam")
-    with aws_errors(f"The policy of the role {role!r} was not changed", "iam:GetRolePolicy and iam:ListRolePolicies"):
+    with aws_errors(
+        f"The policy of the role {role!r} was not changed",
+        "iam:GetRolePolicy and iam:ListRolePolicies",
+    ):
         documents = _inline_policies(iam, role)
     existing = documents.pop(POLICY_NAME, None)
     others = sum(map(characters, documents.values()))
@@ -115,7 +116,9 @@ class ReportPaths:
             return None
         account, region, repository = found.groups()
         arn = f"arn:{arn_part(role_arn, 1) or 'aws'}:ecr:{region}:{account}:repository/{repository}"
-        with noted_errors(self.problems.add, "The execution roles could not be read", _READ_POLICIES):
+        with noted_errors(
+            self.problems.add, "The execution roles could not be read", _READ_POLICIES
+        ):
             wanted = {"ecr:GetAuthorizationToken": ("*",)}
             wanted |= dict.fromkeys(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), (arn,))
             return self._permission(role_arn.rpartition("/")[2], wanted)
@@ -126,19 +129,31 @@ class ReportPaths:
         documents = self._policies_of(role)
         verdict = "no role" if documents is None else _verdict(documents, wanted)
         if verdict == "unknown":
-            self.problems.add(f"The policies of the role {role} have conditions, which are not evaluated.")
+            self.problems.add(
+                f"The policies of the role {role} have conditions, which are not evaluated."
+            )
         return verdict
 
     def _read_log_group(self, name: str) -> LogGroupState:
         group_class: str | None = STANDARD
-        with noted_errors(self.problems.add, "The classes of log groups could not be read", "logs:DescribeLogGroups"):
+        with noted_errors(
+            self.problems.add,
+            "The classes of log groups could not be read",
+            "logs:DescribeLogGroups",
+        ):
             group_class = log_group_class(self._open, name)
         if group_class != STANDARD:  # or there is none
-            return LogGroupState(exists=group_class is not None, group_class=group_class or STANDARD)
+            return LogGroupState(
+                exists=group_class is not None, group_class=group_class or STANDARD
+            )
         what = "The subscriptions of log groups could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeSubscriptionFilters"):
             found = subscription_filters(self._open("logs"), name)
-            forwarded = [_name(one["destinationArn"]) for one in found if passes_reports(one.get("filterPattern"))]
+            forwarded = [
+                _name(one["destinationArn"])
+                for one in found
+                if passes_reports(one.get("filterPattern"))
+            ]
             forwarded += [
                 _name(str(document.get("DestinationArn")))
                 for document, excluded in self._of_account or ()
@@ -155,7 +170,13 @@ class ReportPaths:
         with noted_errors(self.problems.add, what, "logs:DescribeAccountPolicies"):
             policies = account_subscriptions(self._open("logs"))
             criteria = (one.get("selectionCriteria", "") for one in policies)
-            return tuple(zip((mapping(json.loads(one["policyDocument"])) for one in policies), criteria, strict=True))
+            return tuple(
+                zip(
+                    (mapping(json.loads(one["policyDocument"])) for one in policies),
+                    criteria,
+                    strict=True,
+                )
+            )
         return None
 
     def _read_policies(self, role: str) -> _Policies | None:
@@ -164,7 +185,9 @@ class ReportPaths:
         try:
             documents = [*_inline_policies(iam, role).values()]
             for page in iam.get_paginator("list_attached_role_policies").paginate(RoleName=role):
-                documents += [self._managed_policy(one["PolicyArn"]) for one in page["AttachedPolicies"]]
+                documents += [
+                    self._managed_policy(one["PolicyArn"]) for one in page["AttachedPolicies"]
+                ]
         except iam.exceptions.NoSuchEntityException:
             return None
         return tuple(documents)
@@ -172,7 +195,9 @@ class ReportPaths:
     def _read_managed_policy(self, arn: str) -> Mapping[str, object]:
         iam = self._open("iam")
         version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
-        return mapping(iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"])
+        return mapping(
+            iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"]
+        )
 
 
 def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:
@@ -182,7 +207,9 @@ def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:
     for action, resources in wanted.items():
         about = [one for one in statements if concerns(one, action)]
         for resource in resources:
-            found = [(one.get("Effect"), "Condition" in one) for one in about if covers(one, resource)]
+            found = [
+                (one.get("Effect"), "Condition" in one) for one in about if covers(one, resource)
+            ]
             if ("Deny", False) in found or "Allow" not in (effect for effect, _ in found):
                 return "denied"
             is_certain &= ("Allow", False) in found and ("Deny", True) not in found

@@ -15,9 +15,20 @@ from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_policy import Resize, ResizePolicy, SizeBefore, SizedRevision, decide, size_before
+from profiler.sizing.resize_policy import (
+    Resize,
+    ResizePolicy,
+    SizeBefore,
+    SizedRevision,
+    decide,
+    size_before,
+)
 from profiler.sizing.run_facts import RunFacts, size_of
-from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import (
+    ChangedDefinition,
+    TaskDefinitionDocument,
+    read_document,
+)
 from profiler.task_definitions.size_changes import (
     RESIZED_FROM,
     REVERTED_FROM,
@@ -41,7 +52,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     price_overrides: PriceOverrides
     describe: Callable[[str], bytes] = str.encode
 
-    def plan(self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()) -> PlannedFamily:
+    def plan(
+        self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
+    ) -> PlannedFamily:
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
         runs, size = self._runs(family, document.arn), definition_size(document.definition)
         seen = _seen_memory(runs, self.policy.size.memory_margin_percent)
@@ -49,8 +62,13 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             f"a run was killed at the limit of {limit_mb} MiB of the container {name!r}"
             for name, limit_mb in seen.killed_limits(document.definition).items()
         ]
-        policy = replace(self.policy, size=replace(self.policy.size, least_memory_mb=seen.task_mb(document.definition)))
-        revision = SizedRevision(revision=None, size=size, killed_limit=limits[0] if limits else None)
+        policy = replace(
+            self.policy,
+            size=replace(self.policy.size, least_memory_mb=seen.task_mb(document.definition)),
+        )
+        revision = SizedRevision(
+            revision=None, size=size, killed_limit=limits[0] if limits else None
+        )
         decision = self._decision(family, document, runs, policy, revision)
         left_alone = _left_alone(document, decision)
         if left_alone is not None:
@@ -61,7 +79,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
                 changed = self._changed(family, document, decision, seen)
             except TaskProfilerError as error:
                 decision = replace(decision, action="none", reason=str(error))
-        if decision.action == "none":  # what is not done saves nothing, and what it would mend is named
+        if (
+            decision.action == "none"
+        ):  # what is not done saves nothing, and what it would mend is named
             decision = replace(decision, saving_usd_per_month=None)
             changed = replace(changed, notes=tuple(map(as_sentence, limits)))
         return PlannedFamily(
@@ -79,11 +99,18 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             key: runs
             for key, runs in self.runs.items()
             if key.name == family
-            and (arn is None or (key.account_id in (None, account) and key.region in (None, region)))
+            and (
+                arn is None or (key.account_id in (None, account) and key.region in (None, region))
+            )
         }
         if arn is None and len(found) > 1:
-            raise TaskProfilerError(f"The runs of {family} are of several accounts or Regions: use a source with one.")
-        return sorted((run for runs in found.values() for run in runs), key=lambda run: (run.began_ns, run.key))
+            raise TaskProfilerError(
+                f"The runs of {family} are of several accounts or Regions: use a source with one."
+            )
+        return sorted(
+            (run for runs in found.values() for run in runs),
+            key=lambda run: (run.began_ns, run.key),
+        )
 
     def _decision(
         self,
@@ -109,7 +136,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             return decision
         return decide_on(self._with_past(family, number, runs, revision))
 
-    def _with_past(self, family: str, number: str, runs: Sequence[RunFacts], revision: SizedRevision) -> SizedRevision:
+    def _with_past(
+        self, family: str, number: str, runs: Sequence[RunFacts], revision: SizedRevision
+    ) -> SizedRevision:
         """The revision, with the size that a plan has registered, if later revisions have the size before it.
 
         If the first of those is a plan's own, its tag counts. The runs show the sizes of most revisions without a call.
@@ -122,14 +151,19 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             before = self._earlier(family, str(earlier))
             if before is None:
                 return revision
-            found, resized = definition_size(before.definition), size_before(before.tags.get(RESIZED_FROM))
+            found, resized = (
+                definition_size(before.definition),
+                size_before(before.tags.get(RESIZED_FROM)),
+            )
             if found == size:
                 continue
             if resized is None or resized.size != size:
                 return revision
             first = self._earlier(family, str(earlier + 1))
             reverted = None if first is None else size_before(first.tags.get(REVERTED_FROM))
-            return replace(revision, overwritten=None if reverted else found, reverted_from=reverted)
+            return replace(
+                revision, overwritten=None if reverted else found, reverted_from=reverted
+            )
         return revision
 
     def _earlier(self, family: str, revision: str) -> TaskDefinitionDocument | None:
@@ -147,10 +181,16 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         tag = SizeBefore(revision=number, size=definition_size(present)).tag
         resized_from = size_before(document.tags.get(RESIZED_FROM))
         is_revert = decision.action == "revert"
-        old = None if resized_from is None or not is_revert else self._earlier(family, resized_from.revision)
+        old = (
+            None
+            if resized_from is None or not is_revert
+            else self._earlier(family, resized_from.revision)
+        )
         if old is not None:
             changed = with_size(with_size_of(present, old.definition), TaskSize(), seen)
-            return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
+            return replace(
+                changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag)
+            )
         changed = with_size(present, decision.size or TaskSize(), seen)
         if document.arn is None:
             return changed
@@ -167,7 +207,11 @@ def _left_alone(document: TaskDefinitionDocument, decision: Resize) -> str | Non
         return f"its tag {TAG_PREFIX}resize is off"
     if document.stack is not None:
         size = decision.size
-        values = "" if size is None else f": set {format_task_size(size.vcpu, size.memory_mb)} in its template"
+        values = (
+            ""
+            if size is None
+            else f": set {format_task_size(size.vcpu, size.memory_mb)} in its template"
+        )
         return f"the stack {document.stack} of CloudFormation owns it{values}"
     return None
 
@@ -180,8 +224,14 @@ def _seen_memory(runs: Sequence[RunFacts], margin_percent: float) -> SeenMemory:
     for record in (run.record for run in runs):
         name, limit_mb = record.container.name, record.metrics.memory_size_mb
         used = {name: record.metrics, **{one.name: one.metrics for one in record.containers}}
-        used_mb = [(one, known.max_memory_used_mb) for one, known in used.items() if known is not None]
-        if record.likely_out_of_memory and limit_mb is not None and limit_mb < (size_of(record).memory_mb or 0):
+        used_mb = [
+            (one, known.max_memory_used_mb) for one, known in used.items() if known is not None
+        ]
+        if (
+            record.likely_out_of_memory
+            and limit_mb is not None
+            and limit_mb < (size_of(record).memory_mb or 0)
+        ):
             killed_mb[name] = max(killed_mb.get(name, 0), limit_mb)
             used_mb.append((name, max(limit_mb, (limit_mb + 1) / factor)))
         for one, amount_mb in used_mb:

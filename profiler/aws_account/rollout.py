@@ -14,13 +14,27 @@ from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.aws_account.started_tasks import AIRFLOW, SCHEDULE, starter_notes, starters_of_families
+from profiler.aws_account.started_tasks import (
+    AIRFLOW,
+    SCHEDULE,
+    starter_notes,
+    starters_of_families,
+)
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
 from profiler.sizing.resize_policy import Resize, ResizeAction
-from profiler.task_definitions.containers import DefinedContainer, monitor_of, needs_put, read_containers
+from profiler.task_definitions.containers import (
+    DefinedContainer,
+    monitor_of,
+    needs_put,
+    read_containers,
+)
 from profiler.task_definitions.definition_difference import Difference, Part, difference
-from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import (
+    ChangedDefinition,
+    TaskDefinitionDocument,
+    read_document,
+)
 from profiler.task_definitions.monitor_changes import (
     AddMonitorOptions,
     add_monitor,
@@ -29,10 +43,17 @@ from profiler.task_definitions.monitor_changes import (
     remove_monitor,
 )
 from profiler.task_definitions.monitor_container import default_image
-from profiler.task_definitions.permissions import POLICY_NAME, RolePolicy, planned_policy, report_streams
+from profiler.task_definitions.permissions import (
+    POLICY_NAME,
+    RolePolicy,
+    planned_policy,
+    report_streams,
+)
 
 _NewRevision = Literal["add monitor", "update monitor", "remove monitor", "resize", "revert"]
-Action = Literal[_NewRevision, "up to date", "no monitor", "on instance", "skipped", "refused", "failed"]
+Action = Literal[
+    _NewRevision, "up to date", "no monitor", "on instance", "skipped", "refused", "failed"
+]
 
 
 class PlannedFamily(Struct, frozen=True, kw_only=True):
@@ -78,7 +99,11 @@ PlanChange: TypeAlias = Callable[[str, TaskDefinitionDocument, Sequence[str]], P
 
 
 def plan_addition(
-    family: str, document: TaskDefinitionDocument, started_by: Sequence[str] = (), *, options: AddMonitorOptions
+    family: str,
+    document: TaskDefinitionDocument,
+    started_by: Sequence[str] = (),
+    *,
+    options: AddMonitorOptions,
 ) -> PlannedFamily:
     """Plan to add the monitor. Raises TaskProfilerError if it is refused."""
     if AIRFLOW in started_by:
@@ -86,11 +111,18 @@ def plan_addition(
     added = add_monitor(document.definition, options, revision_arn=document.arn)
     monitor = added.monitor or DefinedContainer(name="")
     # The plan shows the default image once, and whether the log group exists.
-    general = {default_image_note(options.image or default_image(document.arn)), log_group_note(monitor.own_log_group)}
+    general = {
+        default_image_note(options.image or default_image(document.arn)),
+        log_group_note(monitor.own_log_group),
+    }
     is_changed = added.definition != document.definition
     return PlannedFamily(
         family=family,
-        action="up to date" if not is_changed else "update monitor" if added.old_monitor else "add monitor",
+        action="up to date"
+        if not is_changed
+        else "update monitor"
+        if added.old_monitor
+        else "add monitor",
         notes=(
             *(note for note in added.notes if note not in general),
             *starter_notes(started_by, is_printed=not needs_put(monitor.environment)),
@@ -134,15 +166,21 @@ class Rollout(Struct, kw_only=True, dict=True):
     open_client: OpenClient
     request: RolloutRequest
     plan_change: PlanChange
-    part: Part = "monitor"  # what ``plan_change`` changes, and what pinned targets may differ by to be moved
-    adds: bool = False  # monitors, which the families of a cluster with an instance monitor do not need
+    part: Part = (
+        "monitor"  # what ``plan_change`` changes, and what pinned targets may differ by to be moved
+    )
+    adds: bool = (
+        False  # monitors, which the families of a cluster with an instance monitor do not need
+    )
     image: str | None = None  # of the monitor, if its repository has a name of the user's own
     names_starters: bool = False
     on_step: Callable[[str], object]
     on_problem: Callable[[str], object]
     counts: Counter[str] = field(default_factory=Counter)  # steps, and ``unmatched`` globs
     _groups: set[str] = set()
-    _revisions: dict[str, Mapping[str, object]] = {}  # many schedules may start one revision, which never changes
+    _revisions: dict[
+        str, Mapping[str, object]
+    ] = {}  # many schedules may start one revision, which never changes
 
     @cached_property
     def _definitions(self) -> TaskDefinitions:
@@ -167,12 +205,19 @@ class Rollout(Struct, kw_only=True, dict=True):
     def selected_targets(self) -> tuple[ScheduledTarget, ...]:
         """The targets in the clusters of the request."""
         names = set(map(cluster_name, self.request.clusters))
-        return tuple(target for target in self.targets if not names or cluster_name(target.cluster_arn) in names)
+        return tuple(
+            target
+            for target in self.targets
+            if not names or cluster_name(target.cluster_arn) in names
+        )
 
     @cached_property
     def _seen(self) -> Mapping[str, Mapping[str, set[str]]]:
         """The families of the tasks in each cluster, and who started them. Raises TaskProfilerError."""
-        ecs, clusters = self.open_client("ecs"), self.request.clusters or self._definitions.clusters()
+        ecs, clusters = (
+            self.open_client("ecs"),
+            self.request.clusters or self._definitions.clusters(),
+        )
         return {cluster: starters_of_families(ecs, cluster) for cluster in clusters}
 
     @cached_property
@@ -181,7 +226,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         request, found = self.request, dict[str, set[str]]()
         for target in self.selected_targets if request.clusters or request.scheduled else ():
             found.setdefault(target.family, set()).add(target.cluster_arn)
-        for cluster, families in self._seen.items() if request.clusters and not request.scheduled else ():
+        for cluster, families in (
+            self._seen.items() if request.clusters and not request.scheduled else ()
+        ):
             for family in families:
                 found.setdefault(family, set()).add(cluster)
         return {family: frozenset(clusters) for family, clusters in found.items()}
@@ -197,9 +244,13 @@ class Rollout(Struct, kw_only=True, dict=True):
         found = {target.family: {SCHEDULE} for target in self.targets}
         try:
             for families in self._seen.values():
-                found |= {family: names | found.get(family, set()) for family, names in families.items()}
+                found |= {
+                    family: names | found.get(family, set()) for family, names in families.items()
+                }
         except TaskProfilerError as error:
-            self.on_problem(f"{error} Without it, the plan shows only the schedules that start the families.")
+            self.on_problem(
+                f"{error} Without it, the plan shows only the schedules that start the families."
+            )
         return {family: tuple(sorted(names)) for family, names in found.items()}
 
     def families(self) -> tuple[str, ...]:
@@ -214,7 +265,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         unmatched = [glob for glob, families in matching.items() if not families]
         where = f" in {' or '.join(request.clusters)}" if request.clusters else ""
         started = " that a schedule or a rule starts" if request.scheduled else ""
-        unselected = f"{started} is selected by {' or '.join(map(repr, unmatched))}{where}: check the names"
+        unselected = (
+            f"{started} is selected by {' or '.join(map(repr, unmatched))}{where}: check the names"
+        )
         sentence = f"No task definition family with an active revision{unselected} and the Region."
         if not selected:
             raise TaskProfilerError(sentence)
@@ -225,11 +278,15 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""
-        of_services = frozenset() if self.request.services else self._definitions.families_of_services()
+        of_services = (
+            frozenset() if self.request.services else self._definitions.families_of_services()
+        )
         for family in families:
             if family in of_services:
                 planned = PlannedFamily(
-                    family=family, action="skipped", notes=("A service runs it: --services includes it.",)
+                    family=family,
+                    action="skipped",
+                    notes=("A service runs it: --services includes it.",),
                 )
             else:
                 planned = self._plan(family)
@@ -263,33 +320,50 @@ class Rollout(Struct, kw_only=True, dict=True):
             if not starts_monitor:
                 unmonitored.append(target)
         if planned.log_group is not None and planned.is_new_revision:
-            notes.append(f"--register creates the log group {planned.log_group} if it does not exist.")
-        return replace(planned, notes=tuple(notes), pinned=tuple(pinned), unmonitored=tuple(unmonitored))
+            notes.append(
+                f"--register creates the log group {planned.log_group} if it does not exist."
+            )
+        return replace(
+            planned, notes=tuple(notes), pinned=tuple(pinned), unmonitored=tuple(unmonitored)
+        )
 
     def _changed(self, family: str, document: TaskDefinitionDocument) -> PlannedFamily:
         """The plan without its targets; nothing changes if it is refused, or if an instance monitor replaces it."""
-        same = ChangedDefinition(definition=document.definition, containers=read_containers(document.definition))
+        same = ChangedDefinition(
+            definition=document.definition, containers=read_containers(document.definition)
+        )
         unchanged = PlannedFamily(family=family, action="refused", document=document, changed=same)
         try:
             planned = self.plan_change(family, document, self._starters.get(family, ()))
         except TaskProfilerError as error:
             planned = replace(unchanged, notes=(str(error),))
-        clusters = self._clusters_of.get(family, ()) if self.adds and planned.changed.old_monitor is None else ()
+        clusters = (
+            self._clusters_of.get(family, ())
+            if self.adds and planned.changed.old_monitor is None
+            else ()
+        )
         if not self._instance_monitors.reports_family(family, document.definition, clusters):
             return planned
-        note, same = "The monitor of its instances reports it.", replace(same, batch=planned.changed.batch)
+        note, same = (
+            "The monitor of its instances reports it.",
+            replace(same, batch=planned.changed.batch),
+        )
         return replace(unchanged, action="on instance", notes=(note,), changed=same)
 
     def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
         """How a pinned target's revision differs from the one that the plan ends with. Raises TaskProfilerError."""
         if target.pinned_revision == planned.revision:
             return self.part if planned.is_new_revision else "none"
-        return difference(self._pinned_definition(target), planned.changed.definition, self.image, part=self.part)
+        return difference(
+            self._pinned_definition(target), planned.changed.definition, self.image, part=self.part
+        )
 
     def _pinned_definition(self, target: ScheduledTarget) -> Mapping[str, object]:
         revision = target.pinned_revision or ""
         if revision not in self._revisions:
-            self._revisions[revision] = read_document(self._definitions.describe(revision), revision).definition
+            self._revisions[revision] = read_document(
+                self._definitions.describe(revision), revision
+            ).definition
         return self._revisions[revision]
 
     def pinned_sentence(self, planned: Sequence[PlannedFamily]) -> str | None:
@@ -378,7 +452,9 @@ class Rollout(Struct, kw_only=True, dict=True):
             role = task_role(family.changed.definition)
             if role is not None and family.streams:
                 streams[role] = streams.get(role, frozenset()) | family.streams
-        plan = partial(plan_policy, self.open_client) if self.request.attach_policy else planned_policy
+        plan = (
+            partial(plan_policy, self.open_client) if self.request.attach_policy else planned_policy
+        )
         for role, needed_streams in sorted(streams.items()):
             try:
                 yield plan(role, needed_streams)

@@ -24,7 +24,10 @@ _ARN = "TaskDefinitionArn"
 LIST_RULES = "events:ListEventBuses, events:ListRules and events:ListTargetsByRule"
 LIST_SCHEDULES = "scheduler:ListSchedules and scheduler:GetSchedule"
 _READ = {"rule": "events:ListTargetsByRule", "schedule": "scheduler:GetSchedule"}
-_WRITE = {"rule": "events:PutTargets and iam:PassRole", "schedule": "scheduler:UpdateSchedule and iam:PassRole"}
+_WRITE = {
+    "rule": "events:PutTargets and iam:PassRole",
+    "schedule": "scheduler:UpdateSchedule and iam:PassRole",
+}
 # The fields that GetSchedule returns and UpdateSchedule does not accept.
 _READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
 
@@ -37,7 +40,9 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     group: str
     cluster_arn: str
     definition_arn: str
-    content: Mapping[str, Any]  # the rule's target, or the whole schedule, with fields that boto3 does not know
+    content: Mapping[
+        str, Any
+    ]  # the rule's target, or the whole schedule, with fields that boto3 does not know
     rule: Mapping[str, Any] = {}  # as ListRules returns it
 
     @property
@@ -51,7 +56,11 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"{self.kind} {self.name}" if self.group == "default" else f"{self.kind} {self.group}/{self.name}"
+        return (
+            f"{self.kind} {self.name}"
+            if self.group == "default"
+            else f"{self.kind} {self.group}/{self.name}"
+        )
 
     def is_pin_of(self, revision_arn: str) -> bool:
         """Whether it is pinned to a revision of the family of this ARN, in the same account and Region."""
@@ -81,10 +90,17 @@ class Schedules:
         """All targets that start ECS tasks."""
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
             buses = self._pages(self._events.list_event_buses, "EventBuses")
-            rules = (self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]) for bus in buses)
-            of_rules = tuple(target for rule in chain(*rules) for target in self.targets_of_rule(rule))
+            rules = (
+                self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"])
+                for bus in buses
+            )
+            of_rules = tuple(
+                target for rule in chain(*rules) for target in self.targets_of_rule(rule)
+            )
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
-            of_schedules = (self.target_of_schedule(one["Name"], one["GroupName"]) for one in self.summaries())
+            of_schedules = (
+                self.target_of_schedule(one["Name"], one["GroupName"]) for one in self.summaries()
+            )
             return (*of_rules, *(target for target in of_schedules if target is not None))
 
     def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:
@@ -97,7 +113,9 @@ class Schedules:
         call, body = self._events.list_targets_by_rule, self._targets_body
         for target in self._pages(call, "Targets", body, Rule=name, EventBusName=bus):
             if _PARAMETERS in target:
-                yield ScheduledTarget(kind="rule", name=name, group=bus, content=target, rule=rule, **_started(target))
+                yield ScheduledTarget(
+                    kind="rule", name=name, group=bus, content=target, rule=rule, **_started(target)
+                )
 
     def summaries(self, name_prefix: str = "") -> Iterator[Mapping[str, Any]]:
         """The schedules that start ECS tasks, as ListSchedules returns them: without their expressions."""
@@ -116,20 +134,28 @@ class Schedules:
         target = schedule["Target"]
         if _PARAMETERS not in target:
             return None
-        return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **_started(target))
+        return ScheduledTarget(
+            kind="schedule", name=name, group=group, content=schedule, **_started(target)
+        )
 
     def move(self, target: ScheduledTarget, revision_arn: str) -> None:
         """Let a target that was just read start another revision. Only its revision changes."""
         moved = f"{target.definition_arn.rpartition(':')[0]}:{revision_arn.rpartition(':')[2]}"
         with aws_errors(f"The {target.title} was not updated", _WRITE[target.kind]):
             if target.kind == "schedule":
-                content = {field: value for field, value in target.content.items() if field not in _READ_ONLY}
+                content = {
+                    field: value
+                    for field, value in target.content.items()
+                    if field not in _READ_ONLY
+                }
                 parameters = {**content["Target"][_PARAMETERS], _ARN: moved}
                 content["Target"] = {**content["Target"], _PARAMETERS: parameters}
                 self._scheduler.update_schedule(**content)
                 return
             content = {**target.content, _PARAMETERS: {**target.content[_PARAMETERS], _ARN: moved}}
-            response = self._events.put_targets(Rule=target.name, EventBusName=target.group, Targets=[content])
+            response = self._events.put_targets(
+                Rule=target.name, EventBusName=target.group, Targets=[content]
+            )
             for failed in response.get("FailedEntries", ()):
                 raise TaskProfilerError(
                     f"The {target.title} was not updated ({failed.get('ErrorMessage')}): update it by hand."
@@ -142,7 +168,10 @@ class Schedules:
                 return self.target_of_schedule(target.name, target.group)
             try:
                 of_rule = self.targets_of_rule(target.rule)
-                return next((other for other in of_rule if other.content["Id"] == target.content["Id"]), None)
+                return next(
+                    (other for other in of_rule if other.content["Id"] == target.content["Id"]),
+                    None,
+                )
             except self._events.exceptions.ResourceNotFoundException:
                 return None
 
@@ -151,10 +180,14 @@ class Schedules:
         problems: list[str] = []
         unread: list[str] = []
         targets = (*self._of_rules(problems), *self._of_schedules(problems, unread, may_continue))
-        return FoundSchedules(schedules=tuple(map(schedule_of, targets)), problems=tuple(problems), unread=len(unread))
+        return FoundSchedules(
+            schedules=tuple(map(schedule_of, targets)), problems=tuple(problems), unread=len(unread)
+        )
 
     def _of_rules(self, problems: list[str]) -> Iterator[ScheduledTarget]:
-        with noted_errors(problems.append, "The rules of EventBridge could not be read", LIST_RULES):
+        with noted_errors(
+            problems.append, "The rules of EventBridge could not be read", LIST_RULES
+        ):
             # EventBridge accepts a rule with a schedule on the default bus only.
             for rule in (one for one in self.rules() if one.get("ScheduleExpression")):
                 what = f"The targets of the rule {rule['Name']} could not be read"
@@ -165,7 +198,11 @@ class Schedules:
         self, problems: list[str], unread: list[str], may_continue: Callable[[], bool]
     ) -> Iterator[ScheduledTarget]:
         known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
-        with noted_errors(problems.append, "The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
+        with noted_errors(
+            problems.append,
+            "The schedules of EventBridge Scheduler could not be read",
+            LIST_SCHEDULES,
+        ):
             for summary in self.summaries():
                 key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
                 if key in self._known:
@@ -190,7 +227,9 @@ class Schedules:
         token: dict[str, str] = {}
         while True:
             page = call(**arguments, **token)
-            yield from page[field] if body is None else _without_nulls(json.loads(body.content))[field]
+            yield from (
+                page[field] if body is None else _without_nulls(json.loads(body.content))[field]
+            )
             if not page.get("NextToken"):
                 return
             token = {"NextToken": page["NextToken"]}

@@ -18,7 +18,13 @@ Phase = Literal["absent", "ready", "in progress", "failed"]
 
 _CODE_KEY = re.compile(rf"{CODE_PREFIX}(.+)-[0-9a-f]+\.zip")
 _READY = frozenset(
-    {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE", "IMPORT_ROLLBACK_COMPLETE"}
+    {
+        "CREATE_COMPLETE",
+        "UPDATE_COMPLETE",
+        "UPDATE_ROLLBACK_COMPLETE",
+        "IMPORT_COMPLETE",
+        "IMPORT_ROLLBACK_COMPLETE",
+    }
 )
 # A change set that was never applied leaves a stack without resources in REVIEW_IN_PROGRESS, which can be deleted.
 _EMPTY = "REVIEW_IN_PROGRESS"
@@ -69,8 +75,12 @@ def read_state(open_client: OpenClient, name: str) -> StackState:
                 raise
     status = stack.get("StackStatus")
     if status is None or status in _ABSENT:
-        return StackState(name=name, status=status, stack_id=stack["StackId"] if status == _EMPTY else None)
-    parameters = {item["ParameterKey"]: item.get("ParameterValue", "") for item in stack.get("Parameters", ())}
+        return StackState(
+            name=name, status=status, stack_id=stack["StackId"] if status == _EMPTY else None
+        )
+    parameters = {
+        item["ParameterKey"]: item.get("ParameterValue", "") for item in stack.get("Parameters", ())
+    }
     code = _CODE_KEY.fullmatch(parameters.get("CodeKey", ""))
     return StackState(
         name=stack["StackName"],
@@ -97,7 +107,10 @@ def existing_stack(open_client: OpenClient, name: str) -> StackState:
 
 def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
     """The line of a shell after which all commands read past runs from a stack's cluster or log groups, if any."""
-    url, prefix = parameters.get("ElasticsearchUrl", ""), parameters.get("IndexPrefix", DEFAULT_PREFIX)
+    url, prefix = (
+        parameters.get("ElasticsearchUrl", ""),
+        parameters.get("IndexPrefix", DEFAULT_PREFIX),
+    )
     sources = [f"logs:{name}" for name in parameters.get("LogGroups", "").split(",") if name]
     if url:
         sources = [url if prefix == DEFAULT_PREFIX else f"{url.rstrip('/')}/{prefix}"]

@@ -16,7 +16,10 @@ from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.schedule_model import STARTERS, ClusterTasks, StartedTask
 
 _TASKS_PER_CALL = 100
-ALL_STATUSES = ("RUNNING", "STOPPED")  # in this order, so that a task that stops meanwhile is in one of the lists
+ALL_STATUSES = (
+    "RUNNING",
+    "STOPPED",
+)  # in this order, so that a task that stops meanwhile is in one of the lists
 AIRFLOW, DAGSTER, PREFECT, SCHEDULE = "Airflow", "Dagster", "Prefect", "schedule"
 # The beginnings of the tags that orchestrators give to their tasks.
 _TAGS = {"airflow": AIRFLOW, "dagster/": DAGSTER, "prefect.io/": PREFECT}
@@ -26,14 +29,18 @@ _INSTEAD = "for batches of a few seconds, use task-profiler run instead of the m
 _KILLED = f"A monitor that is killed, or does not start, {{}}: {_INSTEAD}"
 
 
-def read_clusters(ecs: AwsClient, cluster_arns: Iterable[str], now_ns: int) -> dict[str, ClusterTasks]:
+def read_clusters(
+    ecs: AwsClient, cluster_arns: Iterable[str], now_ns: int
+) -> dict[str, ClusterTasks]:
     """Read the tasks of each cluster. A cluster that cannot be read has a problem instead of tasks."""
     found = {}
     for arn in sorted(set(cluster_arns)):
         what = f"The tasks of the cluster {cluster_name(arn)} could not be read"
         try:
             with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
-                tasks = tuple(started_task(task) for task in read_tasks(ecs, arn) if "createdAt" in task)
+                tasks = tuple(
+                    started_task(task) for task in read_tasks(ecs, arn) if "createdAt" in task
+                )
         except TaskProfilerError as error:
             found[arn] = ClusterTasks(problem=str(error))
         else:
@@ -64,7 +71,11 @@ def read_tasks(
 def started_task(task: Mapping[str, Any]) -> StartedTask:
     """A task of boto3's DescribeTasks. Its exit code is the first that is not 0, of all containers but the monitor."""
     containers = task.get("containers", ())
-    codes = [one["exitCode"] for one in containers if "exitCode" in one and one.get("name") != MONITOR_NAME]
+    codes = [
+        one["exitCode"]
+        for one in containers
+        if "exitCode" in one and one.get("name") != MONITOR_NAME
+    ]
     return StartedTask(
         arn=task["taskArn"],
         family=family_of(task["taskDefinitionArn"]),
@@ -111,7 +122,11 @@ def starter_notes(starters: Iterable[str], *, is_printed: bool) -> Iterator[str]
     for name in starters:
         if name == AIRFLOW:
             stream = "the report goes to the monitor's own stream (--report-stream monitor)"
-            remedy = stream if is_printed else "send the report to the monitor's own stream (--report-stream monitor)"
+            remedy = (
+                stream
+                if is_printed
+                else "send the report to the monitor's own stream (--report-stream monitor)"
+            )
             yield f"Airflow reads XCom from the last line of the batch's stream: {remedy}."
             yield _KILLED.format("fails the DAG's task")
         elif name == DAGSTER:

@@ -43,7 +43,9 @@ def run_monitor_process() -> "NoReturn":
 
         stop = SignalHandler(time.monotonic_ns)
         stop.install()
-        from profiler.cli.wiring.build_monitor import run_monitor  # after the signal handlers are installed
+        from profiler.cli.wiring.build_monitor import (
+            run_monitor,
+        )  # after the signal handlers are installed
 
         run_monitor(stop)
     except BaseException as error:  # noqa: BLE001  the last handler: there is nothing to report without a running loop

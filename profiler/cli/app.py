@@ -16,23 +16,51 @@ from profiler.core.version import __version__
 # The heading of each command in the help (without one, it is not listed), its module, and the help's first sentence.
 COMMANDS = {
     "run": ("Profile", "run_command", "Run a command and report its CPU, memory and I/O."),
-    "compare": ("Profile", "compare_command", "Compare two sets of runs: medians, changes, verdicts."),
-    "show": ("Look back", "show_command", "Show one run: verdict, resource usage, comparison, advice."),
+    "compare": (
+        "Profile",
+        "compare_command",
+        "Compare two sets of runs: medians, changes, verdicts.",
+    ),
+    "show": (
+        "Look back",
+        "show_command",
+        "Show one run: verdict, resource usage, comparison, advice.",
+    ),
     "history": ("Look back", "history_command", "List past runs, newest first."),
     "report": ("Look back", "report_command", "Write an HTML page of past runs, with charts."),
     "recommend": ("Look back", "recommend_command", "Recommend task sizes based on past runs."),
     "watch": ("Now", "watch_command", "Show what runs now: time, CPU, memory, notifications."),
-    "schedules": ("Now", "schedules_command", "List the schedules that start ECS tasks, and what became of them."),
+    "schedules": (
+        "Now",
+        "schedules_command",
+        "List the schedules that start ECS tasks, and what became of them.",
+    ),
     "setup": ("AWS", "setup.setup_commands", "Set up an AWS account: image, forwarder, monitors."),
-    "taskdef": ("AWS", "taskdef_command", "Add the monitor to ECS task definitions, and remove it."),
+    "taskdef": (
+        "AWS",
+        "taskdef_command",
+        "Add the monitor to ECS task definitions, and remove it.",
+    ),
     "doctor": (
         "AWS",
         "doctor.doctor_command",
         "Show what can be measured in this container and what to change in the task definition.",
     ),
-    "replay": ("AWS", "replay_command", "Send the reports in a log group through the forwarder again."),
-    "kibana": ("AWS", "kibana_command", "Set up Elasticsearch or OpenSearch, and their dashboards."),
-    "notify": ("AWS", "notify_command", "Print the notification of a stopped task, and send it with --yes."),
+    "replay": (
+        "AWS",
+        "replay_command",
+        "Send the reports in a log group through the forwarder again.",
+    ),
+    "kibana": (
+        "AWS",
+        "kibana_command",
+        "Set up Elasticsearch or OpenSearch, and their dashboards.",
+    ),
+    "notify": (
+        "AWS",
+        "notify_command",
+        "Print the notification of a stopped task, and send it with --yes.",
+    ),
     "monitor": ("", "monitor_command", "Run as a sidecar of an ECS task."),
     "completion": (
         "Shell",
@@ -50,7 +78,9 @@ class _LazyGroup(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"profiler.cli.{COMMANDS[cmd_name][1]}"), cmd_name)
+        command: click.Command = getattr(
+            import_module(f"profiler.cli.{COMMANDS[cmd_name][1]}"), cmd_name
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  click's signature
@@ -76,7 +106,9 @@ def run_command_line() -> None:
     """Parse the arguments and run the command. An error becomes one sentence on stderr and the exit code."""
     replace_stdout()
     if "_TASK_PROFILER_COMPLETE" in os.environ:
-        from profiler.cli.completion_command import complete_file_names  # only for completion in a shell
+        from profiler.cli.completion_command import (
+            complete_file_names,
+        )  # only for completion in a shell
 
         complete_file_names()
     try:

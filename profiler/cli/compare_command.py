@@ -24,15 +24,34 @@ from profiler.cli.options import (
     repeatable,
 )
 from profiler.cli.printing import UNKNOWN, say, warn, warned_notes, write_json_lines
-from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, table_width, wrapped, write_lines
+from profiler.cli.styled_text import (
+    EMPTY,
+    Column,
+    Line,
+    Span,
+    table,
+    table_width,
+    wrapped,
+    write_lines,
+)
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import UsageError
 from profiler.core.text import on_one_line, printable
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.record_model import known_peak_source
 from profiler.record.units import format_count, format_percent, format_value
-from profiler.record.worth_a_word import counted_cpu_wait, cpu_wait_percent, is_cpu_partial, is_cpu_wait_partial
-from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange, compare_metrics
+from profiler.record.worth_a_word import (
+    counted_cpu_wait,
+    cpu_wait_percent,
+    is_cpu_partial,
+    is_cpu_wait_partial,
+)
+from profiler.runs.comparison.compared_metrics import (
+    COMPARED_METRICS,
+    MedianChange,
+    MetricChange,
+    compare_metrics,
+)
 from profiler.runs.comparison.run_sets import RunSet, read_run_sets
 from profiler.runs.past_runs.run_source import start_ns
 from profiler.sizing.prices import PriceOverrides
@@ -61,7 +80,12 @@ _STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
 @filter_options
 @last_option(10_000, 50, "Use the N newest successes of each set.")
 @option("--container", "NAME", "Compare this container, if the tasks have reports of several.")
-@repeatable("--metric names", "NAME", f"Compare only this metric: {', '.join(_NAMES)}.", type=click.Choice(_NAMES))
+@repeatable(
+    "--metric names",
+    "NAME",
+    f"Compare only this metric: {', '.join(_NAMES)}.",
+    type=click.Choice(_NAMES),
+)
 @option(
     "--fail-above limit_percent",
     "PERCENT",
@@ -71,7 +95,11 @@ _STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
 @on_fargate_option
 @flag("--json as_json", "Print one JSON object instead.")
 @option(
-    *("--format output_format", "", "Print tables; github: annotations, and a table in $GITHUB_STEP_SUMMARY."),
+    *(
+        "--format output_format",
+        "",
+        "Print tables; github: annotations, and a table in $GITHUB_STEP_SUMMARY.",
+    ),
     type=click.Choice(["text", "github"]),
     default="text",
 )
@@ -104,7 +132,11 @@ def compare(
     for remark in remarks:
         warn(remark)
     a_records, b_records = (
-        [replace(record, cost=cost_on_fargate(record, on_fargate, overrides)) for record in one.records] for one in sets
+        [
+            replace(record, cost=cost_on_fargate(record, on_fargate, overrides))
+            for record in one.records
+        ]
+        for one in sets
     )
     if on_fargate is not None and not any(record.cost for record in (*a_records, *b_records)):
         warn(
@@ -116,12 +148,16 @@ def compare(
     exceeded, sentences = check_limit(changes if names else _known_changes(changes), limit_percent)
     conditions = list(_conditions_of_comparison(sets))
     if as_json:
-        left_out = (f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text)
+        left_out = (
+            f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text
+        )
         for sentence in (*left_out, *conditions):  # the object has no field for them
             warn(sentence)
         write_json_lines([comparison_as_json(sets, changes)])
     else:
-        write_lines(comparison_lines(sets, changes, table_width() if output_format == "text" else None))
+        write_lines(
+            comparison_lines(sets, changes, table_width() if output_format == "text" else None)
+        )
     if output_format == "github" and not as_json:
         say("".join(annotations(sets, exceeded, limit_percent or 0)), end="")
         notes = [*conditions, *_limits_of_comparison(sets, changes), *remarks, *sentences]
@@ -131,17 +167,27 @@ def compare(
     return 3 if exceeded else 0
 
 
-def comparison_lines(sets: Sequence[RunSet], changes: Sequence[MetricChange], width: int | None) -> Iterator[Line]:
+def comparison_lines(
+    sets: Sequence[RunSet], changes: Sequence[MetricChange], width: int | None
+) -> Iterator[Line]:
     """Draw both sets, then the metrics that a run has."""
     titles, *rows = _set_rows(sets)
-    columns = [Column(title, is_right=title == "Runs", folds=title in ("Runs of", "Left out")) for title in titles]
+    columns = [
+        Column(title, is_right=title == "Runs", folds=title in ("Runs of", "Left out"))
+        for title in titles
+    ]
     yield from table(columns, rows, width=width)
     for sentence in _conditions_of_comparison(sets):
         yield from wrapped(sentence, width)
     yield EMPTY
     titles, *rows = _metric_rows(changes)
-    columns = [Column(title, is_right=title not in ("", "Verdict"), folds=title == "Verdict") for title in titles]
-    styled: Iterator[Sequence[str | Span]] = ((*row[:-1], Span(row[-1], _STYLES.get(row[-1], ""))) for row in rows)
+    columns = [
+        Column(title, is_right=title not in ("", "Verdict"), folds=title == "Verdict")
+        for title in titles
+    ]
+    styled: Iterator[Sequence[str | Span]] = (
+        (*row[:-1], Span(row[-1], _STYLES.get(row[-1], ""))) for row in rows
+    )
     yield from table(columns, styled, width=width)
     for sentence in _limits_of_comparison(sets, changes):
         yield from wrapped(sentence, width)
@@ -157,7 +203,8 @@ def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
         a, b = map(median, waits)
         if any(map(median, counted)) and abs(a - b) >= _MIN_WAIT_POINTS:
             in_a, in_b = (
-                ("at least " if any(map(is_cpu_wait_partial, one.records)) else "") + format_percent(percent)
+                ("at least " if any(map(is_cpu_wait_partial, one.records)) else "")
+                + format_percent(percent)
                 for one, percent in zip(sets, (a, b), strict=True)
             )
             yield (
@@ -167,8 +214,12 @@ def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
     partial = sum(is_cpu_partial(record) for one in sets for record in one.records)
     if partial:
         yield f"The CPU time of {format_count(partial, 'run')} is the measured part's average over the whole duration."
-    kernel = [sum(known_peak_source(record.metrics) == "kernel" for record in one.records) for one in sets]
-    peaks = [sum(record.metrics.max_memory_used_mb is not None for record in one.records) for one in sets]
+    kernel = [
+        sum(known_peak_source(record.metrics) == "kernel" for record in one.records) for one in sets
+    ]
+    peaks = [
+        sum(record.metrics.max_memory_used_mb is not None for record in one.records) for one in sets
+    ]
     if all(peaks) and 0 < sum(kernel) < sum(peaks):
         yield (
             f"The memory peak is the kernel's in {kernel[0]} of {peaks[0]} runs of A and in {kernel[1]} of {peaks[1]} "
@@ -190,7 +241,10 @@ def _metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
         change, unit = one.change, one.metric.unit
         yield (
             one.metric.title,
-            *(UNKNOWN if value is None else _value_text(value, unit) for value in (change.a, change.b)),
+            *(
+                UNKNOWN if value is None else _value_text(value, unit)
+                for value in (change.a, change.b)
+            ),
             _percent_text(change.change_percent),
             _interval_text(change),
             FEW_RUNS if min(one.known_a, one.known_b) < MIN_RUNS else one.change.verdict,
@@ -214,14 +268,24 @@ def _limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange
     for one in _known_changes(changes):
         counts = zip("AB", (one.known_a, one.known_b), sets, strict=True)
         parts = [
-            f"{known} of {len(of.reports)} runs of {name}" for name, known, of in counts if known < len(of.reports)
+            f"{known} of {len(of.reports)} runs of {name}"
+            for name, known, of in counts
+            if known < len(of.reports)
         ]
         if parts:
             titles.setdefault(" and ".join(parts), []).append(one.metric.title)
     for runs, metrics in titles.items():
         yield f"Known for {runs}: {', '.join(metrics)}."
-    few = [one for one in changes if one.known_a and one.known_b and one.change.verdict == "too few runs"]
-    needed = [f"{one.metric.title} {one.change.runs_needed}" for one in few if one.change.runs_needed is not None]
+    few = [
+        one
+        for one in changes
+        if one.known_a and one.known_b and one.change.verdict == "too few runs"
+    ]
+    needed = [
+        f"{one.metric.title} {one.change.runs_needed}"
+        for one in few
+        if one.change.runs_needed is not None
+    ]
     if needed:
         yield f"To see a change of {_SEEN_PERCENT} %, about this many runs per side are needed: {', '.join(needed)}."
     elif any(min(one.known_a, one.known_b) < MIN_RUNS for one in few):
@@ -231,7 +295,9 @@ def _limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange
 def _percent_text(percent: float | None) -> str:
     if percent is None:
         return UNKNOWN
-    return f"{round(percent, 1) + 0.0:+.1f} %" if abs(percent) < _MANY_PERCENT else f"{percent:+.3g} %"
+    return (
+        f"{round(percent, 1) + 0.0:+.1f} %" if abs(percent) < _MANY_PERCENT else f"{percent:+.3g} %"
+    )
 
 
 def _interval_text(change: MedianChange) -> str:
@@ -239,16 +305,27 @@ def _interval_text(change: MedianChange) -> str:
     low, high = change.low_percent, change.high_percent
     if low is None:
         return UNKNOWN if high is None else f"at most {_percent_text(high)}"
-    return f"{_percent_text(low)} or more" if high is None else f"{_percent_text(low)[:-2]} to {_percent_text(high)}"
+    return (
+        f"{_percent_text(low)} or more"
+        if high is None
+        else f"{_percent_text(low)[:-2]} to {_percent_text(high)}"
+    )
 
 
-def check_limit(changes: Sequence[MetricChange], percent: float | None) -> tuple[list[MetricChange], list[str]]:
+def check_limit(
+    changes: Sequence[MetricChange], percent: float | None
+) -> tuple[list[MetricChange], list[str]]:
     """The metrics whose whole interval is above the limit, and sentences about them and the unknown ones."""
     if percent is None:
         return [], []
-    exceeded = [one for one in changes if one.change.verdict == "more" and (one.change.low_percent or 0) > percent]
+    exceeded = [
+        one
+        for one in changes
+        if one.change.verdict == "more" and (one.change.low_percent or 0) > percent
+    ]
     above = [
-        f"{_names(one)} {_percent_text(one.change.change_percent)} ({_interval_text(one.change)})" for one in exceeded
+        f"{_names(one)} {_percent_text(one.change.change_percent)} ({_interval_text(one.change)})"
+        for one in exceeded
     ]
     # An interval that ends below the limit decides, and so does a verdict with an interval.
     undecided = [
@@ -261,21 +338,36 @@ def check_limit(changes: Sequence[MetricChange], percent: float | None) -> tuple
         or (one.change.verdict == "more" and one.change.low_percent is None)
     ]
     found = (("B is above", above), ("It is unknown whether B is above", undecided))
-    return exceeded, [f"{what} A by more than {percent:g} %: {', '.join(names)}." for what, names in found if names]
+    return exceeded, [
+        f"{what} A by more than {percent:g} %: {', '.join(names)}."
+        for what, names in found
+        if names
+    ]
 
 
 def _names(one: MetricChange) -> str:
     return f"{one.metric.title} ({one.metric.name})"
 
 
-def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
+def comparison_as_json(
+    sets: Sequence[RunSet], changes: Sequence[MetricChange]
+) -> Mapping[str, object]:
     """The object of ``--format json``; unknown figures are null."""
     a, b = ({"set": one.text, "runs": len(one.reports)} for one in sets)
     metrics = {}
     for one in changes:
-        percents = {name: getattr(one.change, name) for name in ("change_percent", "low_percent", "high_percent")}
-        rounded = {name: round(percent, _DIGITS) + 0.0 for name, percent in percents.items() if percent is not None}
-        metrics[one.metric.name] = replace(one.change, a=_plain(one.change.a), b=_plain(one.change.b), **rounded)
+        percents = {
+            name: getattr(one.change, name)
+            for name in ("change_percent", "low_percent", "high_percent")
+        }
+        rounded = {
+            name: round(percent, _DIGITS) + 0.0
+            for name, percent in percents.items()
+            if percent is not None
+        }
+        metrics[one.metric.name] = replace(
+            one.change, a=_plain(one.change.a), b=_plain(one.change.b), **rounded
+        )
     return {"a": a, "b": b, "metrics": metrics}
 
 
@@ -285,7 +377,9 @@ def _plain(value: float | None) -> float | None:
     return int(rounded) if rounded is not None and rounded.is_integer() else rounded
 
 
-def annotations(sets: Sequence[RunSet], exceeded: Sequence[MetricChange], percent: float) -> Iterator[str]:
+def annotations(
+    sets: Sequence[RunSet], exceeded: Sequence[MetricChange], percent: float
+) -> Iterator[str]:
     """A workflow command for each metric above the limit.
 
     https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
@@ -297,12 +391,19 @@ def annotations(sets: Sequence[RunSet], exceeded: Sequence[MetricChange], percen
             f"{one.metric.title} {_percent_text(change.change_percent)} ({_interval_text(change)}), above the limit of "
             f"{percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."
         )
-        title = _data(f"task-profiler compare: {one.metric.name}").replace(":", "%3A").replace(",", "%2C")
+        title = (
+            _data(f"task-profiler compare: {one.metric.name}")
+            .replace(":", "%3A")
+            .replace(",", "%2C")
+        )
         yield f"::error title={title}::{_data(message)}\n"
 
 
 def append_summary(
-    sets: Sequence[RunSet], changes: Sequence[MetricChange], sentences: Sequence[str], environment: Mapping[str, str]
+    sets: Sequence[RunSet],
+    changes: Sequence[MetricChange],
+    sentences: Sequence[str],
+    environment: Mapping[str, str],
 ) -> None:
     """Append the tables and the sentences to the summary. A summary that cannot be written is a warning."""
     path = environment.get(SUMMARY_VARIABLE)

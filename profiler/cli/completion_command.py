@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, get_completion_class
+from click.shell_completion import (
+    CompletionItem,
+    ShellComplete,
+    add_completion_class,
+    get_completion_class,
+)
 
 PROGRAM = "task-profiler"
 # With this variable, the program answers the shell instead of running a command. It is click's own.
@@ -21,7 +26,9 @@ class _KeepsFiles(ShellComplete):
     """Leaves names of files, which this program cannot complete, to the shell."""
 
     def get_completions(self, args: list[str], incomplete: str) -> "list[CompletionItem[Any]]":
-        return super().get_completions(args, incomplete) or [CompletionItem(incomplete, type="file")]
+        return super().get_completions(args, incomplete) or [
+            CompletionItem(incomplete, type="file")
+        ]
 
 
 def complete_file_names() -> None:
@@ -32,9 +39,13 @@ def complete_file_names() -> None:
             add_completion_class(type(base.__name__, (_KeepsFiles, base), {}), shell)
 
 
-def names_of_past_runs(sources: Sequence[str] | None, incomplete: str, *, families: bool, ids: bool) -> list[str]:
+def names_of_past_runs(
+    sources: Sequence[str] | None, incomplete: str, *, families: bool, ids: bool
+) -> list[str]:
     """The families and the ids of runs in the local history, unless the options select another source."""
-    from profiler.core.clock import SystemClock  # only for completion in a shell, like the next imports
+    from profiler.core.clock import (
+        SystemClock,
+    )  # only for completion in a shell, like the next imports
     from profiler.core.errors import TaskProfilerError
     from profiler.runs.history.history_file import history_path
     from profiler.runs.history.run_database import HistoryStore
@@ -52,7 +63,9 @@ def names_of_past_runs(sources: Sequence[str] | None, incomplete: str, *, famili
     return [name for name in dict.fromkeys(names) if _WORD.fullmatch(name)]
 
 
-@click.command("completion", epilog="Example: task-profiler completion bash > ~/.task-profiler.bash")
+@click.command(
+    "completion", epilog="Example: task-profiler completion bash > ~/.task-profiler.bash"
+)
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

@@ -7,8 +7,24 @@ from itertools import islice
 import click
 import msgspec
 
-from profiler.cli.options import PastRunsCommand, SourceOptions, completes, flag, gathered, last_option, source_options
-from profiler.cli.printing import UNKNOWN, say, terminal_columns, value_text, warn, warned_notes, write_out
+from profiler.cli.options import (
+    PastRunsCommand,
+    SourceOptions,
+    completes,
+    flag,
+    gathered,
+    last_option,
+    source_options,
+)
+from profiler.cli.printing import (
+    UNKNOWN,
+    say,
+    terminal_columns,
+    value_text,
+    warn,
+    warned_notes,
+    write_out,
+)
 from profiler.cli.styled_text import OUTCOME_STYLES, Column, Line, Span, table, write_lines
 from profiler.cli.terminal.page_parts import peak_text
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
@@ -30,13 +46,20 @@ _COLUMNS = (
 
 
 @click.command(
-    "history", cls=PastRunsCommand, epilog="Example: task-profiler history 'nightly-*' --status failure --last 5"
+    "history",
+    cls=PastRunsCommand,
+    epilog="Example: task-profiler history 'nightly-*' --status failure --last 5",
 )
-@click.argument("families", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True, ids=True))
+@click.argument(
+    "families", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True, ids=True)
+)
 @source_options
 @last_option(1_000_000, 20, "Show the N newest runs.")
 @flag("--json as_json", "Print the stored report lines instead of a table.")
-@flag("--delete", "Delete runs from the local history: the arguments are their ids, or the beginnings of them.")
+@flag(
+    "--delete",
+    "Delete runs from the local history: the arguments are their ids, or the beginnings of them.",
+)
 @gathered(SourceOptions, "options")
 def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -> None:
     """List past runs, newest first.
@@ -45,13 +68,19 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
     """
     if delete and not options.families:
         raise UsageError("--delete needs ids of runs: task-profiler history --delete RUN.")
-    selection = run_filter(replace(options, families=()) if delete else options, reads_checkpoints=True)
+    selection = run_filter(
+        replace(options, families=()) if delete else options, reads_checkpoints=True
+    )
     source = open_source(options)
     if delete:
-        from profiler.runs.past_runs.local_history import LocalRuns  # SQLite, which other sources do not need
+        from profiler.runs.past_runs.local_history import (
+            LocalRuns,
+        )  # SQLite, which other sources do not need
 
         if not isinstance(source, LocalRuns) or not selection.is_empty:
-            raise UsageError("--delete is for ids in the local history: add --from history, and no other option.")
+            raise UsageError(
+                "--delete is for ids in the local history: add --from history, and no other option."
+            )
         say(f"Deleted {format_count(source.history.delete(options.families), 'run')}.")
         return
     with warned_notes(source):
@@ -63,7 +92,11 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
     if as_json:
         write_out(b"".join(_json_line(run) + b"\n" for run in chosen))
     else:
-        retries = {run.report.record.task_id for run in chosen if run.event is not None and run.event.retry_of}
+        retries = {
+            run.report.record.task_id
+            for run in chosen
+            if run.event is not None and run.event.retry_of
+        }
         write_lines(table_lines(chosen, terminal_columns(), retries))
     if has_more:
         shown = "run is" if last == 1 else f"{last} runs are"
@@ -79,7 +112,9 @@ def _json_line(run: PastRun) -> bytes:
     return msgspec.json.encode({**shown, **msgspec.json.decode(run.json_line())})
 
 
-def table_lines(runs: Sequence[PastRun], width: int | None, retries: Collection[str] = ()) -> list[Line]:
+def table_lines(
+    runs: Sequence[PastRun], width: int | None, retries: Collection[str] = ()
+) -> list[Line]:
     """Build a table with one line per run, in ``width`` columns. ``retries`` are the task ids of retries."""
     listed = [(run.report.record, family_key(run.report.record), run.command or "") for run in runs]
     places = place_columns([family for _, family, _ in listed])
@@ -102,6 +137,11 @@ def table_lines(runs: Sequence[PastRun], width: int | None, retries: Collection[
         )
         names = (record.family or UNKNOWN, *(get(family) or UNKNOWN for _, get in places))
         rows.append(
-            (record.task_id[:8], format_local(parse_ns(record.started_at)) or UNKNOWN, *names, *cells[: len(values)])
+            (
+                record.task_id[:8],
+                format_local(parse_ns(record.started_at)) or UNKNOWN,
+                *names,
+                *cells[: len(values)],
+            )
         )
     return table(columns, rows, gap=1, width=width)

@@ -24,19 +24,32 @@ _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
 
 @click.group(
-    "kibana", cls=CommandGroup, epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run"
+    "kibana",
+    cls=CommandGroup,
+    epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run",
 )
 def kibana() -> None:
     """Set up Elasticsearch or OpenSearch, and their dashboards."""
 
 
-@kibana.command("import", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
+@kibana.command(
+    "import",
+    epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run",
+)
 @option("--url ui_url", "URL", "URL of Kibana or OpenSearch Dashboards.")
-@option("--elasticsearch url", "URL", "The cluster (default: ELASTICSEARCH_URL).", envvar="ELASTICSEARCH_URL")
+@option(
+    "--elasticsearch url",
+    "URL",
+    "The cluster (default: ELASTICSEARCH_URL).",
+    envvar="ELASTICSEARCH_URL",
+)
 @option("--prefix", "P", "Prefix of the index names.", default=DEFAULT_PREFIX)
 @aws_options
 @option(
-    "--flavour", "", "Kind of dashboards (default: by the server's version).", type=click.Choice(["classic", "lens"])
+    "--flavour",
+    "",
+    "Kind of dashboards (default: by the server's version).",
+    type=click.Choice(["classic", "lens"]),
 )
 @flag("--keep-existing", "Import only missing dashboards and charts.")
 @flag("--dry-run", "Print what would be installed, without installing it.")
@@ -75,9 +88,13 @@ def import_(
     objects = dashboards.fit_objects(dashboards.dashboard_objects(chosen, prefix), version)
     existing = dashboards.existing_objects(ui, objects)
     if existing is None and keep_existing:
-        raise TaskProfilerError("The server does not list its dashboards: import without --keep-existing.")
+        raise TaskProfilerError(
+            "The server does not list its dashboards: import without --keep-existing."
+        )
     # A server without a console can still have dashboards.
-    _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show, is_optional=cluster is ui)
+    _install_templates(
+        cluster, prefix=prefix, dry_run=dry_run, show=show, is_optional=cluster is ui
+    )
     if existing and keep_existing:
         objects = [item for item in objects if (item["type"], item["id"]) not in existing]
         show("kept", f"{len(existing)} existing objects")
@@ -100,8 +117,14 @@ def _servers(
     if url and signing_service(url, os.environ) == SERVERLESS:
         raise UsageError(NO_SERVERLESS)
     if not _PREFIX.fullmatch(prefix):
-        raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
-    ui = DashboardsServer(ui_url, search_session(ui_url, region, profile, os.environ)) if ui_url else None
+        raise UsageError(
+            "--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'."
+        )
+    ui = (
+        DashboardsServer(ui_url, search_session(ui_url, region, profile, os.environ))
+        if ui_url
+        else None
+    )
     cluster = ClusterServer(url, search_session(url, region, profile, os.environ)) if url else ui
     if cluster is None:
         raise UsageError("There is no server to work on: give --url, --elasticsearch, or both.")
@@ -109,7 +132,12 @@ def _servers(
 
 
 def _install_templates(
-    server: _Server, *, prefix: str, dry_run: bool, show: Callable[[str, str], None], is_optional: bool = False
+    server: _Server,
+    *,
+    prefix: str,
+    dry_run: bool,
+    show: Callable[[str, str], None],
+    is_optional: bool = False,
 ) -> None:
     from profiler.search_setup.template_install import install_templates, setup_files
 
@@ -118,9 +146,16 @@ def _install_templates(
         raise UsageError("INDEX_PERIOD must be month or day.")
     now, files = datetime.now(UTC), setup_files()
     try:
-        for step in install_templates(server, files, prefix=prefix, now=now, dry_run=dry_run, period=period):
-            show(("would install" if dry_run else "installed") if step.done else "skipped", step.what)
+        for step in install_templates(
+            server, files, prefix=prefix, now=now, dry_run=dry_run, period=period
+        ):
+            show(
+                ("would install" if dry_run else "installed") if step.done else "skipped", step.what
+            )
     except TaskProfilerError as error:
         if not is_optional:
             raise
-        click.echo(f"not installed: index templates; give --elasticsearch URL to install them ({error})", err=True)
+        click.echo(
+            f"not installed: index templates; give --elasticsearch URL to install them ({error})",
+            err=True,
+        )

@@ -34,7 +34,9 @@ _NOTICE_TYPES = ("task.notice", "schedule.notice")
 @yes_option
 @flag("--json as_json", "Print the notification, which is JSON, on one line.")
 @aws_options
-def notify(file: BinaryIO, yes: bool, as_json: bool, region: str | None, profile: str | None) -> None:
+def notify(
+    file: BinaryIO, yes: bool, as_json: bool, region: str | None, profile: str | None
+) -> None:
     """Print the notification of a stopped task, and send it with --yes.
 
     FILE has ECS's event or a notification line; - is standard input. The notification is the Slack message and the
@@ -49,13 +51,20 @@ def notify(file: BinaryIO, yes: bool, as_json: bool, region: str | None, profile
     try:
         document = json.loads(file.read())
     except ValueError as error:
-        raise UsageError(f"The event is not valid JSON ({error}): pass it as EventBridge sends it.") from error
+        raise UsageError(
+            f"The event is not valid JSON ({error}): pass it as EventBridge sends it."
+        ) from error
     notice, kind = _notification_of(document)
     settings = read_notice_settings(os.environ)
     slack = message_of(notice, kibana_url=settings.kibana_url)
     # The task.ended line contains the detail, too.
     _, detail = bus_event(notice, kibana_url=settings.kibana_url)
-    shown = {"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": msgspec.to_builtins(detail)}
+    shown = {
+        "channel": kind,
+        "text": slack.text,
+        "blocks": slack.blocks,
+        "detail": msgspec.to_builtins(detail),
+    }
     say(json.dumps(shown, indent=None if as_json else 2))
     if yes:
         _send(notice, kind, settings)
@@ -90,11 +99,15 @@ def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
         )
     posted: list[tuple[Notification, ChannelKind]] = []
     budget = InvocationTime(_PreviewContext())
-    settings = read_notice_settings({**os.environ, "NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""})
+    settings = read_notice_settings(
+        {**os.environ, "NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""}
+    )
     TaskStoppedHandler(
         lambda: settings,
         describe=lambda _arn: None,
-        run_log=lambda task, container: ReportFinder(lambda _stream: iter(()), budget, task.id, container),
+        run_log=lambda task, container: ReportFinder(
+            lambda _stream: iter(()), budget, task.id, container
+        ),
         index=lambda: None,
         channels=lambda _settings: [NoticeChannel("preview", lambda *sent: posted.append(sent))],
     ).handle(task)
@@ -104,7 +117,9 @@ def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
 
 
 def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> None:
-    from profiler.forwarder.notifications.channels import configured_channels  # HTTP, which only --yes needs
+    from profiler.forwarder.notifications.channels import (
+        configured_channels,
+    )  # HTTP, which only --yes needs
 
     budget = InvocationTime(_PreviewContext())
     channels = configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))

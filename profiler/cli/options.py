@@ -36,7 +36,12 @@ class Number(click.FloatRange):
     def _describe_range(self) -> str:
         return f"{self.min:g} to {self.max:g}"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
         number: Any = value.removesuffix("%") if isinstance(value, str) else value
         number = super().convert(number, param, ctx)
         if math.isnan(number):  # it is neither below nor above a limit
@@ -50,7 +55,12 @@ class Quantity(click.types.FloatParamType):
     def __init__(self, parser: str, least: float = 0, most: float = math.inf) -> None:
         self._parser, self._least, self._most = parser, least, most
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
         if not isinstance(value, str):  # a default
             return float(value)
         from profiler.core import quantities  # not for the help
@@ -60,7 +70,11 @@ class Quantity(click.types.FloatParamType):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if not self._least <= number <= self._most:
-            self.fail(f"{value!r} is not a time from {self._least:g} to {self._most:g} seconds.", param, ctx)
+            self.fail(
+                f"{value!r} is not a time from {self._least:g} to {self._most:g} seconds.",
+                param,
+                ctx,
+            )
         return number
 
 
@@ -70,7 +84,9 @@ class CommandGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, one.get_short_help_str(_WHOLE_SENTENCE)) for name, one in commands if one])
+            formatter.write_dl(
+                [(name, one.get_short_help_str(_WHOLE_SENTENCE)) for name, one in commands if one]
+            )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -92,14 +108,21 @@ class StacksCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--stacks" in args:
             position = args.index("--stacks")
-            args = [*args[:position], *joined_stacks(args[position : position + 2]), *args[position + 2 :]]
+            args = [
+                *args[:position],
+                *joined_stacks(args[position : position + 2]),
+                *args[position + 2 :],
+            ]
         return super().parse_args(ctx, args)
 
 
 def option(names: str, metavar: str, text: str, **more: Any) -> Decorator:  # noqa: ANN401  click's own
     """An option with a value. ``names`` are its spellings and perhaps its field. The help shows a default."""
     return click.option(
-        *names.split(), metavar=metavar or None, help=text, **{"show_default": "default" in more} | more
+        *names.split(),
+        metavar=metavar or None,
+        help=text,
+        **{"show_default": "default" in more} | more,
     )
 
 
@@ -168,7 +191,11 @@ report_stream_option = click.option(
 )
 policy_options = add_options(
     option(
-        *("--max-slowdown max_slowdown_percent", "PERCENT", "How much longer a run may take than at the current size."),
+        *(
+            "--max-slowdown max_slowdown_percent",
+            "PERCENT",
+            "How much longer a run may take than at the current size.",
+        ),
         type=Number(0, 10_000),
         default=25,
     ),
@@ -179,7 +206,9 @@ policy_options = add_options(
     ),
 )
 on_fargate_option = option(
-    "--on-fargate", "REGION", "Treat local and EC2 runs as if they had run on Fargate in this Region."
+    "--on-fargate",
+    "REGION",
+    "Treat local and EC2 runs as if they had run on Fargate in this Region.",
 )
 
 
@@ -207,9 +236,15 @@ class PastRunsCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         for heading, is_shared in (("Options", False), ("Sources and filters", True)):
-            chosen = (one for one in options if (one.name in SourceOptions.__dataclass_fields__) is is_shared)
+            chosen = (
+                one
+                for one in options
+                if (one.name in SourceOptions.__dataclass_fields__) is is_shared
+            )
             with formatter.section(heading):
-                formatter.write_dl([record for one in chosen if (record := one.get_help_record(ctx))])
+                formatter.write_dl(
+                    [record for one in chosen if (record := one.get_help_record(ctx))]
+                )
 
     def invoke(self, ctx: click.Context) -> int | None:
         """Run the command. The exit code is 1 if a source failed, unless the command has its own."""
@@ -221,16 +256,24 @@ def completes(*, families: bool = False, ids: bool = False) -> Any:  # noqa: ANN
     """The completion of an option or argument in a shell: families, or ids of runs, of the local history."""
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        from profiler.cli.completion_command import names_of_past_runs  # only for completion in a shell
+        from profiler.cli.completion_command import (
+            names_of_past_runs,
+        )  # only for completion in a shell
 
-        return names_of_past_runs(context.params.get("sources"), incomplete, families=families, ids=ids)
+        return names_of_past_runs(
+            context.params.get("sources"), incomplete, families=families, ids=ids
+        )
 
     return complete
 
 
-def _complete_source(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def _complete_source(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[str]:
     prefixes = "history", "https://", "insights:", "logs:"
-    return [one for one in prefixes if one.startswith(incomplete)]  # without one, the shell completes files
+    return [
+        one for one in prefixes if one.startswith(incomplete)
+    ]  # without one, the shell completes files
 
 
 from_option = repeatable(
@@ -244,14 +287,20 @@ from_option = repeatable(
 )
 past_run_options = add_options(from_option, aws_options)
 # The implementation gathers them as SourceOptions.
-family_arguments = click.argument("families", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True))
+family_arguments = click.argument(
+    "families", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True)
+)
 filter_options = add_options(
     flag("--services with_services", "Also services' tasks of insights:CLUSTER."),
     repeatable("--cluster clusters", "NAME", "Only this ECS cluster."),
     repeatable("--account accounts", "ID", "Only this AWS account."),
     repeatable("--task-region regions", "REGION", "Only tasks in this Region."),
     repeatable("--tag tags", "KEY=VALUE", "Only tasks with this tag; all must match."),
-    option("--since", "TIME", "Only runs that started at TIME or later: 12h or 7d ago, or local time: 2026-11-01."),
+    option(
+        "--since",
+        "TIME",
+        "Only runs that started at TIME or later: 12h or 7d ago, or local time: 2026-11-01.",
+    ),
     option("--until", "TIME", "Only runs that started before TIME."),
 )
 status_option = click.option(
@@ -275,7 +324,9 @@ def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise UsageError(f"--tag {text!r} is not KEY=VALUE: write the tag's key, =, and its value.")
+            raise UsageError(
+                f"--tag {text!r} is not KEY=VALUE: write the tag's key, =, and its value."
+            )
         tags.append((name, value))
     return tuple(tags)
 

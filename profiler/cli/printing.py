@@ -47,8 +47,14 @@ def total_saving(changes: Sequence[float | None], families: Sequence[float | Non
     """What the changed families save in a month, and what all families cost then. No cost is known: the numbers."""
     from profiler.record.units import format_count, format_usd  # not for `run`
 
-    saving, usd = (sum(one for one in amounts if one is not None) for amounts in (changes, families))
-    money = "" if all(one is None for one in families) else f", {format_usd(saving)} a month of {format_usd(usd)}"
+    saving, usd = (
+        sum(one for one in amounts if one is not None) for amounts in (changes, families)
+    )
+    money = (
+        ""
+        if all(one is None for one in families)
+        else f", {format_usd(saving)} a month of {format_usd(usd)}"
+    )
     return f"{len(changes)} of {format_count(len(families), 'family')}{money}."
 
 
@@ -99,7 +105,9 @@ def replace_stdout() -> None:
     """Let all that is written to ``sys.stdout`` go through :func:`write_out`, without a buffer to flush at the end."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout is sys.__stdout__:
         errors = "backslashreplace" if sys.stdout.errors == "strict" else sys.stdout.errors
-        sys.stdout = TextIOWrapper(_StandardOutput(), sys.stdout.encoding, errors, write_through=True)
+        sys.stdout = TextIOWrapper(
+            _StandardOutput(), sys.stdout.encoding, errors, write_through=True
+        )
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -115,7 +123,9 @@ def write_out(data: bytes, descriptor: int = STDOUT) -> None:
             rest = rest[os.write(descriptor, rest) :]
     except OSError as error:
         if descriptor == STDOUT and not isinstance(error, BrokenPipeError):
-            raise TaskProfilerError(f"Cannot write to standard output ({error.strerror}): redirect it.") from error
+            raise TaskProfilerError(
+                f"Cannot write to standard output ({error.strerror}): redirect it."
+            ) from error
 
 
 def write_json_lines(documents: Iterable[object]) -> None:

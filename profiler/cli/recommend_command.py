@@ -17,8 +17,26 @@ from profiler.cli.options import (
     policy_options,
     source_options,
 )
-from profiler.cli.printing import UNKNOWN, size_text, terminal_columns, total_saving, value_text, warn, write_json_lines
-from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, wrapped, write_lines
+from profiler.cli.printing import (
+    UNKNOWN,
+    size_text,
+    terminal_columns,
+    total_saving,
+    value_text,
+    warn,
+    write_json_lines,
+)
+from profiler.cli.styled_text import (
+    EMPTY,
+    INDENT,
+    Column,
+    Line,
+    Span,
+    line,
+    table,
+    wrapped,
+    write_lines,
+)
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import FamilyKey, PlaceColumn, family_labels, place_columns
@@ -48,7 +66,9 @@ _SIZES_COLUMNS = (
 
 
 @click.command(
-    "recommend", cls=PastRunsCommand, epilog="Example: task-profiler recommend nightly-etl --from https://search:9200"
+    "recommend",
+    cls=PastRunsCommand,
+    epilog="Example: task-profiler recommend nightly-etl --from https://search:9200",
 )
 @family_arguments
 @source_options
@@ -58,9 +78,24 @@ _SIZES_COLUMNS = (
 @on_fargate_option
 @flag("--sizes with_sizes", "Also print the cost and the duration at each size.")
 @flag("--json as_lines", "Print one JSON object per family instead of a table.")
-@flag("--check", "Exit with 3 if a family may run out of memory, or for a saving of at least --min-saving.")
-@option("--min-saving min_saving_percent", "PERCENT", "Minimum saving for --check.", type=Number(0, 100), default=10)
-@option("--min-saving-usd", "USD", "Also the minimum saving a month for --check.", type=Number(0, 1e9), default=0)
+@flag(
+    "--check",
+    "Exit with 3 if a family may run out of memory, or for a saving of at least --min-saving.",
+)
+@option(
+    "--min-saving min_saving_percent",
+    "PERCENT",
+    "Minimum saving for --check.",
+    type=Number(0, 100),
+    default=10,
+)
+@option(
+    "--min-saving-usd",
+    "USD",
+    "Also the minimum saving a month for --check.",
+    type=Number(0, 1e9),
+    default=0,
+)
 @gathered(Policy, "policy")
 @gathered(SourceOptions, "options")
 def recommend(
@@ -93,17 +128,26 @@ def recommend(
     return 3 if check and _has_problem(advices, min_saving_percent, min_saving_usd) else 0
 
 
-def _has_problem(advices: Sequence[Advice], min_saving_percent: float, min_saving_usd: float) -> bool:
+def _has_problem(
+    advices: Sequence[Advice], min_saving_percent: float, min_saving_usd: float
+) -> bool:
     """Print a sentence for each family with a risk or a saving; return whether there is one."""
     labels = family_labels([advice.evidence.family for advice in advices])
-    problems = [(one, one.risk or one.possible_saving(min_saving_percent, min_saving_usd)) for one in advices]
-    failing = [(labels[one.evidence.family], problem) for one, problem in problems if problem is not None]
+    problems = [
+        (one, one.risk or one.possible_saving(min_saving_percent, min_saving_usd))
+        for one in advices
+    ]
+    failing = [
+        (labels[one.evidence.family], problem) for one, problem in problems if problem is not None
+    ]
     for label, problem in failing:
         warn(f"{label} fails the check: {problem}.")
     return bool(failing)
 
 
-def _read_evidence(source: RunSource, selection: RunFilter, last: int, on_fargate: str | None) -> list[Evidence]:
+def _read_evidence(
+    source: RunSource, selection: RunFilter, last: int, on_fargate: str | None
+) -> list[Evidence]:
     """The evidence of the measured families. Families without runs or measurements are listed on standard error."""
     found = read_families(source, selection, last, on_fargate)
     for note in (*found.notes, *([source.reading] if source.reading else ())):
@@ -150,26 +194,36 @@ def _table(
     if not explained:
         yield EMPTY
         yield from wrapped("task-profiler recommend FAMILY gives the reasons.", width)
-    if any(not advice.choice.is_fargate and advice.evidence.on_fargate is None for advice in advices):
+    if any(
+        not advice.choice.is_fargate and advice.evidence.on_fargate is None for advice in advices
+    ):
         if explained:
             yield EMPTY
         hint = "--on-fargate REGION gives sizes and prices as if the runs outside Fargate had run there."
         yield from wrapped(hint, width)
 
 
-def _below_the_table(advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width: int | None) -> Iterator[Line]:
+def _below_the_table(
+    advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width: int | None
+) -> Iterator[Line]:
     if len(advices) > 1:
-        changed = [one.saving_usd_per_month for one in advices if one.verdict in ("saves", "too small")]
+        changed = [
+            one.saving_usd_per_month for one in advices if one.verdict in ("saves", "too small")
+        ]
         yield EMPTY
         yield from wrapped(total_saving(changed, [one.usd_per_month for one in advices]), width)
     for advice in advices:
         hours = idle_gpu_hours_per_month(advice.evidence)
         if hours:
             whose = " (all GPUs of its instances)" if advice.evidence.has_gpus_of_others else ""
-            yield from wrapped(f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}", width)
+            yield from wrapped(
+                f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}", width
+            )
 
 
-def _rows(advices: Sequence[Advice], places: Sequence[PlaceColumn]) -> Iterator[tuple[str | Span, ...]]:
+def _rows(
+    advices: Sequence[Advice], places: Sequence[PlaceColumn]
+) -> Iterator[tuple[str | Span, ...]]:
     indent = INDENT if len(advices) > 1 else ""
     for verdict, heading in _VERDICTS.items():
         group = [advice for advice in advices if advice.verdict == verdict]
@@ -182,7 +236,9 @@ def _rows(advices: Sequence[Advice], places: Sequence[PlaceColumn]) -> Iterator[
                 *(get(family) or UNKNOWN for _, get in places),
                 str(advice.evidence.runs),
                 size_text(choice.current),
-                Span(size_text(choice.size), "bold" if choice.changes and verdict != "fits" else ""),
+                Span(
+                    size_text(choice.size), "bold" if choice.changes and verdict != "fits" else ""
+                ),
                 *_saving(advice),
             )
 

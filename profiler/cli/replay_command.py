@@ -24,9 +24,12 @@ _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction 
 
 
 @click.command(
-    "replay", epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d --yes"
+    "replay",
+    epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d --yes",
 )
-@option("--log-group name", "GROUP", "The log group to read, or those that match * ? [].", required=True)
+@option(
+    "--log-group name", "GROUP", "The log group to read, or those that match * ? [].", required=True
+)
 @option("--function function_name", "NAME", "Name or ARN of the forwarder function.", required=True)
 @option("--since", "TIME", "Start: 30m, 12h or 7d ago, or an ISO time.", default="7d")
 @option("--until", "TIME", "End, like --since (default: now).", default="0m", show_default=False)
@@ -60,9 +63,14 @@ def replay(
     place = f"{open_client('logs').meta.region_name} {account}"
     counts: ReplayCounts = Counter()
     kept = groups if yes else ()
-    files = {one: ReplayProgressFile(_state_file(one, function_name, place), window_ms[0]) for one in kept}
+    files = {
+        one: ReplayProgressFile(_state_file(one, function_name, place), window_ms[0])
+        for one in kept
+    }
     for group in groups:
-        counts += _replay_group(open_client, group, account, function_name, files.get(group), window_ms)
+        counts += _replay_group(
+            open_client, group, account, function_name, files.get(group), window_ms
+        )
     for file in files.values():
         file.clear()
     if as_json:
@@ -70,7 +78,9 @@ def replay(
         write_json_lines([{"logGroups": groups, "lines": counts["read"], "isApplied": yes, **sent}])
         return
     where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
-    sent_text = f"sent: {counts['indexed']} indexed, {counts['failed']} failed" if yes else "would be sent"
+    sent_text = (
+        f"sent: {counts['indexed']} indexed, {counts['failed']} failed" if yes else "would be sent"
+    )
     say(f"{counts['read']} lines{where} {sent_text}.")
     if not yes:
         say(NOT_APPLIED)
@@ -89,25 +99,38 @@ def _replay_group(
     functions = open_client("lambda")  # not by several threads
     if progress_file is not None and (from_ms := min(progress_file.resume_ms(), end_ms)) > start_ms:
         start_ms, start = from_ms, format_local(from_ms * NS_PER_MS)
-        click.echo(f"Continuing an interrupted replay of {group} from {start} {local_zone()}.", err=True)
+        click.echo(
+            f"Continuing an interrupted replay of {group} from {start} {local_zone()}.", err=True
+        )
 
     def on_window(done_until_ms: int, counts: ReplayCounts) -> None:
         if progress_file is not None:
             progress_file.save(done_until_ms)
-        show(f"{group}: {counts['read']} reports", (done_until_ms - start_ms) / max(end_ms - start_ms, 1))
+        show(
+            f"{group}: {counts['read']} reports",
+            (done_until_ms - start_ms) / max(end_ms - start_ms, 1),
+        )
 
     try:
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row() as show:
             logs = open_client("logs")
-            send = None if progress_file is None else partial(call_forwarder, functions, function_name)
-            return replay_group(logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms)
+            send = (
+                None if progress_file is None else partial(call_forwarder, functions, function_name)
+            )
+            return replay_group(
+                logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms
+            )
     except (OSError, ValueError) as error:
-        raise TaskProfilerError(f"The replay was interrupted ({error}): run it again to continue.") from error
+        raise TaskProfilerError(
+            f"The replay was interrupted ({error}): run it again to continue."
+        ) from error
 
 
 def _state_file(group: str, function_name: str, place: str) -> Path:
     state = os.environ.get("XDG_STATE_HOME", "")
-    folder = (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "task-profiler"
+    folder = (
+        Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    ) / "task-profiler"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

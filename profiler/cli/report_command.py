@@ -19,7 +19,14 @@ from profiler.cli.options import (
     option,
     source_options,
 )
-from profiler.cli.printing import STANDARD_OUTPUT, say, warn, warned_notes, write_json_lines, write_out
+from profiler.cli.printing import (
+    STANDARD_OUTPUT,
+    say,
+    warn,
+    warned_notes,
+    write_json_lines,
+    write_out,
+)
 from profiler.cli.progress import ShowProgress, progress_row
 from profiler.cli.wiring.open_past_runs import is_local, open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
@@ -36,7 +43,13 @@ from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import PageData, build_page_data
 from profiler.report_page.page_series import Run, steps_per_run
 from profiler.runs.past_runs.families import family_evidence, last_success
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, no_run_sentence
+from profiler.runs.past_runs.run_source import (
+    PastRun,
+    RunFilter,
+    RunSource,
+    find_run,
+    no_run_sentence,
+)
 from profiler.runs.past_runs.schedule_notices import due_ns
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
 
@@ -50,10 +63,20 @@ _MAX_POINTS = 1_500_000
     epilog="Example: task-profiler report --from report-lines.jsonl -o batches.html --open",
 )
 @family_arguments
-@option("-o --output out", "FILE", "File to write or replace (- for standard output).", default="task-report.html")
+@option(
+    "-o --output out",
+    "FILE",
+    "File to write or replace (- for standard output).",
+    default="task-report.html",
+)
 @source_options
 @option("--last", "N", "Show the N newest runs.", type=WholeNumber(1, 1_000_000))
-@option("--run run_id", "ID", "Show only this run: a task ID or its beginning.", shell_complete=completes(ids=True))
+@option(
+    "--run run_id",
+    "ID",
+    "Show only this run: a task ID or its beginning.",
+    shell_complete=completes(ids=True),
+)
 @on_fargate_option
 @flag("--json as_json", "Print the file, its bytes and the number of runs as JSON.")
 @flag("--open opens", "Open the page in a browser.")
@@ -79,7 +102,9 @@ def report(
     runs = _read_runs(source, selection, last)
     evidence = None
     if run_id is not None:
-        evidence = [family_evidence(runs[0].past, source if source.reads_families else None, on_fargate)]
+        evidence = [
+            family_evidence(runs[0].past, source if source.reads_families else None, on_fargate)
+        ]
     data = build_page_data(
         runs,
         generated_at=format_ms(SystemClock().wall_ns()),
@@ -91,7 +116,11 @@ def report(
         stacks_of=StacksReader(source).read,
         notices=() if run_id is not None else _read_notices(source, selection, runs),
     )
-    title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"
+    title = (
+        f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}"
+        if run_id is not None
+        else "Task report"
+    )
     page = render_page(data, assets, title=printable(title)).encode("utf-8", errors="replace")
     path = Path(out)
     if out == STANDARD_OUTPUT:
@@ -100,7 +129,9 @@ def report(
         try:
             write_atomically(path, page, mode=0o644)
         except OSError as error:
-            message = f"{path} cannot be written ({error.strerror}): name another file with --output."
+            message = (
+                f"{path} cannot be written ({error.strerror}): name another file with --output."
+            )
             raise TaskProfilerError(message) from error
         shown = data.runs if run_id is None else 1
         if as_json:
@@ -155,7 +186,9 @@ def _read_runs(source: RunSource, selected: RunFilter, last: int | None) -> tupl
         return tuple(_with_series(past, source, show_progress))
 
 
-def _read_notices(source: RunSource, selection: RunFilter, runs: Sequence[Run]) -> tuple[ScheduleNoticeLine, ...]:
+def _read_notices(
+    source: RunSource, selection: RunFilter, runs: Sequence[Run]
+) -> tuple[ScheduleNoticeLine, ...]:
     """The notices about due times since the oldest run; none if they cannot be read: the runs are more important."""
     oldest_ns = min((run.past.started_ns for run in runs if run.past.started_ns), default=0)
     try:
@@ -166,7 +199,9 @@ def _read_notices(source: RunSource, selection: RunFilter, runs: Sequence[Run]) 
     return tuple(line for line in notices if (due_ns(line) or 0) >= oldest_ns)
 
 
-def _with_series(past: Sequence[PastRun], source: RunSource, show_progress: ShowProgress) -> Iterator[Run]:
+def _with_series(
+    past: Sequence[PastRun], source: RunSource, show_progress: ShowProgress
+) -> Iterator[Run]:
     """Add the time series that the page has room for: reading the series of 10,000 runs would take minutes."""
     max_steps, left_points = steps_per_run(len(past)), _MAX_POINTS
     stored = source.steps(past)
@@ -174,7 +209,9 @@ def _with_series(past: Sequence[PastRun], source: RunSource, show_progress: Show
         show_progress(format_count(len(past), "run"), number / len(past))
         steps = next(stored) if left_points > 0 else StepSeries()
         left_points -= len(steps.ends_ms)
-        if not steps.ends_ms:  # the series of the record, or of the checkpoints if they have more steps
+        if (
+            not steps.ends_ms
+        ):  # the series of the record, or of the checkpoints if they have more steps
             both = steps_of_record(run.report.record), steps_of_checkpoints(run.checkpoints)
             steps = max(both, key=lambda steps: len(steps.ends_ms))
         yield Run(past=run, steps=downsample(steps, max_steps))

@@ -24,8 +24,21 @@ from profiler.cli.options import (
     policy_options,
     repeatable,
 )
-from profiler.cli.printing import say, size_text, total_saving, value_text, warn, warned_notes, write_json_lines
-from profiler.cli.rollout_progress import check_update_schedules, done_text, registered, with_progress
+from profiler.cli.printing import (
+    say,
+    size_text,
+    total_saving,
+    value_text,
+    warn,
+    warned_notes,
+    write_json_lines,
+)
+from profiler.cli.rollout_progress import (
+    check_update_schedules,
+    done_text,
+    registered,
+    with_progress,
+)
 from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides
@@ -43,7 +56,12 @@ from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.run_facts import RunFacts
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
-from profiler.task_definitions.definition_texts import change_text, read_bytes, read_definitions, write_definition
+from profiler.task_definitions.definition_texts import (
+    change_text,
+    read_bytes,
+    read_definitions,
+    write_definition,
+)
 from profiler.task_definitions.size_changes import definition_size
 from profiler.task_definitions.terraform_sizes import terraform_sizes
 
@@ -59,18 +77,31 @@ _COLUMNS = (
 )
 
 
-@click.command("resize", cls=PastRunsCommand, epilog="Example: task-profiler taskdef resize --scheduled")
+@click.command(
+    "resize", cls=PastRunsCommand, epilog="Example: task-profiler taskdef resize --scheduled"
+)
 @click.argument("globs", metavar="[FAMILY]...", nargs=-1)
 @past_run_options
 @repeatable("--cluster clusters", "NAME", "Only families of this cluster's tasks and schedules.")
 @flag("--scheduled", "Only families that an EventBridge rule or schedule starts.")
 @flag("--register", "Register the planned revisions.")
-@flag("--update-schedules", "With --register: move schedules pinned to a revision that differs only by the size.")
+@flag(
+    "--update-schedules",
+    "With --register: move schedules pinned to a revision that differs only by the size.",
+)
 @last_option(10_000, LAST_RUNS, "Use the N newest runs of each family for its size.")
 @policy_options
-@option("--min-saving min_saving_percent", "PERCENT", "Minimum saving.", type=Number(0, 100), default=10)
-@option("--min-runs", "N", "Change a size only after N runs.", type=WholeNumber(1, 10_000), default=20)
-@repeatable("--apply files", "FILE", "Write the sizes to the task definitions in FILE, and call nothing in ECS.")
+@option(
+    "--min-saving min_saving_percent", "PERCENT", "Minimum saving.", type=Number(0, 100), default=10
+)
+@option(
+    "--min-runs", "N", "Change a size only after N runs.", type=WholeNumber(1, 10_000), default=20
+)
+@repeatable(
+    "--apply files",
+    "FILE",
+    "Write the sizes to the task definitions in FILE, and call nothing in ECS.",
+)
 @flag("--json as_json", "Print one JSON object for each family, and one for all.")
 @gathered(RolloutRequest, "request")
 @gathered(SourceOptions, "options")
@@ -92,7 +123,9 @@ def resize(
     A revision remembers the size before. Its runs are judged: if it was too small, the old size comes back.
     """
     check_update_schedules(request)
-    limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs, last=last)
+    limits = ResizePolicy(
+        size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs, last=last
+    )
     if files:
         if request != RolloutRequest():
             raise UsageError(
@@ -102,7 +135,9 @@ def resize(
     open_client = open_clients(options.region, options.profile)
     definitions = TaskDefinitions(open_client("ecs"))
     runs: dict[FamilyKey, Sequence[RunFacts]] = {}
-    plans = SizePlans(runs=runs, policy=limits, price_overrides=price_overrides(), describe=definitions.describe)
+    plans = SizePlans(
+        runs=runs, policy=limits, price_overrides=price_overrides(), describe=definitions.describe
+    )
     rollout = Rollout(
         open_client=open_client,
         request=request,
@@ -121,7 +156,11 @@ def resize(
         with_progress("Reading task definitions", rollout.plan(families), len(families)),
         key=lambda one: (-(_decision(one).saving_usd_per_month or 0), one.family),
     )
-    _print(planned, as_json=as_json, hint="" if request.register else "--register registers the revisions.")
+    _print(
+        planned,
+        as_json=as_json,
+        hint="" if request.register else "--register registers the revisions.",
+    )
     if request.register:
         planned = [*registered(rollout, planned)]
     if pinned := rollout.pinned_sentence(planned):
@@ -132,21 +171,31 @@ def resize(
     return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
 
 
-def _read_runs(options: SourceOptions, families: Sequence[str], last: int) -> Mapping[FamilyKey, Sequence[RunFacts]]:
+def _read_runs(
+    options: SourceOptions, families: Sequence[str], last: int
+) -> Mapping[FamilyKey, Sequence[RunFacts]]:
     source = open_source(options)
     selection = RunFilter(families=tuple(map(pattern_of, families)))
     with warned_notes(source):
         return read_runs(source, selection, max(_RUNS_OF_A_FAMILY, last))
 
 
-def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *, as_json: bool) -> int:
+def _apply(
+    files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *, as_json: bool
+) -> int:
     """Write the sizes into the files, but for Terraform say where. A file without a change is left alone."""
     texts = {file: read_bytes(Path(file)) for file in files}
-    resources = [one for file in texts if file.endswith(".tf") for one in terraform_sizes(texts[file], file)]
+    resources = [
+        one for file in texts if file.endswith(".tf") for one in terraform_sizes(texts[file], file)
+    ]
     texts = {file: data for file, data in texts.items() if not file.endswith(".tf")}
-    found = [definition for file, data in texts.items() for definition, _ in read_definitions(data, file)]
+    found = [
+        definition for file, data in texts.items() for definition, _ in read_definitions(data, file)
+    ]
     found += [resource.definition for resource in resources]
-    families = tuple(dict.fromkeys(filter(None, (text(definition.get("family")) for definition in found))))
+    families = tuple(
+        dict.fromkeys(filter(None, (text(definition.get("family")) for definition in found)))
+    )
     plans = SizePlans(
         runs=_read_runs(options, families, policy.last) if families else {},
         policy=policy,
@@ -155,7 +204,9 @@ def _apply(files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *
     planned: list[PlannedFamily] = []
 
     def change(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
-        family = str(text(definition.get("family")) or "")  # for JSON, also of an intrinsic function
+        family = str(
+            text(definition.get("family")) or ""
+        )  # for JSON, also of an intrinsic function
         planned.append(plans.plan(family, TaskDefinitionDocument(definition=definition)))
         return ChangedDefinition(definition=planned[-1].changed.definition)
 
@@ -180,7 +231,9 @@ def _print(planned: Sequence[PlannedFamily], *, as_json: bool, hint: str) -> Non
         return
     found = ((one.family, note, "") for one in planned for note in _notes(one))
     width = table_width()
-    write_lines([*table(_COLUMNS, map(_cells, planned), width=width), *sentences_about(found, width), EMPTY])
+    write_lines(
+        [*table(_COLUMNS, map(_cells, planned), width=width), *sentences_about(found, width), EMPTY]
+    )
     changes = [one.saving_usd_per_month for one in _changes(planned)]
     say(total_saving(changes, [_decision(one).usd_per_month for one in planned]))
     if changes and hint:
@@ -228,7 +281,9 @@ def _total(planned: Sequence[PlannedFamily]) -> Mapping[str, object]:
         "families": len(planned),
         "changes": sum(one.is_new_revision for one in planned),
         "savingUsdPerMonth": _sum(one.saving_usd_per_month for one in _changes(planned)),
-        "savedUsdPerMonth": _sum(verdict.saved_usd_per_month for verdict in verdicts if verdict is not None),
+        "savedUsdPerMonth": _sum(
+            verdict.saved_usd_per_month for verdict in verdicts if verdict is not None
+        ),
     }
 
 

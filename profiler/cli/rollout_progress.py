@@ -12,7 +12,9 @@ from profiler.core.errors import UsageError
 def check_update_schedules(request: RolloutRequest) -> None:
     """Raises UsageError for schedules to move without a revision to register."""
     if request.update_schedules and not request.register:
-        raise UsageError("--update-schedules needs --register: without it, the plan lists the pinned schedules.")
+        raise UsageError(
+            "--update-schedules needs --register: without it, the plan lists the pinned schedules."
+        )
 
 
 def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[PlannedFamily, ...]:
@@ -32,7 +34,9 @@ def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[Plan
         signal.signal(signal.SIGINT, previous)
 
 
-def with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
+def with_progress(
+    title: str, steps: Iterable[PlannedFamily], count: int
+) -> tuple[PlannedFamily, ...]:
     """Take the steps, and show how many of them are done."""
     done: list[PlannedFamily] = []
     with progress_row() as show:

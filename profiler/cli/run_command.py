@@ -4,7 +4,16 @@ from typing import Any
 
 import click
 
-from profiler.cli.options import Decorator, Quantity, WholeNumber, add_options, completes, flag, option, repeatable
+from profiler.cli.options import (
+    Decorator,
+    Quantity,
+    WholeNumber,
+    add_options,
+    completes,
+    flag,
+    option,
+    repeatable,
+)
 from profiler.cli.run_options import RUN_OPTIONS, Amount, RunOption, RunOptions, with_stacks_value
 
 
@@ -18,10 +27,14 @@ def _run_option(one: RunOption) -> Decorator:
         return flag(one.names, one.text)
     if one.default == ():
         return repeatable(one.names, one.metavar, one.text)
-    more: dict[str, Any] = {"shell_complete": completes(families=True)} if one.field == "name" else {}
+    more: dict[str, Any] = (
+        {"shell_complete": completes(families=True)} if one.field == "name" else {}
+    )
     if isinstance(one.values, Amount):
         parser, least, most = one.values.parser, one.values.least, one.values.most
-        more["type"] = WholeNumber(int(least), int(most)) if parser == "int" else Quantity(parser, least, most)
+        more["type"] = (
+            WholeNumber(int(least), int(most)) if parser == "int" else Quantity(parser, least, most)
+        )
     elif one.values is not None:
         more["type"] = click.Choice(one.values)
     shown = one.default is not None and not one.metavar.startswith("[")

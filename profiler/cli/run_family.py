@@ -21,7 +21,10 @@ _MAX_RUNS_COMPARED = 50
 
 def _is_comparable(options: RunOptions) -> bool:
     """Whether all runs of the family ran the same program: ``python3 -c`` without a name runs any program."""
-    from profiler.readers.linux.script_names import is_interpreter, what_runs  # not for the report as JSON
+    from profiler.readers.linux.script_names import (
+        is_interpreter,
+        what_runs,
+    )  # not for the report as JSON
 
     words = options.words
     is_program = options.name is not None or not is_interpreter(words[0].rpartition("/")[2])
@@ -39,11 +42,15 @@ def family_of_run(
         report = with_family_size(report, store, prices)
     if not _is_comparable(options):
         return report, ()
-    successes = islice(store.last_successes(record.family or "", record.started_at or ""), _MAX_RUNS_COMPARED)
+    successes = islice(
+        store.last_successes(record.family or "", record.started_at or ""), _MAX_RUNS_COMPARED
+    )
     return report, tuple(success.record for success in successes)
 
 
-def with_family_size(report: Report, store: "HistoryStore", prices: "PriceOverrides | None") -> Report:
+def with_family_size(
+    report: Report, store: "HistoryStore", prices: "PriceOverrides | None"
+) -> Report:
     """The report with the size that ``recommend`` will give for the family."""
     from profiler.cli.terminal.size_lines import find_advice  # slow to import, as the next ones
     from profiler.record.record_model import Recommendation
@@ -54,7 +61,9 @@ def with_family_size(report: Report, store: "HistoryStore", prices: "PriceOverri
     advice = find_advice(PastRun(report=report), LocalRuns(store), prices or PriceOverrides())
     if advice is None:
         return report
-    recommendation = Recommendation(vcpu=advice.choice.size.vcpu, memory_mb=advice.choice.size.memory_mb)
+    recommendation = Recommendation(
+        vcpu=advice.choice.size.vcpu, memory_mb=advice.choice.size.memory_mb
+    )
     return replace(report, record=replace(report.record, recommendation=recommendation))
 
 
@@ -69,7 +78,9 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
             return None
         store = HistoryStore(history_path(os.environ), clock)
         successes = store.last_successes(family_name(options.name, options.words), "~")
-        durations = (one.record.metrics.duration_ms for one in islice(successes, MAX_RUNS_OF_A_FAMILY))
+        durations = (
+            one.record.metrics.duration_ms for one in islice(successes, MAX_RUNS_OF_A_FAMILY)
+        )
         return usual_duration([duration_ms for duration_ms in durations if duration_ms is not None])
     except Exception:  # noqa: BLE001  whatever is wrong with the history: the end of the run reports it
         return None

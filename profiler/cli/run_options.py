@@ -45,7 +45,9 @@ class RunOption:
     """
 
     # A named tuple takes 0.1 ms more to define, and the command waits for it.
-    def __init__(self, names: str, metavar: str, text: str, values: Amount | tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, names: str, metavar: str, text: str, values: Amount | tuple[str, ...] | None = None
+    ) -> None:
         self.names, self.metavar, self.text, self.values = names, metavar, text, values
         self.field = names.rsplit(maxsplit=1)[-1].lstrip("-").replace("-", "_")
         self.default: object = RunOptions._field_defaults[self.field]
@@ -68,9 +70,16 @@ class RunOption:
 
 # In the order of the help.
 RUN_OPTIONS = (
-    RunOption("--name", "NAME", "Family of the run, at most 255 characters (default: the base name of CMD)."),
     RunOption(
-        "--interval interval_seconds", "TIME", "Sampling period, 20ms to 1h.", Amount("parse_seconds", 0.02, 3600)
+        "--name",
+        "NAME",
+        "Family of the run, at most 255 characters (default: the base name of CMD).",
+    ),
+    RunOption(
+        "--interval interval_seconds",
+        "TIME",
+        "Sampling period, 20ms to 1h.",
+        Amount("parse_seconds", 0.02, 3600),
     ),
     RunOption("--json as_json", "", "Report as JSON, also on a terminal."),
     RunOption(
@@ -80,11 +89,17 @@ RUN_OPTIONS = (
         "terminal and --output is not given, else JSON.",
         ("auto", "human", "text"),
     ),
-    RunOption("-q --quiet", "", "Print to stderr only why CMD did not start or which budget it exceeded."),
-    RunOption("-o --output", "FILE", "Append the report line to FILE instead of printing it to stderr."),
+    RunOption(
+        "-q --quiet", "", "Print to stderr only why CMD did not start or which budget it exceeded."
+    ),
+    RunOption(
+        "-o --output", "FILE", "Append the report line to FILE instead of printing it to stderr."
+    ),
     RunOption("--no-history", "", "Do not add the run to the history."),
     RunOption("--label labels", "NAME=VALUE", "Add a label to the run."),
-    RunOption("--live", "", "Show CPU, memory, the time left and the largest processes while CMD runs."),
+    RunOption(
+        "--live", "", "Show CPU, memory, the time left and the largest processes while CMD runs."
+    ),
     RunOption(
         _STACKS,
         "[=moments]",
@@ -92,7 +107,11 @@ RUN_OPTIONS = (
         "or all CPUs are in use.",
         _MODES,
     ),
-    RunOption("--otlp", "", "Export each run over OTLP, to localhost:4318 unless OTEL_EXPORTER_OTLP_… are set."),
+    RunOption(
+        "--otlp",
+        "",
+        "Export each run over OTLP, to localhost:4318 unless OTEL_EXPORTER_OTLP_… are set.",
+    ),
     # At most as many as the history keeps.
     RunOption(
         "--runs",
@@ -111,10 +130,15 @@ RUN_OPTIONS = (
         Amount("parse_duration_ms"),
     ),
     RunOption(
-        "--max-cpu-seconds", "TIME", "Exit with 3 if CMD succeeds but uses more than this.", Amount("parse_seconds")
+        "--max-cpu-seconds",
+        "TIME",
+        "Exit with 3 if CMD succeeds but uses more than this.",
+        Amount("parse_seconds"),
     ),
 )
-_BY_SPELLING = {name: one for one in RUN_OPTIONS for name in one.names.split() if name.startswith("-")}
+_BY_SPELLING = {
+    name: one for one in RUN_OPTIONS for name in one.names.split() if name.startswith("-")
+}
 
 
 def joined_stacks(words: Sequence[str]) -> list[str]:
@@ -127,7 +151,11 @@ def with_stacks_value(arguments: Sequence[str]) -> list[str]:
     """The arguments with ``--stacks=on`` for ``--stacks``, which takes only a mode for its value, never a command."""
     words = list(arguments)
     position = 0
-    while position < len(words) and words[position].startswith("-") and words[position] not in ("-", "--"):
+    while (
+        position < len(words)
+        and words[position].startswith("-")
+        and words[position] not in ("-", "--")
+    ):
         if words[position] == _STACKS:
             words[position : position + 2] = joined_stacks(words[position : position + 2])
         option = _BY_SPELLING.get(words[position])

@@ -20,7 +20,15 @@ from profiler.cli.options import (
     past_run_options,
 )
 from profiler.cli.printing import UNKNOWN, value_text, warn, write_json_lines
-from profiler.cli.styled_text import Column, Line, Span, sentences_about, table, table_width, write_lines
+from profiler.cli.styled_text import (
+    Column,
+    Line,
+    Span,
+    sentences_about,
+    table,
+    table_width,
+    write_lines,
+)
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source
 from profiler.core.clock import Clock, SystemClock
@@ -39,15 +47,30 @@ from profiler.record.family_identity import FamilyKey, UsualDuration, family_key
 from profiler.record.units import format_count, format_duration
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
-from profiler.schedules.due_outcomes import CHANGED, TOO_OLD, JudgedSchedule, as_refused, judge_schedules
+from profiler.schedules.due_outcomes import (
+    CHANGED,
+    TOO_OLD,
+    JudgedSchedule,
+    as_refused,
+    judge_schedules,
+)
 from profiler.schedules.due_times import next_due, overlap_ahead
-from profiler.schedules.schedule_model import SKEW_NS, ClusterTasks, DueOutcome, DueTime, Schedule, StartedTask
+from profiler.schedules.schedule_model import (
+    SKEW_NS,
+    ClusterTasks,
+    DueOutcome,
+    DueTime,
+    Schedule,
+    StartedTask,
+)
 
 _USUAL_NS = 14 * NS_PER_DAY
 _GRACE_NS = 15 * 60_000 * NS_PER_MS  # as SCHEDULE_GRACE_MINUTES of the forwarder
 _MAX_PAST_NS = 32 * NS_PER_DAY
 _MAX_PROBLEMS = 3
-_CHANGES_UNKNOWN = "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
+_CHANGES_UNKNOWN = (
+    "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
+)
 # In the order of the rows.
 _STYLES: Mapping[DueOutcome, str] = {
     "missed": "red",
@@ -65,7 +88,9 @@ _ORDER = {outcome: place for place, outcome in enumerate(_STYLES)}
 
 
 @click.command(
-    "schedules", cls=PastRunsCommand, epilog="Example: task-profiler schedules --cluster jobs --from logs:/ecs/jobs"
+    "schedules",
+    cls=PastRunsCommand,
+    epilog="Example: task-profiler schedules --cluster jobs --from logs:/ecs/jobs",
 )
 @family_arguments
 @option("--cluster", "NAME", "Only schedules that start tasks in this ECS cluster.")
@@ -85,7 +110,9 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     open_client = open_clients(options.region, options.profile)
     schedules = read_schedules(open_client, cluster, options.families)
     now_ns = clock.wall_ns()
-    judged = judge_account(schedules, open_client, past if names_of(options, "search") else None, clock, now_ns)
+    judged = judge_account(
+        schedules, open_client, past if names_of(options, "search") else None, clock, now_ns
+    )
     usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
     try:
         usual.read(map(family_key_of, schedules))
@@ -99,7 +126,9 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
         write_lines(table_lines(rows, table_width()))
 
 
-def read_schedules(open_client: OpenClient, cluster: str | None, families: Collection[str] = ()) -> list[Schedule]:
+def read_schedules(
+    open_client: OpenClient, cluster: str | None, families: Collection[str] = ()
+) -> list[Schedule]:
     """The schedules of these families in this cluster. An unreadable part is a warning. Raises TaskProfilerError."""
     found = Schedules(open_client).timed()
     if found.problems and not found.schedules:
@@ -107,18 +136,23 @@ def read_schedules(open_client: OpenClient, cluster: str | None, families: Colle
     for problem in found.problems[:_MAX_PROBLEMS]:
         warn(problem)
     if found.problems[_MAX_PROBLEMS:]:
-        warn(f"{format_count(len(found.problems) - _MAX_PROBLEMS, 'more schedule')} could not be read.")
+        warn(
+            f"{format_count(len(found.problems) - _MAX_PROBLEMS, 'more schedule')} could not be read."
+        )
     schedules = [
         one
         for one in found.schedules
-        if cluster in (None, cluster_name(one.cluster_arn), one.cluster_arn) and matches_any(one.family, families)
+        if cluster in (None, cluster_name(one.cluster_arn), one.cluster_arn)
+        and matches_any(one.family, families)
     ]
     if schedules:
         return schedules
     what = f" of {' or '.join(families)}" if families else ""
     where = "" if cluster is None else f" in the cluster {cluster}"
     check = "--region and --profile" if cluster is None else "--cluster, --region and --profile"
-    raise TaskProfilerError(f"No schedule and no rule of EventBridge starts an ECS task{what}{where}: check {check}.")
+    raise TaskProfilerError(
+        f"No schedule and no rule of EventBridge starts an ECS task{what}{where}: check {check}."
+    )
 
 
 def family_key_of(schedule: Schedule) -> FamilyKey:
@@ -128,10 +162,16 @@ def family_key_of(schedule: Schedule) -> FamilyKey:
 
 
 def judge_account(
-    schedules: Sequence[Schedule], open_client: OpenClient, past: RunSource | None, clock: Clock, now_ns: int
+    schedules: Sequence[Schedule],
+    open_client: OpenClient,
+    past: RunSource | None,
+    clock: Clock,
+    now_ns: int,
 ) -> list[JudgedSchedule]:
     """Judge the last due time of each schedule. ``past`` has runs with ECS's events, which ECS itself forgets."""
-    clusters = read_clusters(open_client("ecs"), {schedule.cluster_arn for schedule in schedules}, now_ns)
+    clusters = read_clusters(
+        open_client("ecs"), {schedule.cluster_arn for schedule in schedules}, now_ns
+    )
     known = {task_id(task.arn) for cluster in clusters.values() for task in cluster.tasks or ()}
     judged = judge_schedules(schedules, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
     forgotten = [one for one in judged if any(due.reason == TOO_OLD for due in one.due_times)]
@@ -162,12 +202,18 @@ def _with_past_tasks(
     past = past_tasks(source, families, max(oldest_ns, now_ns - _MAX_PAST_NS))
     merged = {}
     for arn, cluster in clusters.items():
-        unknown = (task for task in past.get(cluster_name(arn) or "", ()) if task_id(task.arn) not in known)
-        merged[arn] = cluster if cluster.tasks is None else replace(cluster, tasks=(*cluster.tasks, *unknown))
+        unknown = (
+            task for task in past.get(cluster_name(arn) or "", ()) if task_id(task.arn) not in known
+        )
+        merged[arn] = (
+            cluster if cluster.tasks is None else replace(cluster, tasks=(*cluster.tasks, *unknown))
+        )
     return merged
 
 
-def _with_reason(judged: JudgedSchedule, reasons: MissedReasons, known: Collection[str], now_ns: int) -> JudgedSchedule:
+def _with_reason(
+    judged: JudgedSchedule, reasons: MissedReasons, known: Collection[str], now_ns: int
+) -> JudgedSchedule:
     """Add AWS's reason to a missed due time. One before its rule changed is unknown, and a late one of a past run."""
 
     def explained(due: DueTime) -> DueTime:
@@ -177,13 +223,17 @@ def _with_reason(judged: JudgedSchedule, reasons: MissedReasons, known: Collecti
             return replace(due, outcome="unknown", reason=TOO_OLD, task=None)
         was_changed = reasons.was_changed(judged.schedule, due.due_ns, now_ns)
         if was_changed is not False:
-            return replace(due, outcome="unknown", reason=CHANGED if was_changed else _CHANGES_UNKNOWN)
+            return replace(
+                due, outcome="unknown", reason=CHANGED if was_changed else _CHANGES_UNKNOWN
+            )
         return as_refused(due, reasons.find(judged.schedule, due.due_ns))
 
     return replace(judged, due_times=tuple(map(explained, judged.due_times)))
 
 
-def past_tasks(source: RunSource, families: Collection[FamilyKey], since_ns: int) -> dict[str, list[StartedTask]]:
+def past_tasks(
+    source: RunSource, families: Collection[FamilyKey], since_ns: int
+) -> dict[str, list[StartedTask]]:
     """The tasks of the families by the name of their cluster, with the runs' starts for the later unknown creation."""
     found: dict[str, dict[str, StartedTask]] = {}
     patterns = tuple(sorted({pattern_of(family.name) for family in families}))
@@ -198,7 +248,12 @@ def past_tasks(source: RunSource, families: Collection[FamilyKey], since_ns: int
 
 def _task(run: PastRun) -> StartedTask | None:
     record = run.report.record
-    if run.event is None or run.event.started_by is None or record.family is None or not run.started_ns:
+    if (
+        run.event is None
+        or run.event.started_by is None
+        or record.family is None
+        or not run.started_ns
+    ):
         return None
     duration_ms = record.metrics.duration_ms
     return StartedTask(
@@ -231,7 +286,9 @@ class ScheduleRow(Struct, frozen=True, kw_only=True, rename="camel"):
     overlap: str | None
 
 
-def schedule_row(judged: JudgedSchedule, usual: UsualDuration | None, now_ns: int) -> tuple[str, ScheduleRow]:
+def schedule_row(
+    judged: JudgedSchedule, usual: UsualDuration | None, now_ns: int
+) -> tuple[str, ScheduleRow]:
     """The title of a schedule, which has its group unless that is the default one, and its row."""
     schedule, problem = judged.schedule, judged.problem
     last = judged.due_times[-1] if judged.due_times else None
@@ -250,7 +307,9 @@ def schedule_row(judged: JudgedSchedule, usual: UsualDuration | None, now_ns: in
         reason=problem or (None if last is None else last.reason),
         next_due=None if next_ns is None else format_ms(next_ns),
         usual_duration_ms=None if usual is None else round(usual.median_ms),
-        overlap=overlap_ahead(schedule, now_ns, usual.median_ms, usual.p95_ms) if usual and is_known else None,
+        overlap=overlap_ahead(schedule, now_ns, usual.median_ms, usual.p95_ms)
+        if usual and is_known
+        else None,
     )
     group = "" if schedule.group == "default" else f"{schedule.group}/"
     return group + schedule.name, row
@@ -277,12 +336,27 @@ def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> I
     )
     cells: list[tuple[str | Span, ...]] = []
     for title, row in rows:
-        usual = Span(value_text(row.usual_duration_ms, format_duration), "" if row.overlap is None else "yellow")
-        last, following = (format_local(parse_ns(due)) or UNKNOWN for due in (row.last_due, row.next_due))
-        place, outcome = [row.cluster] if has_clusters else [], Span(row.outcome, _STYLES[row.outcome])
+        usual = Span(
+            value_text(row.usual_duration_ms, format_duration),
+            "" if row.overlap is None else "yellow",
+        )
+        last, following = (
+            format_local(parse_ns(due)) or UNKNOWN for due in (row.last_due, row.next_due)
+        )
+        place, outcome = (
+            [row.cluster] if has_clusters else [],
+            Span(row.outcome, _STYLES[row.outcome]),
+        )
         when = (f"{row.expression} {row.time_zone}", last, outcome, following)
         cells.append((title, *place, *when, *([usual] if has_usual else ())))
     yield from table(columns, cells, width=width)
-    sentences = ((title, sentence) for title, row in rows for sentence in (row.reason, row.overlap) if sentence)
-    found = ((title, f"{with_local_times(sentence).rstrip('.')}.", "") for title, sentence in sentences)
+    sentences = (
+        (title, sentence)
+        for title, row in rows
+        for sentence in (row.reason, row.overlap)
+        if sentence
+    )
+    found = (
+        (title, f"{with_local_times(sentence).rstrip('.')}.", "") for title, sentence in sentences
+    )
     yield from sentences_about(found, width)

@@ -32,7 +32,14 @@ from profiler.record.family_identity import family_key
 from profiler.record.record_model import Record, Series, known_status
 from profiler.runs.past_runs.families import earlier_successes, last_success
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, find_runs, no_stacks_sentence
+from profiler.runs.past_runs.run_source import (
+    PastRun,
+    RunFilter,
+    RunSource,
+    find_run,
+    find_runs,
+    no_stacks_sentence,
+)
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 
 _LAST_SUCCESS = "last-success"
@@ -46,9 +53,13 @@ _OWN_LINES = '"type":"task.report"', '"type":"task.stacks"', '"type":"task.notic
 
 
 @click.command(
-    "show", cls=PastRunsCommand, epilog="Example: task-profiler show nightly-etl --from logs:/ecs/nightly-etl --logs"
+    "show",
+    cls=PastRunsCommand,
+    epilog="Example: task-profiler show nightly-etl --from logs:/ecs/nightly-etl --logs",
 )
-@click.argument("names", metavar="[RUN|FAMILY]", nargs=-1, shell_complete=completes(families=True, ids=True))
+@click.argument(
+    "names", metavar="[RUN|FAMILY]", nargs=-1, shell_complete=completes(families=True, ids=True)
+)
 @source_options
 @option(
     "--against",
@@ -82,7 +93,9 @@ def show(
     is the newest run of all. If several containers of the task have a report, all are shown.
     """
     if names[1:]:
-        raise UsageError(f"show is for one run: to compare two, write task-profiler compare {shlex.join(names[:2])}")
+        raise UsageError(
+            f"show is for one run: to compare two, write task-profiler compare {shlex.join(names[:2])}"
+        )
     name = names[0] if names else None
     if name == "" or against == "":
         raise UsageError("The name of the run is empty: give a task ID or a family, or omit it.")
@@ -105,10 +118,20 @@ def show(
     with warned_notes(source):
         for run in find_runs(source, selection):
             record = run.report.record
-            steps = None if record.series else steps_of_checkpoints(run.checkpoints or source.checkpoints(run))
+            steps = (
+                None
+                if record.series
+                else steps_of_checkpoints(run.checkpoints or source.checkpoints(run))
+            )
             series = record.series if steps is None else with_equal_steps(steps, run.started_at)
             comparison = _comparison(run, against, source, whole)
-            pages.append((record, series, page_lines(run, view, series, comparison, find_advice(run, whole, prices))))
+            pages.append(
+                (
+                    record,
+                    series,
+                    page_lines(run, view, series, comparison, find_advice(run, whole, prices)),
+                )
+            )
     for number, (record, series, lines) in enumerate(pages):
         write_lines([EMPTY, *lines] if number else lines)
         if log_count is not None:
@@ -118,7 +141,11 @@ def show(
 def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json: bool) -> None:
     with warned_notes(source):
         runs = find_runs(source, selection)
-        found = [(run.report.record, stacks) for run in runs if (stacks := source.stacks(run.report)) is not None]
+        found = [
+            (run.report.record, stacks)
+            for run in runs
+            if (stacks := source.stacks(run.report)) is not None
+        ]
     if not found:
         raise TaskProfilerError(no_stacks_sentence(source, runs[0].report.record))
     if as_json:
@@ -129,7 +156,9 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
     write_lines(separated(stacks_lines(record, stacks, view.width) for record, stacks in found))
 
 
-def _comparison(run: PastRun, against: str | None, source: RunSource, whole: RunSource | None) -> RunComparison | None:
+def _comparison(
+    run: PastRun, against: str | None, source: RunSource, whole: RunSource | None
+) -> RunComparison | None:
     """The requested comparison, or a failed run's with its family's last success. ``whole``: None if too expensive."""
     if against is None and known_status(run.report.record) not in _COMPARED_STATUSES:
         return None
@@ -139,14 +168,18 @@ def _comparison(run: PastRun, against: str | None, source: RunSource, whole: Run
         return compare(run, other, "run", is_complete=True, earlier=earlier)
     success = last_success(run, source)
     if success is not None:
-        return compare(run, success, "last success", is_complete=against is not None, earlier=earlier)
+        return compare(
+            run, success, "last success", is_complete=against is not None, earlier=earlier
+        )
     family = family_key(run.report.record)
     return RunComparison(other=None, name=f"earlier success of {family.name} in {source.place}")
 
 
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:
     if record.launch_type == "LOCAL" and record.log_group is None:
-        raise TaskProfilerError("The output of local runs is not kept: use --logs for batches in ECS.")
+        raise TaskProfilerError(
+            "The output of local runs is not kept: use --logs for batches in ECS."
+        )
     from profiler.aws_account.aws_errors import aws_errors  # boto3 is only for --logs
     from profiler.cli.wiring.aws_options import open_clients
 
@@ -157,22 +190,31 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
         "--profile."
     )
     with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
-        client = open_clients(options.region or record.log_region or record.region, options.profile)("logs")
+        client = open_clients(
+            options.region or record.log_region or record.region, options.profile
+        )("logs")
         lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count)]
     write_lines(lines)
 
 
 def log_lines(
-    get_log_events: Callable[..., Mapping[str, Any]], record: Record, moments: Sequence[Moment], count: int
+    get_log_events: Callable[..., Mapping[str, Any]],
+    record: Record,
+    moments: Sequence[Moment],
+    count: int,
 ) -> Iterator[Line]:
     """The last ``count`` lines before each moment and the end, none twice. Raises TaskProfilerError."""
     if record.log_group is None or record.log_stream is None:
-        raise TaskProfilerError("The record contains no log stream: --logs needs a batch that logs with awslogs.")
+        raise TaskProfilerError(
+            "The record contains no log stream: --logs needs a batch that logs with awslogs."
+        )
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()
     where = {"logGroupName": record.log_group, "logStreamName": record.log_stream}
     for title, until_ms in _places(record, moments):
-        events = _last_events(partial(get_log_events, **where, endTime=until_ms + 1, startFromHead=False), count)
+        events = _last_events(
+            partial(get_log_events, **where, endTime=until_ms + 1, startFromHead=False), count
+        )
         yield EMPTY
         yield line(Span(f"{INDENT}{title}", "dim"), "" if events else "  no lines before it")
         for event in events:
@@ -184,10 +226,16 @@ def log_lines(
                 yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
 
 
-def _last_events(read_page: Callable[..., Mapping[str, Any]], count: int) -> Sequence[Mapping[str, Any]]:
+def _last_events(
+    read_page: Callable[..., Mapping[str, Any]], count: int
+) -> Sequence[Mapping[str, Any]]:
     events: list[Mapping[str, Any]] = []
     for page in pages_backwards(partial(read_page, limit=count + len(_OWN_LINES)), _MAX_PAGES):
-        batch = [event for event in page["events"] if not any(own in event["message"] for own in _OWN_LINES)]
+        batch = [
+            event
+            for event in page["events"]
+            if not any(own in event["message"] for own in _OWN_LINES)
+        ]
         events = [*batch, *events]
         if len(events) >= count:
             break

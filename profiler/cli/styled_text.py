@@ -104,7 +104,9 @@ def sentences_about(found: Iterable[tuple[str, str, str]], width: int | None) ->
         yield EMPTY
     for (sentence, style), names in concerned.items():
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-        yield from wrapped(f"{', '.join(names[:_MAX_NAMES])}{more}: {sentence}", width, "- ", style=style)
+        yield from wrapped(
+            f"{', '.join(names[:_MAX_NAMES])}{more}: {sentence}", width, "- ", style=style
+        )
 
 
 def shorten(text: str, width: int) -> str:
@@ -123,7 +125,8 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
     rows = []
     for spans in lines:
         row = "".join(
-            f"{_CODES[span.style]}{span.text}{RESET}" if is_coloured and span.style else span.text for span in spans
+            f"{_CODES[span.style]}{span.text}{RESET}" if is_coloured and span.style else span.text
+            for span in spans
         )
         rows.append(row.rstrip() + "\n")
     return encoded("".join(rows), encoding)
@@ -131,7 +134,10 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
 
 def write_lines(lines: Iterable[Line], descriptor: int = STDOUT) -> None:
     """Write lines to standard output or standard error, with colours on a terminal. NO_COLOR and FORCE_COLOR count."""
-    write_out(render_lines(lines, is_coloured=is_coloured(descriptor), encoding=stdout_encoding()), descriptor)
+    write_out(
+        render_lines(lines, is_coloured=is_coloured(descriptor), encoding=stdout_encoding()),
+        descriptor,
+    )
 
 
 def write_paragraph(sentence: str) -> None:
@@ -143,7 +149,9 @@ def is_coloured(descriptor: int = STDOUT) -> bool:
     """Whether standard output, or standard error, takes colours."""
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or (os.isatty(descriptor) and os.environ.get("TERM") != "dumb")
+    return bool(os.environ.get("FORCE_COLOR")) or (
+        os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
+    )
 
 
 def table_width() -> int | None:
@@ -166,14 +174,20 @@ class Column(Struct, frozen=True):
 
 
 def table(
-    columns: Sequence[Column], rows: Iterable[Sequence[str | Span]], *, gap: int = 2, width: int | None = None
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str | Span]],
+    *,
+    gap: int = 2,
+    width: int | None = None,
 ) -> list[Line]:
     """Align the cells in columns, with ``gap`` spaces between them, below their titles.
 
     Only columns that fold or are cut become narrower than their texts to fit into ``width``; None: no limit.
     """
     title = [Span(column.title, "bold") for column in columns]
-    spans = ([cell if isinstance(cell, Span) else Span(cell) for cell in row] for row in (title, *rows))
+    spans = (
+        [cell if isinstance(cell, Span) else Span(cell) for cell in row] for row in (title, *rows)
+    )
     cells = [[Span(printable(span.text), span.style) for span in row] for row in spans]
     widths = [max(columns_of(row[place].text) for row in cells) for place in range(len(columns))]
     if width is not None:
@@ -183,7 +197,11 @@ def table(
         longest_words = [
             _MIN_CUT_WIDTH
             if column.is_cut
-            else max(columns_of(part or "") for row in cells for part in _Fold.wordsep_re.split(row[place].text))
+            else max(
+                columns_of(part or "")
+                for row in cells
+                for part in _Fold.wordsep_re.split(row[place].text)
+            )
             for place, column in enumerate(columns)
         ]
         narrows = [column.folds or column.is_cut for column in columns]
@@ -191,7 +209,11 @@ def table(
         # The missing width is taken from the widest columns that fold. Words are broken only if nothing else is left.
         for least in (longest_words, [_MIN_COLUMN_WIDTH] * len(widths)):
             while sum(widths) > available:
-                foldable = [place for place in range(len(widths)) if narrows[place] and widths[place] > least[place]]
+                foldable = [
+                    place
+                    for place in range(len(widths))
+                    if narrows[place] and widths[place] > least[place]
+                ]
                 if not foldable:
                     break
                 widths[max(foldable, key=widths.__getitem__)] -= 1
@@ -219,7 +241,9 @@ class _Fold(textwrap.TextWrapper):
     wordsep_re = re.compile(rf"(\s+|(?<=[-_/])(?=[^\W\d_])|(?=.{_FILLER})|(?<={_FILLER}))")
 
 
-def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str) -> Iterator[Line]:
+def _aligned(
+    columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str
+) -> Iterator[Line]:
     folded = [
         _wrap(cell.text, _Fold(width))
         if column.folds and columns_of(cell.text) > width
@@ -230,7 +254,10 @@ def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[in
         spans: list[Span] = []
         for place, (column, texts) in enumerate(zip(columns, folded, strict=True)):
             text = texts[number] if number < len(texts) else ""
-            padding, cell = Span(" " * (widths[place] - columns_of(text))), Span(text, row[place].style)
+            padding, cell = (
+                Span(" " * (widths[place] - columns_of(text))),
+                Span(text, row[place].style),
+            )
             spans.append(Span(gap if place else ""))
             spans += (padding, cell) if column.is_right else (cell, padding)
         yield tuple(span for span in spans if span.text)

@@ -13,7 +13,14 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.report_paths import ReportPaths, task_role
-from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest, plan_addition, plan_removal
+from profiler.aws_account.rollout import (
+    PlanChange,
+    PlannedFamily,
+    Rollout,
+    RolloutRequest,
+    plan_addition,
+    plan_removal,
+)
 from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.cli.options import (
     CommandGroup,
@@ -30,7 +37,12 @@ from profiler.cli.options import (
 )
 from profiler.cli.printing import STDERR, UNKNOWN, say, warn, write_json_lines, write_out
 from profiler.cli.resize_command import resize
-from profiler.cli.rollout_progress import check_update_schedules, done_text, registered, with_progress
+from profiler.cli.rollout_progress import (
+    check_update_schedules,
+    done_text,
+    registered,
+    with_progress,
+)
 from profiler.cli.styled_text import Column, Line, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
@@ -47,7 +59,12 @@ from profiler.task_definitions.container_snippets import (
 )
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
-from profiler.task_definitions.definition_texts import ChangeDefinition, change_text, read_bytes, write_definition
+from profiler.task_definitions.definition_texts import (
+    ChangeDefinition,
+    change_text,
+    read_bytes,
+    write_definition,
+)
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_changes import remove_monitor as remove_from
@@ -57,16 +74,23 @@ from profiler.task_definitions.permissions import policy
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PREFIX = "TASK_PROFILER_"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
-_OPTIONS = {CONTAINER_VARIABLE: "--container", LOG_GROUP_VARIABLE: "--log-group", STACKS_VARIABLE: "--stacks"}
+_OPTIONS = {
+    CONTAINER_VARIABLE: "--container",
+    LOG_GROUP_VARIABLE: "--log-group",
+    STACKS_VARIABLE: "--stacks",
+}
 # The implementation gathers them as RolloutRequest.
 _rollout_options = add_options(
     repeatable("--family globs", "GLOB", "Plan these families of ECS."),
-    repeatable("--cluster clusters", "NAME", "Plan the families of this cluster's tasks and schedules."),
+    repeatable(
+        "--cluster clusters", "NAME", "Plan the families of this cluster's tasks and schedules."
+    ),
     flag("--scheduled", "Only families that an EventBridge rule or schedule starts."),
     flag("--services", "Include families that services run."),
     flag("--register", "Register the planned revisions."),
     flag(
-        "--update-schedules", "With --register: move schedules pinned to a revision that differs only by the monitor."
+        "--update-schedules",
+        "With --register: move schedules pinned to a revision that differs only by the monitor.",
     ),
 )
 _output_options = add_options(
@@ -77,7 +101,9 @@ _output_options = add_options(
 
 
 @click.group(
-    "taskdef", cls=CommandGroup, epilog="Example: task-profiler taskdef add-monitor nightly-etl.json --in-place"
+    "taskdef",
+    cls=CommandGroup,
+    epilog="Example: task-profiler taskdef add-monitor nightly-etl.json --in-place",
 )
 def taskdef() -> None:
     """Add the monitor to ECS task definitions, and remove it."""
@@ -92,18 +118,31 @@ def taskdef() -> None:
 @click.argument("names", metavar="[FILE|FAMILY]...", nargs=-1)
 @_rollout_options
 @flag("--policy print_policy", "Print the IAM policy that the task roles need.")
-@flag("--attach-policy", "Attach that policy to each task role, as the inline policy task-profiler.")
+@flag(
+    "--attach-policy", "Attach that policy to each task role, as the inline policy task-profiler."
+)
 @flag("--yes", "Attach the policies also without --register.")
-@option("--container", "NAME", "The batch container (default: the only essential container that is not a sidecar).")
+@option(
+    "--container",
+    "NAME",
+    "The batch container (default: the only essential container that is not a sidecar).",
+)
 @option(
     "--image",
     "IMAGE",
     "The monitor's image (default: the existing monitor's image, else the image that setup image pushes, "
     f"{MONITOR_REPOSITORY}:{__version__}, in the private registry of the account in the definition, if it has one).",
 )
-@option("--log-group", "NAME", "Send the report to this group (default: the batch's stream, else /ecs/FAMILY).")
+@option(
+    "--log-group",
+    "NAME",
+    "Send the report to this group (default: the batch's stream, else /ecs/FAMILY).",
+)
 @report_stream_option
-@flag("--pid shared_pids", "Share the process namespace of the task, which makes the kernel's peaks readable.")
+@flag(
+    "--pid shared_pids",
+    "Share the process namespace of the task, which makes the kernel's peaks readable.",
+)
 @stacks_option
 @repeatable("--setting settings", "NAME=VALUE", "Set this environment variable of each monitor.")
 @_output_options
@@ -131,34 +170,48 @@ def add_monitor(
     FAMILY, as --family, and --cluster print a plan for the families in ECS. --register carries it out.
     """
     files, request = _files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
-    options = replace(options, region=region_of_environment(region), settings=parse_settings(settings))
+    options = replace(
+        options, region=region_of_environment(region), settings=parse_settings(settings)
+    )
     for name, value in (("--image", options.image), ("--log-group", options.log_group)):
         if value is not None and not value.strip():
             raise UsageError(f"{name} is empty: give it a value or omit the option.")
     if files:
         return _change_files(
             files,
-            lambda definition, arn, region: add_to(definition, options, revision_arn=arn, stack_region=region),
+            lambda definition, arn, region: add_to(
+                definition, options, revision_arn=arn, stack_region=region
+            ),
             out=out,
             in_place=in_place,
         )
-    from profiler.aws_account.doctor.definition_checks import role_problems  # the monitor's parts, for a plan alone
+    from profiler.aws_account.doctor.definition_checks import (
+        role_problems,
+    )  # the monitor's parts, for a plan alone
 
     open_client = open_clients(region, profile)
     paths = ReportPaths(open_client)
 
-    def plan(family: str, document: TaskDefinitionDocument, started_by: Sequence[str]) -> PlannedFamily:
+    def plan(
+        family: str, document: TaskDefinitionDocument, started_by: Sequence[str]
+    ) -> PlannedFamily:
         planned = plan_addition(family, document, started_by, options=options)
         role = task_role(planned.changed.definition)
-        is_asked = role is not None and not request.attach_policy  # else a note has the reason, or a policy allows it
+        is_asked = (
+            role is not None and not request.attach_policy
+        )  # else a note has the reason, or a policy allows it
         permission = paths.permission(role, planned.streams) if is_asked else None
         found = role_problems(planned.changed.definition, permission, paths, "this command with")
-        return replace(planned, problems=tuple(f"{one.text} {one.advice or ''}".rstrip() for one in found))
+        return replace(
+            planned, problems=tuple(f"{one.text} {one.advice or ''}".rstrip() for one in found)
+        )
 
     return _roll_out(request, plan, open_client, image=options.image, as_json=as_json, paths=paths)
 
 
-@taskdef.command("remove-monitor", epilog="Example: task-profiler taskdef remove-monitor 'nightly-*' --register")
+@taskdef.command(
+    "remove-monitor", epilog="Example: task-profiler taskdef remove-monitor 'nightly-*' --register"
+)
 @click.argument("names", metavar="[FILE|FAMILY]...", nargs=-1)
 @_rollout_options
 @option("--image", "IMAGE", "The monitor's image, if its repository is not called task-profiler.")
@@ -185,7 +238,9 @@ def remove_monitor(
 
     def remove(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
         removed = remove_from(definition, image)
-        notes = removed.notes if removed.old_monitor else ("There is no monitor: nothing was removed.",)
+        notes = (
+            removed.notes if removed.old_monitor else ("There is no monitor: nothing was removed.",)
+        )
         return replace(removed, notes=notes)
 
     if files:
@@ -214,17 +269,32 @@ def remove_monitor(
 )
 @option("--container", "NAME", "The name of the batch container.", default=DEFAULT_CONTAINER)
 @option(
-    "--image", "IMAGE", "The monitor's image, which you build and push.", default=f"{MONITOR_REPOSITORY}:{__version__}"
+    "--image",
+    "IMAGE",
+    "The monitor's image, which you build and push.",
+    default=f"{MONITOR_REPOSITORY}:{__version__}",
 )
-@option("--log-group", "NAME", "The log group of the batch's awslogs log driver (default: /ecs/CONTAINER).")
-@option("--region", "REGION", "Region of the log group (default: AWS_REGION, else the deployment's).")
-@option("--stream-prefix", "PREFIX", "The batch's awslogs-stream-prefix.", default=DEFAULT_STREAM_PREFIX)
+@option(
+    "--log-group",
+    "NAME",
+    "The log group of the batch's awslogs log driver (default: /ecs/CONTAINER).",
+)
+@option(
+    "--region", "REGION", "Region of the log group (default: AWS_REGION, else the deployment's)."
+)
+@option(
+    "--stream-prefix", "PREFIX", "The batch's awslogs-stream-prefix.", default=DEFAULT_STREAM_PREFIX
+)
 @report_stream_option
 @stacks_option
 @gathered(ContainerRequest, "request")
 def container(*, output_format: ContainerFormat, request: ContainerRequest) -> None:
     """Print the monitor's container definition, to paste into a definition that is kept in code."""
-    required = {"--container": request.container, "--image": request.image, "--stream-prefix": request.stream_prefix}
+    required = {
+        "--container": request.container,
+        "--image": request.image,
+        "--stream-prefix": request.stream_prefix,
+    }
     for name, value in required.items():
         if not value.strip():
             raise UsageError(f"{name} is empty: give it a value or omit the option.")
@@ -235,7 +305,9 @@ def container(*, output_format: ContainerFormat, request: ContainerRequest) -> N
         report_stream=request.report_stream or "batch",
     )
     if request.stacks is not None and output_format != "cdk":
-        warn("Set pidMode to task in the task definition, too, because the monitor must see the batch's processes.")
+        warn(
+            "Set pidMode to task in the task definition, too, because the monitor must see the batch's processes."
+        )
     say(container_text(complete, output_format), end="")
 
 
@@ -245,11 +317,15 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or _NAME.fullmatch(name) is None:
-            raise UsageError(f"--setting {text!r} is not NAME=VALUE: write a variable's name, =, and its value.")
+            raise UsageError(
+                f"--setting {text!r} is not NAME=VALUE: write a variable's name, =, and its value."
+            )
         if name in settings:
             raise UsageError(f"--setting {name} is given twice: use one value.")
         if name in _OPTIONS:
-            raise UsageError(f"--setting cannot set {name}, which requires further changes: use {_OPTIONS[name]}.")
+            raise UsageError(
+                f"--setting cannot set {name}, which requires further changes: use {_OPTIONS[name]}."
+            )
         if name.startswith(_PREFIX) and name not in SETTING_NAMES:
             raise UsageError(
                 f"--setting {name}: the monitor has no such setting, so check its name in docs/monitor.md."
@@ -265,12 +341,18 @@ def _files_and_request(
     names: Sequence[str], request: RolloutRequest, *, in_place: bool, out: str | None, as_json: bool
 ) -> tuple[tuple[str, ...], RolloutRequest]:
     files = tuple(name for name in names if is_file_name(name))
-    request = replace(request, globs=(*(name for name in names if name not in files), *request.globs))
+    request = replace(
+        request, globs=(*(name for name in names if name not in files), *request.globs)
+    )
     is_account = bool(request.globs or request.clusters)
     if bool(files) == is_account or "" in (*request.globs, *request.clusters):
-        raise UsageError("Task definitions are missing: give a FILE (- is standard input), a FAMILY or --cluster NAME.")
+        raise UsageError(
+            "Task definitions are missing: give a FILE (- is standard input), a FAMILY or --cluster NAME."
+        )
     if is_account and (in_place or out is not None):
-        raise UsageError("--in-place and -o write files: with --family or --cluster, use --register.")
+        raise UsageError(
+            "--in-place and -o write files: with --family or --cluster, use --register."
+        )
     of_account = (request.register, request.print_policy, request.attach_policy, request.services)
     if not is_account and any((*of_account, request.scheduled, request.update_schedules)):
         raise UsageError(
@@ -278,7 +360,9 @@ def _files_and_request(
             "--cluster: a file has no revision to compare with."
         )
     if files and as_json:
-        raise UsageError("--json prints the plan for families of ECS: the definition in a FILE is printed as it is.")
+        raise UsageError(
+            "--json prints the plan for families of ECS: the definition in a FILE is printed as it is."
+        )
     check_update_schedules(request)
     return files, request
 
@@ -319,11 +403,17 @@ def _roll_out(
     if attaches:
         rollout.attach_policies(policies)
     elif request.attach_policy:
-        warn("No policy was attached: --yes attaches it without a new revision, --register with one.")
+        warn(
+            "No policy was attached: --yes attaches it without a new revision, --register with one."
+        )
     if request.register:
         planned, before = registered(rollout, planned), planned
         if attaches:
-            changed = [new for new, old in zip(planned, before, strict=True) if new.document != old.document]
+            changed = [
+                new
+                for new, old in zip(planned, before, strict=True)
+                if new.document != old.document
+            ]
             rollout.attach_policies(rollout.policies(changed))
     if pinned := rollout.pinned_sentence(planned):
         warn(pinned)
@@ -334,7 +424,9 @@ def _roll_out(
     return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
 
 
-def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_json: bool, adds: bool) -> None:
+def _print_plan(
+    planned: Sequence[PlannedFamily], *, prints_policy: bool, as_json: bool, adds: bool
+) -> None:
     if prints_policy:  # to standard output, for a program
         write_lines(_plan_table(planned, None, adds=adds), STDERR)
         streams = frozenset[str]().union(*(family.streams for family in planned))
@@ -347,7 +439,8 @@ def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_jso
     elif as_json:
         names = ("family", "batch", "startedBy", "action", "notes")
         rows = (
-            (one.family, one.changed.batch, one.started_by, one.action, (*one.notes, *one.problems)) for one in planned
+            (one.family, one.changed.batch, one.started_by, one.action, (*one.notes, *one.problems))
+            for one in planned
         )
         write_json_lines(dict(zip(names, row, strict=True)) for row in rows)
     else:
@@ -360,19 +453,28 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
     rows = []
     for one in planned:
         starters = [", ".join(one.started_by) or UNKNOWN] if adds else []
-        rows.append((one.family, one.changed.batch or UNKNOWN, *starters, one.action, " ".join(one.notes)))
+        rows.append(
+            (one.family, one.changed.batch or UNKNOWN, *starters, one.action, " ".join(one.notes))
+        )
     found = ((one.family, sentence, "red") for one in planned for sentence in one.problems)
-    return [*table([Column(title, folds=True) for title in titles], rows, width=width), *sentences_about(found, width)]
+    return [
+        *table([Column(title, folds=True) for title in titles], rows, width=width),
+        *sentences_about(found, width),
+    ]
 
 
-def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> int:
+def _change_files(
+    files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool
+) -> int:
     """Change the files, of which a hyphen is standard input, and write or print the results if all can be changed."""
     if in_place and STANDARD_INPUT in files:
         raise UsageError("--in-place needs a FILE to write to: name one, or use -o OUT.")
     if in_place and out is not None:
         raise UsageError("--in-place and -o are two destinations: use one of them.")
     if len(files) > 1 and not in_place:
-        raise UsageError("Several files can only be changed in place: add --in-place, or name one FILE.")
+        raise UsageError(
+            "Several files can only be changed in place: add --in-place, or name one FILE."
+        )
     changes = {file: change_text(read_input(file), source_name(file), change) for file in files}
     for file, changed in changes.items():
         for note in changed.notes:
@@ -380,7 +482,11 @@ def _change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | 
         if out is None and not in_place:
             write_out(changed.after)
         elif out is not None or changed.is_changed:
-            write_definition(Path(file if out is None else out), changed.after, remedy="name another file with -o")
+            write_definition(
+                Path(file if out is None else out),
+                changed.after,
+                remedy="name another file with -o",
+            )
     return 0
 
 

@@ -11,10 +11,30 @@ from functools import partial
 
 import click
 
-from profiler.aws_account.running_tasks.running_runs import FollowedLogs, RunningRun, RunningRuns, RunsInProgress
+from profiler.aws_account.running_tasks.running_runs import (
+    FollowedLogs,
+    RunningRun,
+    RunningRuns,
+    RunsInProgress,
+)
 from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, WatchedRun, WatchedTasks
-from profiler.cli.options import PastRunsCommand, SourceOptions, completes, flag, gathered, option, past_run_options
-from profiler.cli.printing import STDOUT, UNKNOWN, stdout_encoding, warn, write_json_lines, write_out
+from profiler.cli.options import (
+    PastRunsCommand,
+    SourceOptions,
+    completes,
+    flag,
+    gathered,
+    option,
+    past_run_options,
+)
+from profiler.cli.printing import (
+    STDOUT,
+    UNKNOWN,
+    stdout_encoding,
+    warn,
+    write_json_lines,
+    write_out,
+)
 from profiler.cli.styled_text import (
     MIN_COLUMNS,
     OUTCOME_STYLES,
@@ -30,7 +50,13 @@ from profiler.cli.styled_text import (
     write_lines,
 )
 from profiler.cli.wiring.aws_options import check_region, open_clients
-from profiler.cli.wiring.open_past_runs import log_groups, names_of, open_pages, open_source, parse_source
+from profiler.cli.wiring.open_past_runs import (
+    log_groups,
+    names_of,
+    open_pages,
+    open_source,
+    parse_source,
+)
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_DAY
@@ -60,14 +86,22 @@ _COLUMNS = (
 )
 
 
-@click.command("watch", cls=PastRunsCommand, epilog="Example: task-profiler watch nightly-etl --from logs:/ecs/jobs")
-@click.argument("name", metavar="[FAMILY|TASK]", required=False, shell_complete=completes(families=True))
+@click.command(
+    "watch",
+    cls=PastRunsCommand,
+    epilog="Example: task-profiler watch nightly-etl --from logs:/ecs/jobs",
+)
+@click.argument(
+    "name", metavar="[FAMILY|TASK]", required=False, shell_complete=completes(families=True)
+)
 @past_run_options
 @option("--cluster", "NAME", "Ask ECS for the running tasks of this cluster.")
 @flag("--once", "Print one table and end, as without a terminal.")
 @flag("--json as_json", "Print one JSON line for each running task and end.")
 @gathered(SourceOptions, "options")
-def watch(name: str | None, options: SourceOptions, cluster: str | None, once: bool, as_json: bool) -> None:
+def watch(
+    name: str | None, options: SourceOptions, cluster: str | None, once: bool, as_json: bool
+) -> None:
     """Show what runs now: time, CPU, memory, notifications.
 
     FAMILY is a family or a pattern of families, TASK the beginning of a task ID. Without them, tasks of services are
@@ -77,7 +111,9 @@ def watch(name: str | None, options: SourceOptions, cluster: str | None, once: b
     groups = names_of(options, "logs") if cluster is None else ()
     is_local = cluster is None and not groups
     if not is_local:
-        check_region(options.region, options.profile)  # on a terminal, errors are shown, and AWS is asked again
+        check_region(
+            options.region, options.profile
+        )  # on a terminal, errors are shown, and AWS is asked again
     clock = SystemClock()
     watched = open_watched_tasks(name, options, groups, cluster, clock)
     place = "This machine" if is_local else cluster or " and ".join(groups)
@@ -116,12 +152,16 @@ def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: 
             clock.sleep(1)
 
 
-def _draw(watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: str | None = None) -> None:
+def _draw(
+    watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: str | None = None
+) -> None:
     columns, rows = shutil.get_terminal_size()
     below = [row for sentence in sentences for row in wrapped(sentence, columns)][: rows // 3]
     height = max(rows - len(below), 1)
     runs = watched.runs()
-    lines = [line(Span(place, "bold"))]  # without a run and with a sentence, the running tasks are unknown
+    lines = [
+        line(Span(place, "bold"))
+    ]  # without a run and with a sentence, the running tasks are unknown
     if runs or not sentences:
         lines = watch_lines(runs, place, name=name, width=max(columns, MIN_COLUMNS), height=height)
     shown = [*lines, *below][:rows]
@@ -151,7 +191,11 @@ def _suspend(number: int, _frame: object) -> None:
 
 
 def open_watched_tasks(
-    name: str | None, options: SourceOptions, groups: Sequence[str], cluster: str | None, clock: Clock
+    name: str | None,
+    options: SourceOptions,
+    groups: Sequence[str],
+    cluster: str | None,
+    clock: Clock,
 ) -> WatchedTasks:
     """Open the reader of the tasks of the cluster or the log groups, or of the local runs. Other sources: past runs."""
     is_local = cluster is None and not groups
@@ -163,15 +207,23 @@ def open_watched_tasks(
         past = tuple(text for text in options.sources if parse_source(text).kind != "logs")
         if past or is_local:  # a row of progress would be in the table
             return open_source(replace(options, sources=past), shows_progress=False)
-        return LogGroupRuns(open_pages(options), watched.groups, clock.wall_ns()) if watched.groups else None
+        return (
+            LogGroupRuns(open_pages(options), watched.groups, clock.wall_ns())
+            if watched.groups
+            else None
+        )
 
     clients = open_clients(options.region, options.profile)
     watched = WatchedTasks(
-        collected=RunsInProgress(read=running_here) if is_local else RunningRuns(RunFilter(run=name)),
+        collected=RunsInProgress(read=running_here)
+        if is_local
+        else RunningRuns(RunFilter(run=name)),
         logs=FollowedLogs(open_pages(options), clock),
         usual=UsualDurations(past_runs, clock.wall_ns() - _USUAL_NS),
         log_groups=log_groups(options, groups),
-        cluster=None if cluster is None else RunningTasks(clients, cluster, with_services=name is not None),
+        cluster=None
+        if cluster is None
+        else RunningTasks(clients, cluster, with_services=name is not None),
         clock=clock,
     )
     return watched
@@ -181,7 +233,11 @@ def run_document(watched: WatchedRun) -> dict[str, object]:
     """The document of ``--json``; what is unknown is null."""
     run, usual = watched.run, watched.usual
     record, (vcpu_used, memory_used_mb) = run.report.record, _used(run)
-    usual_ms = usual and {"medianMs": round(usual.median_ms), "p95Ms": round(usual.p95_ms), "runs": usual.runs}
+    usual_ms = usual and {
+        "medianMs": round(usual.median_ms),
+        "p95Ms": round(usual.p95_ms),
+        "runs": usual.runs,
+    }
     return {
         "taskId": record.task_id,
         "container": record.container.name or None,
@@ -195,18 +251,28 @@ def run_document(watched: WatchedRun) -> dict[str, object]:
         "vcpuSize": record.metrics.vcpu_size,
         "memoryUsedMB": memory_used_mb,
         "memorySizeMB": record.metrics.memory_size_mb,
-        "notices": [{"kind": one.kind, "at": one.at, "message": one.message} for one in run.notices],
+        "notices": [
+            {"kind": one.kind, "at": one.at, "message": one.message} for one in run.notices
+        ],
     }
 
 
 def _used(run: RunningRun) -> tuple[float | None, float | None]:
     """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval; a local run's reading."""
-    vcpu, memory_mb = run.interval.vcpu_used or Distribution(), run.interval.memory_used_mb or Distribution()
+    vcpu, memory_mb = (
+        run.interval.vcpu_used or Distribution(),
+        run.interval.memory_used_mb or Distribution(),
+    )
     return vcpu.avg, memory_mb.avg if memory_mb.max is None else memory_mb.max
 
 
 def watch_lines(
-    runs: Sequence[WatchedRun], place: str, *, name: str | None = None, width: int | None, height: int | None
+    runs: Sequence[WatchedRun],
+    place: str,
+    *,
+    name: str | None = None,
+    width: int | None,
+    height: int | None,
 ) -> list[Line]:
     """A title, the table, and the notices, in ``height`` rows; the other runs are only counted. None: no limit.
 
@@ -232,7 +298,9 @@ def watch_lines(
         name = f"{record.task_id[:_ID_LENGTH]} {family_key(record).name}"
         for notice in watched.run.notices:
             if notice.message is not None:
-                lines += wrapped(f"{name}, {notice.kind}: {notice.message}", width or _WIDE, "! ", style="yellow")
+                lines += wrapped(
+                    f"{name}, {notice.kind}: {notice.message}", width or _WIDE, "! ", style="yellow"
+                )
     return lines[:height]
 
 
@@ -240,7 +308,12 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
     keys = [family_key(watched.run.report.record) for watched in runs]
     places = place_columns(keys)
     is_wide = width is None or width >= _WIDE
-    columns = (Column("Run"), Column("Family", folds=True), *(Column(name) for name, _ in places), *_COLUMNS)
+    columns = (
+        Column("Run"),
+        Column("Family", folds=True),
+        *(Column(name) for name, _ in places),
+        *_COLUMNS,
+    )
     rows: list[tuple[str | Span, ...]] = []
     for watched, key in zip(runs, keys, strict=True):
         run, usual, record = watched.run, watched.usual, watched.run.report.record
@@ -248,8 +321,14 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
         cells = (
             UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms),
             _bar(watched, 20 if is_wide else 8),
-            *((UNKNOWN, UNKNOWN) if usual is None else map(format_duration, (usual.median_ms, usual.p95_ms))),
-            _of_size(vcpu, metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU")),
+            *(
+                (UNKNOWN, UNKNOWN)
+                if usual is None
+                else map(format_duration, (usual.median_ms, usual.p95_ms))
+            ),
+            _of_size(
+                vcpu, metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU")
+            ),
             _of_size(memory_mb, metrics.memory_size_mb, format_memory),
             _state(run),
         )
@@ -263,7 +342,13 @@ def _bar(watched: WatchedRun, width: int) -> Span | str:
     if usual is None or elapsed_ms is None or not usual.p95_ms:
         return UNKNOWN
     filled = min(int(width * elapsed_ms / usual.p95_ms), width)
-    colour = "red" if elapsed_ms > usual.p95_ms else "yellow" if elapsed_ms > usual.median_ms else "green"
+    colour = (
+        "red"
+        if elapsed_ms > usual.p95_ms
+        else "yellow"
+        if elapsed_ms > usual.median_ms
+        else "green"
+    )
     return Span("█" * filled + "·" * (width - filled), colour)
 
 
@@ -278,6 +363,8 @@ def _state(run: RunningRun) -> Span | str:
     record = run.report.record
     if not run.is_running:
         code = f" ({record.exit_code})" if record.exit_code else ""
-        return Span(f"{PREDICATES[known_status(record)]}{code}", OUTCOME_STYLES.get(outcome(record), ""))
+        return Span(
+            f"{PREDICATES[known_status(record)]}{code}", OUTCOME_STYLES.get(outcome(record), "")
+        )
     silent = () if run.silent_ms is None else (f"last seen {format_duration(run.silent_ms)} ago",)
     return Span(", ".join((*(notice.kind for notice in run.notices), *silent)), "yellow")

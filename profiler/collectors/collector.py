@@ -129,7 +129,9 @@ class Collectors:
         return readings
 
     def idle_gpu_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
-        return max((collector.idle_ns(batch, start_ns, end_ns) for collector in self.devices), default=0)
+        return max(
+            (collector.idle_ns(batch, start_ns, end_ns) for collector in self.devices), default=0
+        )
 
     def forget(self, batch: str) -> None:
         for collector in self._forgetting:
@@ -168,7 +170,9 @@ def _part(collector: Collector, record: Record, batch: str) -> RecordPart:
         return collector.part(record, batch)
     except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
         where = f"{type(error).__name__} in {type(collector).__name__}"
-        return RecordPart(warnings=(f"Values are left out because of an error in the profiler ({where}).",))
+        return RecordPart(
+            warnings=(f"Values are left out because of an error in the profiler ({where}).",)
+        )
 
 
 TagRequest: TypeAlias = BackgroundCall[Mapping[str, str] | Unavailable]
@@ -201,5 +205,7 @@ class TaskTags:
             return RecordPart(values={"tags": answer or None})
         if answer is None and record.status == "running":
             return RecordPart()
-        reason = "/taskWithTags had not answered when the run ended" if answer is None else answer.reason
+        reason = (
+            "/taskWithTags had not answered when the run ended" if answer is None else answer.reason
+        )
         return RecordPart(warnings=(f"The task's tags are missing: {reason}.",))

@@ -50,7 +50,9 @@ def bounded_client(service: str, region: str | None = None, attempts: int = 3) -
     return boto3.client(service, region_name=region, config=bounded_config(attempts=attempts))
 
 
-def bounded_config(*, connect_timeout_seconds: float = 2, read_timeout_seconds: float = 5, attempts: int = 3) -> Any:  # noqa: ANN401  as above
+def bounded_config(
+    *, connect_timeout_seconds: float = 2, read_timeout_seconds: float = 5, attempts: int = 3
+) -> Any:  # noqa: ANN401  as above
     """The limits of a client's calls, with botocore's standard retries. boto3's own last longer than an invocation."""
     from botocore.config import Config  # see the module's docstring
 
@@ -61,14 +63,19 @@ def bounded_config(*, connect_timeout_seconds: float = 2, read_timeout_seconds: 
     )
 
 
-def pages_backwards(read_page: Callable[..., Mapping[str, Any]], max_pages: int) -> Iterator[Mapping[str, Any]]:
+def pages_backwards(
+    read_page: Callable[..., Mapping[str, Any]], max_pages: int
+) -> Iterator[Mapping[str, Any]]:
     """The pages of ``logs:GetLogEvents``, the newest first, read by a call that takes ``nextToken``."""
     position: dict[str, str] = {}
     for _ in range(max_pages):
         page = read_page(**position)
         yield page
         token = page.get("nextBackwardToken")
-        if token in (None, position.get("nextToken")):  # an empty page alone is not the beginning of the stream
+        if token in (
+            None,
+            position.get("nextToken"),
+        ):  # an empty page alone is not the beginning of the stream
             return
         position = {"nextToken": token}
 
@@ -81,7 +88,11 @@ def is_throttled(code: str, status: int = 0) -> bool:
 def error_code(error: Exception) -> str:
     """The code of AWS's answer; without an answer, the name of botocore's error."""
     answer = getattr(error, "response", None)
-    return type(error).__name__ if answer is None else str(answer.get("Error", {}).get("Code", "unknown error"))
+    return (
+        type(error).__name__
+        if answer is None
+        else str(answer.get("Error", {}).get("Code", "unknown error"))
+    )
 
 
 def error_status(error: Exception) -> int:

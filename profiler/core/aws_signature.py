@@ -11,7 +11,10 @@ from msgspec import Struct
 from profiler.core.errors import UsageError
 
 SERVERLESS = "aoss"
-_AMAZON = re.compile(r"https?://[^/]*?([a-z0-9-]+)\.(es|aoss)\.amazonaws\.com(?:\.cn)?(?::\d*)?(?:/|$)", re.IGNORECASE)
+_AMAZON = re.compile(
+    r"https?://[^/]*?([a-z0-9-]+)\.(es|aoss)\.amazonaws\.com(?:\.cn)?(?::\d*)?(?:/|$)",
+    re.IGNORECASE,
+)
 NO_SERVERLESS = (
     "OpenSearch Serverless is not supported, because its collections refuse the IDs of the reports: use a domain of "
     "Amazon OpenSearch Service."
@@ -44,7 +47,11 @@ class AwsSignature(Struct, eq=False):
     service: str
 
     def sign(
-        self, method: str, url: str, body: bytes | str | None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        url: str,
+        body: bytes | str | None,
+        headers: Mapping[str, str] | None = None,
     ) -> Mapping[str, str]:
         """The request's headers, which are signed, too, and the signature's headers."""
         from botocore.auth import SigV4Auth  # slow to import
@@ -57,8 +64,12 @@ class AwsSignature(Struct, eq=False):
         if self.service == SERVERLESS:  # which requires the hash among the headers
             data = body.encode() if isinstance(body, str) else body or b""
             signed["X-Amz-Content-SHA256"] = sha256(data).hexdigest()
-        request = AWSRequest(method, parts._replace(query=query).geturl(), headers=signed, data=body)
-        SigV4Auth(self.credentials.get_frozen_credentials(), self.service, self.region).add_auth(request)
+        request = AWSRequest(
+            method, parts._replace(query=query).geturl(), headers=signed, data=body
+        )
+        SigV4Auth(self.credentials.get_frozen_credentials(), self.service, self.region).add_auth(
+            request
+        )
         return dict(request.headers.items())
 
     def __call__(self, request: Any) -> Any:  # noqa: ANN401  requests is not everywhere

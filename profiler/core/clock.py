@@ -102,7 +102,9 @@ class ClockJumpDetector(Struct):
         offset_ns = wall_ns - before_ns
         moved_ns = 0 if self._offset_ns is None else offset_ns - self._offset_ns
         self._offset_ns = offset_ns
-        if abs(moved_ns) < 5 * NS_PER_SECOND:  # a clock that NTP slews drifts by far less between two checks
+        if (
+            abs(moved_ns) < 5 * NS_PER_SECOND
+        ):  # a clock that NTP slews drifts by far less between two checks
             return 0
         self.jumped_ns += moved_ns
         return moved_ns

@@ -66,7 +66,9 @@ class ContainerRoles(Struct, frozen=True, kw_only=True):
         return self.candidates[0] if len(self.candidates) == 1 else None
 
 
-def container_roles(containers: Sequence[TaskContainer], *, requested: str | None = None) -> ContainerRoles:
+def container_roles(
+    containers: Sequence[TaskContainer], *, requested: str | None = None
+) -> ContainerRoles:
     """Return the role of each container.
 
     The monitor has the monitor's name, else it starts the monitor, else only its image is the monitor's. The batch is
@@ -78,7 +80,11 @@ def container_roles(containers: Sequence[TaskContainer], *, requested: str | Non
     chosen = frozenset(candidates)
     by_name = (container.name for container in containers if container.name == MONITOR_NAME)
     by_command = (container.name for container in containers if container.starts_monitor)
-    by_image = (container.name for container in containers if container.may_be_monitor and container.name not in chosen)
+    by_image = (
+        container.name
+        for container in containers
+        if container.may_be_monitor and container.name not in chosen
+    )
     return ContainerRoles(
         monitor=next(by_name, None) or next(by_command, None) or next(by_image, None),
         injected=_names([container for container in containers if is_injected(container)]),
@@ -113,7 +119,9 @@ def is_injected(container: TaskContainer) -> bool:
 def _may_be_log_router(container: TaskContainer) -> bool:
     if container.firelens is not None:
         return container.firelens
-    return _matches(container.name, _LOG_ROUTER_NAMES) or _matches(container.image or "", _LOG_ROUTER_IMAGES)
+    return _matches(container.name, _LOG_ROUTER_NAMES) or _matches(
+        container.image or "", _LOG_ROUTER_IMAGES
+    )
 
 
 def _matches(text: str, patterns: tuple[str, ...]) -> bool:

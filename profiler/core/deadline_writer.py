@@ -65,10 +65,14 @@ class Output:
             self._blocks.append(block)
             self._kept += block.is_kept
             is_to_start, self._is_writing = not self._is_writing, True
-        if is_to_start and not start_thread(threading.Thread(target=self._write_blocks, name="output", daemon=True)):
+        if is_to_start and not start_thread(
+            threading.Thread(target=self._write_blocks, name="output", daemon=True)
+        ):
             self._write_blocks()
         with self._changed:
-            if not self._changed.wait_for(lambda: block.is_done, 0 if self._is_stalled else self._patience_seconds):
+            if not self._changed.wait_for(
+                lambda: block.is_done, 0 if self._is_stalled else self._patience_seconds
+            ):
                 self._is_stalled = True
                 return _NOT_READ
         return block.reason
@@ -95,7 +99,9 @@ class Output:
             while rest:
                 try:
                     rest = rest[os.write(self._descriptor, rest) :]
-                except BlockingIOError:  # the caller of this program made the descriptor non-blocking
+                except (
+                    BlockingIOError
+                ):  # the caller of this program made the descriptor non-blocking
                     poll = select.poll()
                     poll.register(self._descriptor, select.POLLOUT)
                     poll.poll()

@@ -68,7 +68,9 @@ def arn_account(arn: str | None) -> str | None:
     return arn_part(arn, 4)
 
 
-def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: str | None) -> AwslogsTarget:
+def awslogs_target(
+    options: Mapping[str, str], container_name: str, task_arn: str | None
+) -> AwslogsTarget:
     """Derive a container's log stream. A definition has only a prefix, of which the agent makes the whole name."""
     prefix = options.get("awslogs-stream-prefix")
     default_stream = f"{prefix}/{container_name}/{task_id(task_arn)}" if prefix else None

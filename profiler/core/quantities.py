@@ -16,7 +16,9 @@ def parse_memory_mb(text: str) -> float:
     found = _SIZE.fullmatch(text)
     size_mb = 0.0 if found is None else round(float(found[1]) * _MB_PER_UNIT[found[2].lower()], 3)
     if size_mb <= 0:
-        raise ValueError(f"{text!r} is not a size above 0: write a number with MB or GB, as in 900MB or 1.5GB.")
+        raise ValueError(
+            f"{text!r} is not a size above 0: write a number with MB or GB, as in 900MB or 1.5GB."
+        )
     return size_mb
 
 
@@ -24,7 +26,9 @@ def parse_duration_ms(text: str) -> float:
     """Parse ``90s``, ``1h30m``, ``100ms`` or seconds without a unit. Raises ValueError, whose text is a sentence."""
     duration_ms = time_ms(text)
     if not duration_ms:
-        raise ValueError(f"{text!r} is not a time above 0: write ms, s, m, h or d after numbers, as in 90s or 1h30m.")
+        raise ValueError(
+            f"{text!r} is not a time above 0: write ms, s, m, h or d after numbers, as in 90s or 1h30m."
+        )
     return duration_ms
 
 
@@ -39,4 +43,6 @@ def time_ms(text: str) -> float | None:
         text += "s"
     if not _TIMES.fullmatch(text):
         return None
-    return round(sum(float(number) * _MS_PER_UNIT[unit.lower()] for number, unit in _TIME.findall(text)), 3)
+    return round(
+        sum(float(number) * _MS_PER_UNIT[unit.lower()] for number, unit in _TIME.findall(text)), 3
+    )

@@ -23,7 +23,10 @@ class HiddenMessages(Struct):
     def receive(self, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401  boto3's own
         """Read up to ten messages that are visible; none: no message is."""
         messages: list[dict[str, Any]] = self.sqs.receive_message(
-            QueueUrl=self.url, MaxNumberOfMessages=MESSAGES_PER_CALL, WaitTimeSeconds=LONG_POLL_SECONDS, **options
+            QueueUrl=self.url,
+            MaxNumberOfMessages=MESSAGES_PER_CALL,
+            WaitTimeSeconds=LONG_POLL_SECONDS,
+            **options,
         ).get("Messages", [])
         self._receipts |= {message["MessageId"]: message["ReceiptHandle"] for message in messages}
         return messages

@@ -33,7 +33,11 @@ def _redact_word(word: str) -> str:
     if named is not None and _SECRET_NAME.search(named[1][:-1]):
         return named[1] + _MASK
     words = word.split()
-    return redact(words) if words[1:] else _redact_opaque_tokens(_USER_IN_ADDRESS.sub(f"{_MASK}@", word.strip()))
+    return (
+        redact(words)
+        if words[1:]
+        else _redact_opaque_tokens(_USER_IN_ADDRESS.sub(f"{_MASK}@", word.strip()))
+    )
 
 
 def _redact_opaque_tokens(text: str) -> str:

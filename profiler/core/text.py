@@ -10,7 +10,9 @@ def without_surrogates(text: str, replacement: str = "?") -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "".join(replacement if "\ud800" <= character <= "\udfff" else character for character in text)
+        return "".join(
+            replacement if "\ud800" <= character <= "\udfff" else character for character in text
+        )
     return text
 
 
@@ -18,7 +20,9 @@ def printable(text: str) -> str:
     r"""Replace control characters, and characters that change the direction of writing, by ``\x1b`` and the like."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def columns_of(text: str) -> int:

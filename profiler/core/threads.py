@@ -31,7 +31,10 @@ def start_thread(thread: threading.Thread) -> bool:
 
 
 def run_with_timeout(
-    seconds: float, function: Callable[[], _T], *, is_interrupted: Callable[[], bool] = lambda: False
+    seconds: float,
+    function: Callable[[], _T],
+    *,
+    is_interrupted: Callable[[], bool] = lambda: False,
 ) -> _T | None:
     """The result of ``function`` in a daemon thread; None after ``seconds``, or if interrupted. Raises its errors."""
     results: list[_T] = []
@@ -137,7 +140,9 @@ def failure_warnings(failure: ThreadFailure | None, values: str) -> tuple[str, .
 class StoppableThread:
     """A daemon thread, started once. ``run`` returns soon after ``is_stopping`` is True; ``wake`` ends a wait in it."""
 
-    def __init__(self, name: str, run: Callable[[], None], wake: Callable[[], None], clock: Clock) -> None:
+    def __init__(
+        self, name: str, run: Callable[[], None], wake: Callable[[], None], clock: Clock
+    ) -> None:
         self._wake = wake
         self._run = run
         self._clock = clock
@@ -158,7 +163,9 @@ class StoppableThread:
         if not self.is_started and not self.is_stopping:
             self.is_started = True
             if not start_thread(self._thread):
-                self.failure = ThreadFailure(self._clock.wall_ns(), "the system starts no further thread")
+                self.failure = ThreadFailure(
+                    self._clock.wall_ns(), "the system starts no further thread"
+                )
 
     def stop(self, max_seconds: float) -> bool:
         """Ask the thread to end and wait for it; returns True if it does not run any more. May be called again."""

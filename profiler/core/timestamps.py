@@ -49,11 +49,18 @@ def parse_datetime(text: str | None) -> datetime | None:
 
 def instant_of_local(local: datetime) -> datetime:
     """When this machine's clock shows a local time for the first time; if it skips that time, the end of the gap."""
-    first, second = (datetime.fromtimestamp(local.replace(fold=fold).timestamp(), UTC) for fold in (0, 1))
+    first, second = (
+        datetime.fromtimestamp(local.replace(fold=fold).timestamp(), UTC) for fold in (0, 1)
+    )
     if first <= second:
         return first
-    before, ends = second.astimezone().utcoffset(), range(int(second.timestamp()), int(first.timestamp()))
-    seconds = bisect_left(ends, 1, key=lambda at: datetime.fromtimestamp(at, UTC).astimezone().utcoffset() != before)
+    before, ends = (
+        second.astimezone().utcoffset(),
+        range(int(second.timestamp()), int(first.timestamp())),
+    )
+    seconds = bisect_left(
+        ends, 1, key=lambda at: datetime.fromtimestamp(at, UTC).astimezone().utcoffset() != before
+    )
     return second.replace(microsecond=0) + timedelta(seconds=seconds)
 
 

@@ -13,7 +13,12 @@ from msgspec.structs import replace
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled, pages_backwards
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import mapping, mappings
-from profiler.forwarder.invocation import DeliveryError, ForwarderError, InvocationTime, ThrottledError
+from profiler.forwarder.invocation import (
+    DeliveryError,
+    ForwarderError,
+    InvocationTime,
+    ThrottledError,
+)
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import CHECKPOINT, Cost, Report
 from profiler.record.task_end import Outcome, StoppedTask, judge_candidates
@@ -38,8 +43,12 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
     batch: str | None
     monitor: str | None
     candidates: tuple[str, ...] = ()  # the batch, or all containers that could be it
-    reported: tuple[str, ...] = ()  # those with a report: the monitor does not know which are essential
-    default: str | None = None  # the candidate under which a run is recorded if nothing distinguishes them
+    reported: tuple[
+        str, ...
+    ] = ()  # those with a report: the monitor does not know which are essential
+    default: str | None = (
+        None  # the candidate under which a run is recorded if nothing distinguishes them
+    )
     prints_report: bool = False  # into the monitor's stream, as all checkpoints
     logs: Mapping[str, LogTarget] = {}
 
@@ -57,15 +66,26 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
         return (self.monitor_log if is_printed else None) or self.batch_log
 
 
-def identify_containers(definition: Mapping[str, object] | None, task: StoppedTask) -> TaskContainers:
+def identify_containers(
+    definition: Mapping[str, object] | None, task: StoppedTask
+) -> TaskContainers:
     """Identify the containers from the definition that ECS describes; without one, from the event's containers."""
     # forward_logs imports this module for ReportLine, and identifies no containers.
     from profiler.core.container_roles import TaskContainer, container_roles
-    from profiler.task_definitions.containers import log_target, needs_put, read_containers, requested_batch, roles_of
+    from profiler.task_definitions.containers import (
+        log_target,
+        needs_put,
+        read_containers,
+        requested_batch,
+        roles_of,
+    )
 
     containers = read_containers(definition or {})
     if not containers:
-        listed = [TaskContainer(name=container.name, image=container.image) for container in task.containers]
+        listed = [
+            TaskContainer(name=container.name, image=container.image)
+            for container in task.containers
+        ]
         found = container_roles(listed)
         return TaskContainers(batch=found.batch, monitor=found.monitor, candidates=found.candidates)
     requested = requested_batch(containers)
@@ -78,7 +98,9 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
         candidates=roles.candidates,
         reported=container_roles(measured, requested=requested).candidates,
         default=next(iter(roles.candidates), None),
-        prints_report=any(one.name == roles.monitor and not needs_put(one.environment) for one in containers),
+        prints_report=any(
+            one.name == roles.monitor and not needs_put(one.environment) for one in containers
+        ),
         logs={
             name: LogTarget(group=target.group, stream=target.stream, region=target.region)
             for name, target in targets.items()
@@ -89,14 +111,18 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
 
 def judge(task: StoppedTask, containers: TaskContainers) -> tuple[Outcome, str | None]:
     """Determine the outcome of a task, and the name of its batch container; None: unknown."""
-    return judge_candidates(task, containers.candidates, default=containers.default, monitor=containers.monitor)
+    return judge_candidates(
+        task, containers.candidates, default=containers.default, monitor=containers.monitor
+    )
 
 
 def docker_labels(definition: Mapping[str, object] | None, name: str | None) -> Mapping[str, str]:
     """Return the ``dockerLabels`` of a container of the task definition."""
     for container in mappings((definition or {}).get("containerDefinitions")):
         if container.get("name") == name:
-            return {label: str(value) for label, value in mapping(container.get("dockerLabels")).items()}
+            return {
+                label: str(value) for label, value in mapping(container.get("dockerLabels")).items()
+            }
     return {}
 
 
@@ -147,10 +173,16 @@ class ReportFinder(Struct):
         report = None
         if find_indexed is not None:
             with suppress(ForwarderError):  # writing to the search cluster reports the cause
-                report = self._repeat(find_indexed, self._end_seconds + self._wait_seconds / 2, is_expected=is_expected)
+                report = self._repeat(
+                    find_indexed,
+                    self._end_seconds + self._wait_seconds / 2,
+                    is_expected=is_expected,
+                )
         if report is None:
             try:
-                report = self._repeat(partial(self._look, streams), self._end_seconds, is_expected=is_expected)
+                report = self._repeat(
+                    partial(self._look, streams), self._end_seconds, is_expected=is_expected
+                )
             except ThrottledError:
                 self.has_time = False
         return report or self._checkpoint
@@ -169,7 +201,11 @@ class ReportFinder(Struct):
     def _look(self, streams: Sequence[LogTarget]) -> ReportLine | None:
         """Look for the report in each stream, and keep the last checkpoint."""
         for stream in streams:
-            found = [one for one in self._reports(stream) if self.container in (None, one.report.record.container.name)]
+            found = [
+                one
+                for one in self._reports(stream)
+                if self.container in (None, one.report.record.container.name)
+            ]
             report = next((one for one in found if one.is_final), None)
             if report is not None:
                 return report
@@ -186,14 +222,23 @@ class ReportFinder(Struct):
 
     def task_cost(self, streams: Iterable[LogTarget]) -> Cost | None:
         """Return the cost of the task from the report of any of its containers; None if no stream has one."""
-        reports = (line.report.record for stream in streams for line in self._reports(stream) if line.is_final)
+        reports = (
+            line.report.record
+            for stream in streams
+            for line in self._reports(stream)
+            if line.is_final
+        )
         return next((record.cost for record in reports if record.cost is not None), None)
 
     def last_lines(self, stream: LogTarget | None, count: int) -> tuple[str, ...]:
         """Return the newest lines of a stream without Task Profiler's own, the newest last."""
         if stream is None or count < 1:
             return ()
-        lines = (text for text in self._lines.get(stream) or self._read(stream) if not _is_profiler_line(text))
+        lines = (
+            text
+            for text in self._lines.get(stream) or self._read(stream)
+            if not _is_profiler_line(text)
+        )
         return tuple(islice(lines, count))[::-1]
 
     def _reports(self, stream: LogTarget) -> Iterator[ReportLine]:
@@ -238,13 +283,20 @@ class EcsDefinitions(Struct, frozen=True):
     warn: Callable[[str], None]
     _known: dict[str, Mapping[str, object]] = {}
 
-    def describe(self, arn: str, wait: Callable[[], bool] = lambda: False) -> Mapping[str, object] | None:
+    def describe(
+        self, arn: str, wait: Callable[[], bool] = lambda: False
+    ) -> Mapping[str, object] | None:
         """Return the task definition; None with a warning. ``wait``: before a throttled call. Raises DeliveryError."""
-        from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and forward_logs does not need it
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+        )  # slow to import, and forward_logs does not need it
 
         while arn not in self._known:
             try:
-                self._known[arn] = self.client.describe_task_definition(taskDefinition=arn)["taskDefinition"]
+                self._known[arn] = self.client.describe_task_definition(taskDefinition=arn)[
+                    "taskDefinition"
+                ]
             except (ClientError, BotoCoreError) as error:
                 if not (is_throttled(error_code(error)) and wait()):
                     needed = f"ecs:DescribeTaskDefinition on {arn}"
@@ -282,7 +334,9 @@ class CloudWatchTail(Struct, frozen=True):
             )
         except (ClientError, BotoCoreError) as error:
             what = f"The log stream {stream.stream} of {stream.group}"
-            self.warn(_why_unreadable(error, what, f"logs:GetLogEvents on the log group {stream.group}"))
+            self.warn(
+                _why_unreadable(error, what, f"logs:GetLogEvents on the log group {stream.group}")
+            )
             return {}
         return page
 

@@ -28,7 +28,14 @@ Fields: TypeAlias = dict[str, Any]
 KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})
 # The fields that only the task's event provides.
 _EVENT_FIELDS = (
-    *("stop_code", "stop_category", "stopped_reason", "started_by", "out_of_memory", "capacity_provider"),
+    *(
+        "stop_code",
+        "stop_category",
+        "stopped_reason",
+        "started_by",
+        "out_of_memory",
+        "capacity_provider",
+    ),
     *("retry_of", "retried_as"),
 )
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
@@ -56,9 +63,13 @@ class Document(Struct, frozen=True, kw_only=True):
     id: str
     fields: Mapping[str, Any]  # set in an existing document
     upsert: Mapping[str, Any] | None = None  # the fields of a new one; None: ``fields``
-    is_report: bool = False  # a document that exists is read first: the task's event may have written it
+    is_report: bool = (
+        False  # a document that exists is read first: the task's event may have written it
+    )
     stored: Stored | None = None  # that document
-    spot_fraction: float = 1.0  # of the run's cost, on Fargate Spot, which only the task's event shows
+    spot_fraction: float = (
+        1.0  # of the run's cost, on Fargate Spot, which only the task's event shows
+    )
     notice: NoticeLine | None = None
 
     @property
@@ -66,17 +77,23 @@ class Document(Struct, frozen=True, kw_only=True):
         return self.fields if self.upsert is None else self.upsert
 
 
-def report_document(report: Report, text: str, settings: ForwarderSettings) -> Document | InvalidReport:
+def report_document(
+    report: Report, text: str, settings: ForwarderSettings
+) -> Document | InvalidReport:
     """The document of a report or checkpoint, in the index of the start of the image pull, else of the batch."""
     record = report.record
     written = parse_datetime(report.time)
     if written is None:
-        return InvalidReport(f"The report's time {report.time[:40]!r} is not an RFC 3339 time between 1970 and 2200.")
+        return InvalidReport(
+            f"The report's time {report.time[:40]!r} is not an RFC 3339 time between 1970 and 2200."
+        )
     is_checkpoint = report.type == CHECKPOINT
     started = parse_datetime(record.started_at)
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
     kind: IndexKind = "checkpoints" if is_checkpoint else "reports"
-    document_id = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
+    document_id = f"{record.task_id}/{record.container.name}" + (
+        f"/{report.time}" if is_checkpoint else ""
+    )
     if len(document_id.encode()) > MAX_ID_BYTES:
         return InvalidReport(f"Task id and container name together exceed {MAX_ID_BYTES} bytes.")
     fields = {**run_fields(report, written), "record": replace_lone_surrogates(text)}
@@ -96,12 +113,16 @@ def report_document(report: Report, text: str, settings: ForwarderSettings) -> D
 def completed_fields(document: Document, stored: Stored) -> Fields:
     """The fields of a report, with those that the task's event has written; its status wins unless it is unknown."""
     task, event = mapping(stored.fields.get("task")), mapping(stored.fields.get("event"))
-    kept = {name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None}
+    kept = {
+        name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None
+    }
     fields = merge_fields(document.fields, cost_fields(document, task.get("capacity_provider")))
     merged = merge_fields(fields, {"task": kept})
     if task.get("status") not in KNOWN_END_STATUSES:
         return merged
-    return merge_fields(merged, {"task": {"status": task["status"]}, "event": {"outcome": event.get("outcome")}})
+    return merge_fields(
+        merged, {"task": {"status": task["status"]}, "event": {"outcome": event.get("outcome")}}
+    )
 
 
 def cost_fields(document: Document, capacity_provider: object) -> Fields:
@@ -143,7 +164,10 @@ def _read_fields(run: RunView) -> Fields:
         values = {
             name: value
             for name, is_moment, get in getters
-            if (value := known(format_datetime, parse_datetime(get(run))) if is_moment else get(run)) is not None
+            if (
+                value := known(format_datetime, parse_datetime(get(run))) if is_moment else get(run)
+            )
+            is not None
         }
         if values:
             node = fields
@@ -175,15 +199,27 @@ def merge_fields(*parts: Mapping[str, Any]) -> Fields:
 
 
 # The fields that a report needs of an existing document.
-STORED_FIELDS = (*(f"task.{name}" for name in ("complete", "status", "exit_code", *_EVENT_FIELDS)), "event.outcome")
+STORED_FIELDS = (
+    *(f"task.{name}" for name in ("complete", "status", "exit_code", *_EVENT_FIELDS)),
+    "event.outcome",
+)
 # By the path of an object: its fields of a record, whether each is a time, and the function that reads it.
 _GETTERS = [
-    (path, [(one.name.rpartition(".")[2], one.index_type == "date", one.get) for one in group if one.get is not None])
+    (
+        path,
+        [
+            (one.name.rpartition(".")[2], one.index_type == "date", one.get)
+            for one in group
+            if one.get is not None
+        ],
+    )
     for path, group in groupby(FIELDS, lambda one: one.name.split(".")[:-1])
 ]
 
 
-def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) -> Document | InvalidReport:
+def notice_document(
+    line: NoticeLine, text: str, settings: ForwarderSettings
+) -> Document | InvalidReport:
     """The document of a notice of a running task, or the reason why there is none. Its id: the run's, and the kind."""
     record, notice = line.record, line.notice
     document_id = f"{record.task_id}/{record.container.name}/{notice.kind}"
@@ -197,7 +233,9 @@ def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) ->
             f"The notification's time {line.time[:_MAX_SHOWN_LENGTH]!r} is not an RFC 3339 time between 1970 and 2200."
         )
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", notice.kind) is None:
-        return InvalidReport(f"The notification's kind {notice.kind[:_MAX_SHOWN_LENGTH]!r} is not a word.")
+        return InvalidReport(
+            f"The notification's kind {notice.kind[:_MAX_SHOWN_LENGTH]!r} is not a word."
+        )
     fields = {
         "notice": {
             "kind": notice.kind,
@@ -207,13 +245,20 @@ def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) ->
         **_place(record.account_id, record.region, record.cluster, record.family),
         "container": {"name": record.container.name},
         "aws": {"cloudwatch": {"log_group": record.log_group, "log_stream": record.log_stream}},
-        "task": {"id": record.task_id, "arn": record.task_arn, "family": record.family, "revision": record.revision},
+        "task": {
+            "id": record.task_id,
+            "arn": record.task_arn,
+            "family": record.family,
+            "revision": record.revision,
+        },
         "links": links_of_line(line, settings.kibana_url).document_fields(),
     }
     return _notice_document(line, text, fields, settings, written=written, document_id=document_id)
 
 
-def schedule_notice_document(line: ScheduleNoticeLine, text: str, settings: ForwarderSettings) -> Document:
+def schedule_notice_document(
+    line: ScheduleNoticeLine, text: str, settings: ForwarderSettings
+) -> Document:
     """The document of a notice of a schedule. Its id consists of the schedule, the due time and the kind."""
     notice = line.notice
     fields = {
@@ -229,7 +274,9 @@ def schedule_notice_document(line: ScheduleNoticeLine, text: str, settings: Forw
         "schedule": asdict(line.schedule),
     }
     written = datetime.fromisoformat(line.time)
-    return _notice_document(line, text, fields, settings, written=written, document_id=schedule_notice_id(line))
+    return _notice_document(
+        line, text, fields, settings, written=written, document_id=schedule_notice_id(line)
+    )
 
 
 def schedule_notice_id(line: ScheduleNoticeLine) -> str:
@@ -251,14 +298,21 @@ def _notice_document(
     notice = line if isinstance(line, NoticeLine) else None
     whole = {
         "@timestamp": format_datetime(written),
-        "event": {"kind": "alert", "dataset": "schedule.notice" if notice is None else "task.notice"},
+        "event": {
+            "kind": "alert",
+            "dataset": "schedule.notice" if notice is None else "task.notice",
+        },
         **drop_empty(fields),
         "record": replace_lone_surrogates(text),
     }
-    return Document(index=settings.index("notices", written), id=document_id, fields=whole, notice=notice)
+    return Document(
+        index=settings.index("notices", written), id=document_id, fields=whole, notice=notice
+    )
 
 
-def _place(account_id: str | None, region: str | None, cluster: str | None, family: str | None) -> Fields:
+def _place(
+    account_id: str | None, region: str | None, cluster: str | None, family: str | None
+) -> Fields:
     return {
         "cloud": {"provider": "aws", "account": {"id": account_id}, "region": region},
         "orchestrator": {"type": "ecs", "cluster": {"name": cluster_name(cluster)}},

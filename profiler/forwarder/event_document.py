@@ -30,10 +30,26 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
         numbers = None
     is_final = numbers is not None and numbers.is_report
     cost = {} if numbers is None else documents.cost_fields(numbers, task.capacity_provider)
-    related = {} if retry is None else {"task": {"retry_of": retry.retry_of, "retried_as": retry.retried_as}}
-    event_fields = documents.merge_fields(_event_fields(task, ended.outcome), cost, documents.drop_empty(related))
-    place = (numbers.index, numbers.id) if numbers is not None and is_final else _run_place(task, batch, settings)
-    moment = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at or task.pull_started_at
+    related = (
+        {}
+        if retry is None
+        else {"task": {"retry_of": retry.retry_of, "retried_as": retry.retried_as}}
+    )
+    event_fields = documents.merge_fields(
+        _event_fields(task, ended.outcome), cost, documents.drop_empty(related)
+    )
+    place = (
+        (numbers.index, numbers.id)
+        if numbers is not None and is_final
+        else _run_place(task, batch, settings)
+    )
+    moment = (
+        task.execution_stopped_at
+        or task.stopped_at
+        or task.created_at
+        or task.started_at
+        or task.pull_started_at
+    )
     if moment is None and line is not None:
         moment = parse_datetime(line.report.time)
     if place is None or moment is None:
@@ -42,7 +58,9 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
     report = Report(time="", type="task.report", record=event_record(ended))
     of_event = documents.run_fields(report, moment)
     links = {"links": links_of_stopped_task(task, ended.log, settings.kibana_url).document_fields()}
-    everything = documents.merge_fields(measured, of_event, {"task": {"complete": False}}, links, event_fields)
+    everything = documents.merge_fields(
+        measured, of_event, {"task": {"complete": False}}, links, event_fields
+    )
     document = Document(index=place[0], id=place[1], fields=event_fields, upsert=everything)
     if numbers is None or not is_final or (line is not None and line.is_indexed):
         return (document,)
@@ -55,7 +73,9 @@ def _without_end(fields: Mapping[str, Any]) -> Fields:
     return {**{name: value for name, value in fields.items() if name != "interval"}, "task": task}
 
 
-def _run_place(task: StoppedTask, batch: EventContainer, settings: ForwarderSettings) -> tuple[str, str] | None:
+def _run_place(
+    task: StoppedTask, batch: EventContainer, settings: ForwarderSettings
+) -> tuple[str, str] | None:
     """The index of a run's document, by the same time as a report's, and its id. None without any time."""
     # ECS does not pull a cached image. No report has the time of the creation.
     began = task.pull_started_at or task.started_at or task.created_at or task.stopped_at
@@ -97,9 +117,15 @@ def event_record(ended: EndedTask) -> Record:
         account_id=task.account_id,
         availability_zone=task.availability_zone,
         launch_type=task.launch_type,
-        task_size=TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb) if task.is_on_fargate else None,
+        task_size=TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb)
+        if task.is_on_fargate
+        else None,
         container=Container(
-            name=batch.name, id=batch.runtime_id, arn=batch.arn, image=batch.image, image_digest=batch.image_digest
+            name=batch.name,
+            id=batch.runtime_id,
+            arn=batch.arn,
+            image=batch.image,
+            image_digest=batch.image_digest,
         ),
         log_group=None if log is None else log.group,
         log_stream=None if log is None else log.stream,
@@ -110,7 +136,11 @@ def event_record(ended: EndedTask) -> Record:
 
 
 def find_indexed_report(
-    cluster: SearchCluster, time: InvocationTime, settings: ForwarderSettings, task: StoppedTask, batch: EventContainer
+    cluster: SearchCluster,
+    time: InvocationTime,
+    settings: ForwarderSettings,
+    task: StoppedTask,
+    batch: EventContainer,
 ) -> ReportLine | None:
     """Return the run's final report, None if it is not indexed (yet). Raises SearchClusterError."""
     place = _run_place(task, batch, settings)

@@ -58,7 +58,10 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             }
         }
         clusters = {"terms": {"field": _CLUSTER, "size": 50}, "aggs": {"runs": runs}}
-        in_families = {"terms": {"field": "task.family", "size": len(families)}, "aggs": {"clusters": clusters}}
+        in_families = {
+            "terms": {"field": "task.family", "size": len(families)},
+            "aggs": {"clusters": clusters},
+        }
         response = self._search(
             place,
             {"size": 0, "aggs": {"families": in_families}},
@@ -70,7 +73,11 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         found = {}
         for family in mappings(_field(response, "aggregations.families.buckets")):
             for in_cluster in mappings(_field(family, "clusters.buckets")):
-                known = [duration_ms for one in _sources(in_cluster.get("runs")) if (duration_ms := _duration_ms(one))]
+                known = [
+                    duration_ms
+                    for one in _sources(in_cluster.get("runs"))
+                    if (duration_ms := _duration_ms(one))
+                ]
                 usual = usual_duration(known) if len(known) >= MIN_RUNS else None
                 if usual is not None:
                     found[str(family.get("key")), str(in_cluster.get("key"))] = usual
@@ -83,11 +90,23 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             return None
         newest = {
             "size": MAX_RUNS,
-            "_source": [*(field for _, field, _ in _MEASURES.values()), _COMPLETE, _CLUSTER, _PROCESSOR],
-            "sort": [{"_score": {"order": "desc"}}, {"@timestamp": {"order": "desc", "unmapped_type": "date"}}],
+            "_source": [
+                *(field for _, field, _ in _MEASURES.values()),
+                _COMPLETE,
+                _CLUSTER,
+                _PROCESSOR,
+            ],
+            "sort": [
+                {"_score": {"order": "desc"}},
+                {"@timestamp": {"order": "desc", "unmapped_type": "date"}},
+            ],
         }
         # Runs in the same ECS cluster come first.
-        preferred = [] if ecs_cluster is None else [{"constant_score": {"filter": {"term": {_CLUSTER: ecs_cluster}}}}]
+        preferred = (
+            []
+            if ecs_cluster is None
+            else [{"constant_score": {"filter": {"term": {_CLUSTER: ecs_cluster}}}}]
+        )
         others = {"must_not": [{"term": {"task.id": notice.task.id}}], "should": preferred}
         try:
             response = self._search(notice.task.arn, newest, _of_family(notice), _SUCCESS, **others)
@@ -95,13 +114,20 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             return None
         runs = _sources(response)
         timed = [run for run in runs[:20] if _duration_ms(run) is not None]
-        durations = [_duration_ms(run) or 0 for run in _in_cluster(timed, ecs_cluster, _MIN_DURATIONS)]
+        durations = [
+            _duration_ms(run) or 0 for run in _in_cluster(timed, ecs_cluster, _MIN_DURATIONS)
+        ]
         if len(durations) < _MIN_DURATIONS:
             return None
         ratio = duration_ms / median(durations)
         model = text(_field(runs[0], _PROCESSOR))
         return Comparison(
-            text=" ".join(filter(None, (_sentence(ratio, len(durations)), _processor_sentence(notice.record, model)))),
+            text=" ".join(
+                filter(
+                    None,
+                    (_sentence(ratio, len(durations)), _processor_sentence(notice.record, model)),
+                )
+            ),
             is_slow=ratio >= _NOTABLE_RATIO,
             unusual=_unusual_measures(notice, runs),
         )
@@ -127,15 +153,24 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             return None, TaskSize()
         if len(sources) != 1:
             return None, TaskSize()
-        vcpu, memory = "task.size.vcpu", "task.size.memory_mb" if ended.task.is_on_fargate else "usage.memory.size_mb"
-        size = TaskSize(vcpu=number(_field(sources[0], vcpu)), memory_mb=number(_field(sources[0], memory)))
+        vcpu, memory = (
+            "task.size.vcpu",
+            "task.size.memory_mb" if ended.task.is_on_fargate else "usage.memory.size_mb",
+        )
+        size = TaskSize(
+            vcpu=number(_field(sources[0], vcpu)), memory_mb=number(_field(sources[0], memory))
+        )
         return text(_field(sources[0], "task.id")), size
 
-    def _search(self, arn: str, body: Mapping[str, Json], *conditions: Json, **others: Json) -> Mapping[str, Json]:
+    def _search(
+        self, arn: str, body: Mapping[str, Json], *conditions: Json, **others: Json
+    ) -> Mapping[str, Json]:
         place = {"cloud.account.id": arn_account(arn), "cloud.region": arn_region(arn)}
         known = ({"term": {field: value}} for field, value in place.items() if value is not None)
         query = {"bool": {"filter": [*known, *conditions], **others}}
-        return self.cluster.search(f"{self.prefix}-reports-*", {**body, "query": query}, self.timeout_seconds)
+        return self.cluster.search(
+            f"{self.prefix}-reports-*", {**body, "query": query}, self.timeout_seconds
+        )
 
 
 def _of_family(ended: EndedTask) -> Json:
@@ -169,10 +204,13 @@ def _unusual_measures(notice: EndedTask, runs: Sequence[Json]) -> tuple[UnusualM
     own = {name: _amount(getattr(notice.metrics, name)) for name in _MEASURES}
     if notice.record is not None and is_cpu_partial(notice.record):
         del own["cpu_seconds"]
-    complete = _in_cluster([run for run in runs if _field(run, _COMPLETE) is True], notice.task.cluster, MIN_RUNS)
+    complete = _in_cluster(
+        [run for run in runs if _field(run, _COMPLETE) is True], notice.task.cluster, MIN_RUNS
+    )
     fields = {name: field for name, (_, field, _) in _MEASURES.items()}
     return find_unusual(
-        own, [{name: _amount(_field(run, field)) for name, field in fields.items()} for run in complete]
+        own,
+        [{name: _amount(_field(run, field)) for name, field in fields.items()} for run in complete],
     )
 
 
@@ -195,7 +233,11 @@ def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMea
             continue
         usual = median(values)
         if _is_far(value, usual, values, small):
-            found.append(UnusualMeasure(metric=json_name, value=as_number(value) or 0, usual=as_number(usual) or 0))
+            found.append(
+                UnusualMeasure(
+                    metric=json_name, value=as_number(value) or 0, usual=as_number(usual) or 0
+                )
+            )
     return tuple(found) if len(found) > 1 else ()
 
 
@@ -204,13 +246,19 @@ def _is_far(value: float, usual: float, earlier: Sequence[float], small: float) 
     middle = median(levels)
     deviation = median(abs(other - middle) for other in levels)
     beyond_all = level - max(levels[1:]) if level > usual_level else min(levels[1:]) - level
-    return abs(level - middle) > 6 * deviation and abs(level - usual_level) > math.log(3) and beyond_all > math.log(2)
+    return (
+        abs(level - middle) > 6 * deviation
+        and abs(level - usual_level) > math.log(3)
+        and beyond_all > math.log(2)
+    )
 
 
 def _processor_sentence(record: Record | None, model: str | None) -> str | None:
     if record is None or model is None:
         return None
-    difference = processor_difference(record, replace(record, processor=Processor(model=model)), "the last success")
+    difference = processor_difference(
+        record, replace(record, processor=Processor(model=model)), "the last success"
+    )
     return None if difference is None else f"It {difference}."
 
 

@@ -57,11 +57,17 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
     @property
     def basic(self) -> tuple[str, str] | None:
-        return None if self.username is None or self.password is None else (self.username, self.password)
+        return (
+            None
+            if self.username is None or self.password is None
+            else (self.username, self.password)
+        )
 
     def __repr__(self) -> str:
         """The kind of sign-in, without its secrets."""
-        kind = "api key" if self.api_key else "basic" if self.basic else "aws" if self.aws else "none"
+        kind = (
+            "api key" if self.api_key else "basic" if self.basic else "aws" if self.aws else "none"
+        )
         return f"Credentials({kind})"
 
 
@@ -108,7 +114,9 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         families=_words(environment.get("NOTIFY_FAMILIES", "")),
         services=_boolean(environment, "NOTIFY_SERVICES"),
         unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
-        report_wait_seconds=_number(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS, (0, 600.0), "seconds"),
+        report_wait_seconds=_number(
+            environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS, (0, 600.0), "seconds"
+        ),
         kibana_url=_text(environment, "KIBANA_URL").rstrip("/") or None,
         event_bus_name=_text(environment, "EVENT_BUS_NAME") or None,
         log_lines=int(_number(environment, "NOTIFY_LOG_LINES", 5, (0, 20), "lines")),
@@ -142,8 +150,14 @@ def _words(text: str) -> tuple[str, ...]:
 def _subjects(words: Sequence[str]) -> frozenset[Subject]:
     named = {word.lower() for word in words}
     if not named <= {"all", *ALL_SUBJECTS}:
-        raise SettingsError("NOTIFY must be all, or a list of success, failure and running, separated by commas.")
-    return ALL_SUBJECTS if "all" in named or not named else frozenset(one for one in ALL_SUBJECTS if one in named)
+        raise SettingsError(
+            "NOTIFY must be all, or a list of success, failure and running, separated by commas."
+        )
+    return (
+        ALL_SUBJECTS
+        if "all" in named or not named
+        else frozenset(one for one in ALL_SUBJECTS if one in named)
+    )
 
 
 def _choice(environment: Mapping[str, str], name: str, default: _Choice, other: _Choice) -> _Choice:
@@ -160,7 +174,13 @@ def _boolean(environment: Mapping[str, str], name: str) -> bool:
     return value in _TRUE
 
 
-def _number(environment: Mapping[str, str], name: str, default: float, limits: tuple[float, float], unit: str) -> float:
+def _number(
+    environment: Mapping[str, str],
+    name: str,
+    default: float,
+    limits: tuple[float, float],
+    unit: str,
+) -> float:
     text = _text(environment, name)
     if not text:
         return default
@@ -170,7 +190,9 @@ def _number(environment: Mapping[str, str], name: str, default: float, limits: t
     except ValueError:
         number = -1
     if not lowest <= number <= highest:
-        raise SettingsError(f"{name} must be a number of {unit} from {lowest:.0f} to {highest:.0f}.")
+        raise SettingsError(
+            f"{name} must be a number of {unit} from {lowest:.0f} to {highest:.0f}."
+        )
     return number
 
 
@@ -203,9 +225,13 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         aws=_signing_service(text("ELASTICSEARCH_URL") or "", environment),
     )
     if (credentials.username is None) != (credentials.password is None):
-        raise SettingsError("Only one of ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD is set: set both or neither.")
+        raise SettingsError(
+            "Only one of ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD is set: set both or neither."
+        )
     if credentials.aws and engine != "opensearch":
-        raise SettingsError("Requests are signed for OpenSearch only: set SEARCH_ENGINE=opensearch.")
+        raise SettingsError(
+            "Requests are signed for OpenSearch only: set SEARCH_ENGINE=opensearch."
+        )
     return ForwarderSettings(
         url=text("ELASTICSEARCH_URL"),
         engine=engine,
@@ -238,13 +264,19 @@ def read_export_targets(environment: Mapping[str, str], fetch: FetchSecret) -> "
     signs_for_aws = _boolean(environment, "OTLP_AWS_AUTH")
     values = {name: _text(environment, name) for name in _EXPORT_SETTINGS}
     if secret_id and not values["OTLP_HEADERS"]:
-        values["OTLP_HEADERS"] = read_secret(secret_id, _ExportSecret, "JSON with otlp_headers", fetch).otlp_headers
+        values["OTLP_HEADERS"] = read_secret(
+            secret_id, _ExportSecret, "JSON with otlp_headers", fetch
+        ).otlp_headers
     try:
         targets = read_targets(values, signs_for_aws=signs_for_aws)
     except UsageError as error:
         raise SettingsError(str(error)) from None
     logs = targets.get("logs")
-    if not signs_for_aws or logs is None or any(name.lower() == "x-aws-log-group" for name, _ in logs.headers):
+    if (
+        not signs_for_aws
+        or logs is None
+        or any(name.lower() == "x-aws-log-group" for name, _ in logs.headers)
+    ):
         return targets
     # CloudWatch Logs accepts log records only for a log stream; the function may write into its own.
     own = (
@@ -275,7 +307,10 @@ def with_secret(call: Callable[[FetchSecret], _Result]) -> _Result:
         return call(fetch)
     except ForwarderError as error:
         names = used if error.is_refusal else ()
-        renewed = {name: attempt(partial(fetch_secret, name, is_renewed=True), []) or used[name] for name in names}
+        renewed = {
+            name: attempt(partial(fetch_secret, name, is_renewed=True), []) or used[name]
+            for name in names
+        }
         if renewed in ({}, used):
             raise
     return call(fetch_secret)
@@ -283,7 +318,9 @@ def with_secret(call: Callable[[FetchSecret], _Result]) -> _Result:
 
 def fetch_secret(name: str, *, is_renewed: bool = False) -> str:
     """Fetch the text of a Secrets Manager secret, or of a Parameter Store parameter for ``ssm:NAME``."""
-    from aws_lambda_powertools.utilities import parameters  # slow to import, and needed only for secrets
+    from aws_lambda_powertools.utilities import (
+        parameters,
+    )  # slow to import, and needed only for secrets
     from aws_lambda_powertools.utilities.parameters.constants import DEFAULT_PROVIDERS
 
     options: Any = {"max_age": _SECRET_CACHE_SECONDS, "force_fetch": is_renewed}
@@ -308,8 +345,12 @@ def read_credentials(name: str, fetch: FetchSecret) -> Credentials:
     """Read a secret: JSON with ``api_key``, or ``username`` and ``password``. An empty value counts as unset."""
     secret = read_secret(name, Credentials, "JSON with api_key, or username and password", fetch)
     credentials = Credentials(
-        api_key=secret.api_key or None, username=secret.username or None, password=secret.password or None
+        api_key=secret.api_key or None,
+        username=secret.username or None,
+        password=secret.password or None,
     )
     if credentials.api_key is None and credentials.basic is None:
-        raise SettingsError(f"The secret {name} contains neither api_key, nor username and password.")
+        raise SettingsError(
+            f"The secret {name} contains neither api_key, nor username and password."
+        )
     return credentials

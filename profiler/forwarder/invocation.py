@@ -11,7 +11,9 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 
 _Result = TypeVar("_Result")
-NO_TIME_TO_NOTIFY = "The invocation ran out of time before all notifications were sent: the next one continues."
+NO_TIME_TO_NOTIFY = (
+    "The invocation ran out of time before all notifications were sent: the next one continues."
+)
 # Reserved at the end of an invocation for the failure store and the response.
 RESERVED_SECONDS = 3.0
 _MIN_REQUEST_SECONDS = 1.0
@@ -128,14 +130,21 @@ class RetryBackoff(Struct):
     def request_timeout_seconds(self) -> float | None:
         """Return the timeout of the next request; None if there is not enough time for a request."""
         left_seconds = self.budget.remaining_seconds() - RESERVED_SECONDS
-        return None if left_seconds < _MIN_REQUEST_SECONDS else min(left_seconds, self.max_request_seconds)
+        return (
+            None
+            if left_seconds < _MIN_REQUEST_SECONDS
+            else min(left_seconds, self.max_request_seconds)
+        )
 
     def wait(self, *, min_seconds: float = 0.0) -> bool:
         """Wait after a failed attempt; False, without waiting, if there is not enough time for another request."""
         self._failures += 1
         longest_seconds = min(self.initial_seconds * 2.0**self._failures, self.max_seconds)
         pause_seconds = max(longest_seconds * (0.5 + self.budget.jitter() / 2), min_seconds)
-        if self.budget.remaining_seconds() - pause_seconds < RESERVED_SECONDS + _MIN_REQUEST_SECONDS:
+        if (
+            self.budget.remaining_seconds() - pause_seconds
+            < RESERVED_SECONDS + _MIN_REQUEST_SECONDS
+        ):
             return False
         self.budget.sleep(pause_seconds)
         return True

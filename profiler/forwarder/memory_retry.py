@@ -14,7 +14,13 @@ import msgspec
 from msgspec import Struct
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.core.aws_clients import SERVER_FAULT, AwsClient, error_code, error_status, is_throttled
+from profiler.core.aws_clients import (
+    SERVER_FAULT,
+    AwsClient,
+    error_code,
+    error_status,
+    is_throttled,
+)
 from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import integer, mappings, text
 from profiler.core.text import on_one_line
@@ -54,16 +60,30 @@ def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
     """Whether a schedule started the selected run, and ECS's reason or the kernel's counter proves the kill."""
     is_selected = any(fnmatchcase(ended.family, family) for family in families)
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
-    if not (is_selected and is_scheduled) or ended.outcome.status != "failure" or ended.batch is None:
+    if (
+        not (is_selected and is_scheduled)
+        or ended.outcome.status != "failure"
+        or ended.batch is None
+    ):
         return False
-    if ended.record is not None and ended.is_complete and ended.record.out_of_memory_evidence == "kernel-counter":
+    if (
+        ended.record is not None
+        and ended.is_complete
+        and ended.record.out_of_memory_evidence == "kernel-counter"
+    ):
         return True
-    is_of_another = not ran_out_of_memory(ended.batch) and any(map(ran_out_of_memory, ended.task.containers))
+    is_of_another = not ran_out_of_memory(ended.batch) and any(
+        map(ran_out_of_memory, ended.task.containers)
+    )
     return ended.outcome.out_of_memory and not is_of_another
 
 
 def larger_memory(
-    task: StoppedTask, definition: Mapping[str, object], batch: str, peak_mb: float | None, max_memory_mb: float
+    task: StoppedTask,
+    definition: Mapping[str, object],
+    batch: str,
+    peak_mb: float | None,
+    max_memory_mb: float,
 ) -> LargerMemory:
     """Choose the memory of the retry; the peak is of the family's successes. Raises RetryRefusedError."""
     limits = _hard_limits(task, definition)
@@ -81,12 +101,19 @@ def larger_memory(
     vcpu, memory_mb = task.vcpu, task.memory_mb
     if vcpu is None or memory_mb is None:
         raise RetryRefusedError("the size of its task is unknown")
-    needed_mb = max(_GROWTH * memory_mb, least_mb, 0 if grown_limit_mb is None else grown_limit_mb + others_mb)
-    size = min((size for size in LEGAL_SIZES if size.vcpu >= vcpu and size.memory_mb >= needed_mb), default=None)
+    needed_mb = max(
+        _GROWTH * memory_mb, least_mb, 0 if grown_limit_mb is None else grown_limit_mb + others_mb
+    )
+    size = min(
+        (size for size in LEGAL_SIZES if size.vcpu >= vcpu and size.memory_mb >= needed_mb),
+        default=None,
+    )
     if size is None:
         raise RetryRefusedError(f"Fargate has no size with {format_memory(needed_mb)}")
     _check(size.memory_mb, max_memory_mb)
-    return LargerMemory(old_mb=memory_mb, new_mb=int(size.memory_mb), vcpu=size.vcpu, limit_mb=grown_limit_mb)
+    return LargerMemory(
+        old_mb=memory_mb, new_mb=int(size.memory_mb), vcpu=size.vcpu, limit_mb=grown_limit_mb
+    )
 
 
 def _check(memory_mb: float, max_memory_mb: float) -> None:
@@ -120,7 +147,10 @@ def run_task_request(
         "clientToken": f"task-profiler-retry-{task.id}",
         **_for_ecs(passed_on),
         "overrides": _with_memory(_input(started), batch, memory),
-        "tags": [*_tags(parameters.get("Tags", ())), {"key": "task-profiler:retry-of", "value": task.id}],
+        "tags": [
+            *_tags(parameters.get("Tags", ())),
+            {"key": "task-profiler:retry-of", "value": task.id},
+        ],
     }
 
 
@@ -163,7 +193,11 @@ def _tags(tags: Any) -> list[Mapping[str, str]]:  # noqa: ANN401  as above
     pairs: list[Mapping[str, str]] = []
     for tag in tags:
         is_pair = {name.lower() for name in tag} <= {"key", "value"}
-        pairs += [_for_ecs(tag)] if is_pair else [{"key": key, "value": value} for key, value in tag.items()]
+        pairs += (
+            [_for_ecs(tag)]
+            if is_pair
+            else [{"key": key, "value": value} for key, value in tag.items()]
+        )
     return pairs
 
 
@@ -178,14 +212,18 @@ class MemoryRetries(Struct, frozen=True):
     now: Callable[[], datetime]
     warn: Callable[[str], None]
 
-    def handle(self, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
+    def handle(
+        self, ended: EndedTask, definition: Mapping[str, object] | None
+    ) -> MemoryRetry | None:
         """Start a run again that was killed for memory; None without a retry. Raises ForwarderError."""
         if (ended.task.started_by or "").startswith(_RETRY_STARTER):
             return self._of_retry(ended)
         if not should_retry(ended, self.families):
             return None
         key = f"{ended.task.arn}#retry"
-        kept = self.remember(key, lambda: msgspec.json.encode(self._start(ended, definition)).decode())
+        kept = self.remember(
+            key, lambda: msgspec.json.encode(self._start(ended, definition)).decode()
+        )
         return msgspec.json.decode(kept, type=MemoryRetry)
 
     def _start(self, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
@@ -207,7 +245,9 @@ class MemoryRetries(Struct, frozen=True):
         peak_mb = None if family is None else family.highest_peak_mb(ended)
         memory = larger_memory(task, definition, batch, peak_mb, self.max_memory_mb)
         ecs, schedules = self.aws()
-        requests = [run_task_request(target, task, batch, memory) for target in _targets(schedules, ended)]
+        requests = [
+            run_task_request(target, task, batch, memory) for target in _targets(schedules, ended)
+        ]
         if not requests:
             raise RetryRefusedError("its schedule no longer exists")
         if any(request != requests[0] for request in requests):
@@ -219,7 +259,9 @@ class MemoryRetries(Struct, frozen=True):
         """What there is to say about the end of a retry."""
         task, short_id = ended.task, (ended.task.started_by or "").removeprefix(_RETRY_STARTER)
         family = self.family()
-        killed_id, old = (None, TaskSize()) if family is None else family.killed_run(ended, short_id)
+        killed_id, old = (
+            (None, TaskSize()) if family is None else family.killed_run(ended, short_id)
+        )
         new = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb)
         if not task.is_on_fargate:
             new = TaskSize(memory_mb=None if ended.batch is None else ended.batch.memory_mb)
@@ -229,7 +271,10 @@ class MemoryRetries(Struct, frozen=True):
         elif (old.memory_mb or new.memory_mb or 0) >= (new.memory_mb or 0):
             sentence = f"This was the retry of {short_id}: it succeeded{with_size}."
         else:
-            little, advice = format_memory(old.memory_mb or 0), f"set{with_size.removeprefix(' with')}"
+            little, advice = (
+                format_memory(old.memory_mb or 0),
+                f"set{with_size.removeprefix(' with')}",
+            )
             sentence = f"Succeeded{with_size} after {little} were too little: {advice}{_price(ended, old, new)}."
         return MemoryRetry(sentence=sentence, retry_of=killed_id)
 
@@ -239,11 +284,17 @@ def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
     task, billed_ms, cost = ended.task, ended.metrics.billed_duration_ms, ended.cost
     on_spot = task.capacity_provider == FARGATE_SPOT
     listed = prices(task.region, task.cpu_architecture, PriceOverrides(), on_spot=on_spot)
-    if billed_ms is None or listed is None or "TASK_PROFILER_PRICE" in ((cost and cost.price_basis) or ""):
+    if (
+        billed_ms is None
+        or listed is None
+        or "TASK_PROFILER_PRICE" in ((cost and cost.price_basis) or "")
+    ):
         return ""
     if old.vcpu is None or old.memory_mb is None or new.vcpu is None or new.memory_mb is None:
         return ""
-    hour_usd = listed.size_hour_usd(new.vcpu, new.memory_mb) - listed.size_hour_usd(old.vcpu, old.memory_mb)
+    hour_usd = listed.size_hour_usd(new.vcpu, new.memory_mb) - listed.size_hour_usd(
+        old.vcpu, old.memory_mb
+    )
     return f" (+{format_usd(hour_usd * billed_ms / 3_600_000)} a run)"
 
 
@@ -255,13 +306,23 @@ def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, .
 
     def read() -> list[ScheduledTarget | None]:
         if rule != starter:
-            rules = (one for one in schedules.rules(NamePrefix=rule) if may_be_starter("rule", one["Name"], starter))
+            rules = (
+                one
+                for one in schedules.rules(NamePrefix=rule)
+                if may_be_starter("rule", one["Name"], starter)
+            )
             return [target for one in rules for target in schedules.targets_of_rule(one)]
-        named = (one for one in schedules.summaries(name) if may_be_starter("schedule", one["Name"], starter))
+        named = (
+            one
+            for one in schedules.summaries(name)
+            if may_be_starter("schedule", one["Name"], starter)
+        )
         return [schedules.target_of_schedule(one["Name"], one["GroupName"]) for one in named]
 
     found = filter(None, _called("its schedule could not be read", read))
-    return tuple(one for one in found if one.family == task.family and one.cluster_arn.startswith(place))
+    return tuple(
+        one for one in found if one.family == task.family and one.cluster_arn.startswith(place)
+    )
 
 
 def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> MemoryRetry:
@@ -271,27 +332,40 @@ def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> Memory
         try:
             return ecs.run_task(**request), False
         except ecs.exceptions.ConflictException as error:
-            return {"tasks": [{"taskArn": arn} for arn in error.response.get("resourceIds", ())]}, True
+            return {
+                "tasks": [{"taskArn": arn} for arn in error.response.get("resourceIds", ())]
+            }, True
 
     answer, was_started = _called("ECS did not start it", call)
     started = next((task_id(task["taskArn"]) for task in answer.get("tasks", ())), None)
     if started is None and not was_started:
-        reasons = ", ".join(str(one.get("reason") or one.get("detail")) for one in answer.get("failures", ()))
+        reasons = ", ".join(
+            str(one.get("reason") or one.get("detail")) for one in answer.get("failures", ())
+        )
         raise RetryRefusedError(_reason(f"ECS did not start it ({reasons or 'it gave no reason'})"))
     name = "" if started is None else f": task {started[:_SHORT_ID_LENGTH]}"
     return MemoryRetry(
-        sentence=f"Started again with {'more memory' if was_started else change}{name}.", retried_as=started
+        sentence=f"Started again with {'more memory' if was_started else change}{name}.",
+        retried_as=started,
     )
 
 
 def _called(what: str, call: Callable[[], _Result]) -> _Result:
     """Call AWS. An answer that a later attempt can change raises DeliveryError, any other RetryRefusedError."""
-    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # slow to import
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        ParamValidationError,
+    )  # slow to import
 
     try:
         return call()
     except (ClientError, BotoCoreError) as error:
-        code, status, answer = error_code(error), error_status(error), getattr(error, "response", None) or {}
+        code, status, answer = (
+            error_code(error),
+            error_status(error),
+            getattr(error, "response", None) or {},
+        )
         is_unanswered = not answer and not isinstance(error, ParamValidationError)
         if is_unanswered or is_throttled(code, status) or status >= SERVER_FAULT:
             raise DeliveryError(

@@ -28,17 +28,23 @@ class RunExport(Struct, frozen=True):
     exporter: OtlpExporter
     keep: KeepFailures | None
     warn: Callable[[str], None]
-    warn_once: Callable[[str], None]  # of a signal that the backend does not take at all: it would fill the queue
+    warn_once: Callable[
+        [str], None
+    ]  # of a signal that the backend does not take at all: it would fill the queue
     now_ns: Callable[[], int]
 
-    def export(self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]) -> None:
+    def export(
+        self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]
+    ) -> None:
         """Export the run in at most the time that is left. It never raises: the other outputs are done."""
         try:
             self._export_once(ended, once, left_seconds)
         except Exception as error:  # noqa: BLE001  see above
             self.warn(f"The run of task {ended.task.id} was not exported. {_sentence(error)}")
 
-    def _export_once(self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]) -> None:
+    def _export_once(
+        self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]
+    ) -> None:
         run = exported_run(ended, self.now_ns())
         is_begun = False
 
@@ -46,7 +52,9 @@ class RunExport(Struct, frozen=True):
             nonlocal is_begun
             is_begun = True
             reason = self._export(run, left_seconds())
-            if reason is not None and self.exporter.is_unauthorized:  # perhaps the secret was changed
+            if (
+                reason is not None and self.exporter.is_unauthorized
+            ):  # perhaps the secret was changed
                 reason = self._export(run, left_seconds(), partial(fetch_secret, is_renewed=True))
             if reason is not None and self.exporter.lacks_signals:
                 self.warn_once(f"All runs are exported without a part. {reason}")
@@ -60,13 +68,19 @@ class RunExport(Struct, frozen=True):
         except Exception as error:
             if is_begun:
                 raise
-            self._store(run, _sentence(error))  # only the export may need the table: Lambda may not retry the event
+            self._store(
+                run, _sentence(error)
+            )  # only the export may need the table: Lambda may not retry the event
 
-    def _export(self, run: ExportedRun, max_seconds: float, fetch: FetchSecret = fetch_secret) -> str | None:
+    def _export(
+        self, run: ExportedRun, max_seconds: float, fetch: FetchSecret = fetch_secret
+    ) -> str | None:
         """Export the run; returns why it was not accepted."""
         if max_seconds < 0.5:  # noqa: PLR2004  a connection alone needs as long
             return "The invocation had no time left."
-        return export_in_time(lambda: (self.targets(fetch), signals_of(run)), self.exporter, max_seconds)
+        return export_in_time(
+            lambda: (self.targets(fetch), signals_of(run)), self.exporter, max_seconds
+        )
 
     def _store(self, run: ExportedRun, reason: str) -> None:
         if self.keep is None:
@@ -76,11 +90,17 @@ class RunExport(Struct, frozen=True):
         except ForwarderError as error:
             raise DeliveryError(f"{reason} {error}") from error
         task = f"task {run.record.task_id}"
-        self.warn(f"The run of {task} was not exported: the failure queue keeps its record. {reason}")
+        self.warn(
+            f"The run of {task} was not exported: the failure queue keeps its record. {reason}"
+        )
 
 
 def _sentence(error: Exception) -> str:
-    return str(error) if isinstance(error, ForwarderError) else f"The export failed ({type(error).__name__})."
+    return (
+        str(error)
+        if isinstance(error, ForwarderError)
+        else f"The export failed ({type(error).__name__})."
+    )
 
 
 def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
@@ -88,7 +108,9 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
     task = ended.task
     return ExportedRun(
         record=_record(ended),
-        line=ended.report_line.text if ended.report_line is not None and ended.is_complete else None,
+        line=ended.report_line.text
+        if ended.report_line is not None and ended.is_complete
+        else None,
         pull_started_ns=parse_ns(known(format_datetime, task.pull_started_at)),
         pull_stopped_ns=parse_ns(known(format_datetime, task.pull_stopped_at)),
         reason=ended.reason,
@@ -106,7 +128,9 @@ def _record(ended: EndedTask) -> Record:
     return replace(
         record,
         container=completed(record.container, described.container),
-        status=outcome.status if outcome.status != "unknown" or not ended.is_complete else record.status,
+        status=outcome.status
+        if outcome.status != "unknown" or not ended.is_complete
+        else record.status,
         exit_code=outcome.exit_code if outcome.exit_code is not None else record.exit_code,
         likely_out_of_memory=outcome.out_of_memory or record.likely_out_of_memory,
         finished_at=ended.finished_at,

@@ -18,7 +18,9 @@ from profiler.record.task_end import StoppedTask
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
 """The id of the dashboard "Task run" in Kibana."""
 
-_REGION = re.compile(r"(?!.*-iso[a-z]?-)[a-z]{2,4}(-[a-z]+)+-\d{1,2}", re.ASCII)  # isolated ones have no such console
+_REGION = re.compile(
+    r"(?!.*-iso[a-z]?-)[a-z]{2,4}(-[a-z]+)+-\d{1,2}", re.ASCII
+)  # isolated ones have no such console
 # The other partitions with a console on the public internet, by the beginning of their Regions.
 _CONSOLE_DOMAINS = {
     "cn-": "console.amazonaws.cn",
@@ -47,9 +49,13 @@ def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks
     is_over = isinstance(line, Report) and line.type != CHECKPOINT
     ended = parse_datetime(record.finished_at) or written if is_over else None
     return RunLinks(
-        log_stream=log_stream(record.log_region or record.region, record.log_group, record.log_stream),
+        log_stream=log_stream(
+            record.log_region or record.region, record.log_group, record.log_stream
+        ),
         ecs_task=ecs_task(record.region, cluster_name(record.cluster), record.task_id),
-        kibana=kibana_task(kibana_url, record.task_id, parse_datetime(record.started_at) or ended or written, ended),
+        kibana=kibana_task(
+            kibana_url, record.task_id, parse_datetime(record.started_at) or ended or written, ended
+        ),
     )
 
 
@@ -62,11 +68,15 @@ def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -
     )
 
 
-def links_of_stopped_task(task: StoppedTask, log: LogTarget | None, kibana_url: str | None) -> RunLinks:
+def links_of_stopped_task(
+    task: StoppedTask, log: LogTarget | None, kibana_url: str | None
+) -> RunLinks:
     """The addresses of a run that left no report."""
     ended = task.execution_stopped_at or task.stopped_at
     return RunLinks(
-        log_stream=None if log is None else log_stream(log.region or task.region, log.group, log.stream),
+        log_stream=None
+        if log is None
+        else log_stream(log.region or task.region, log.group, log.stream),
         ecs_task=ecs_task(task.region, task.cluster, task.id),
         kibana=kibana_task(kibana_url, task.id, task.started_at or task.created_at or ended, ended),
     )

@@ -25,7 +25,12 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
-from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
+from profiler.record.notice_model import (
+    NoticedSchedule,
+    ScheduleNotice,
+    ScheduleNoticeKind,
+    ScheduleNoticeLine,
+)
 from profiler.record.units import format_duration
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
@@ -40,7 +45,11 @@ from profiler.schedules.schedule_model import (
 )
 
 # The outcomes of due times that are notices.
-_KINDS: Mapping[str, ScheduleNoticeKind] = {"missed": "missed", "late": "late", "overlapped": "overlapped"}
+_KINDS: Mapping[str, ScheduleNoticeKind] = {
+    "missed": "missed",
+    "late": "late",
+    "overlapped": "overlapped",
+}
 # EventBridge retries for a day at most, so a task can be so late.
 _JUDGED_NS = 25 * 60 * NS_PER_MINUTE
 
@@ -76,10 +85,14 @@ class ScheduleNotifier(Struct, frozen=True):
 
     def _notify(self, line: ScheduleNoticeLine) -> None:
         errors: list[ForwarderError] = []
-        is_selected = self.settings.selects("running" if line.notice.kind == "slow" else "failure", line.family or "")
+        is_selected = self.settings.selects(
+            "running" if line.notice.kind == "slow" else "failure", line.family or ""
+        )
         channels = [channel for channel in self.channels if is_selected or not channel.is_selective]
         notify(channels, line, "failure", self.once, errors)
-        attempt(lambda: self.once(f"{notification_key(line)}#stored", partial(self.store, line)), errors)
+        attempt(
+            lambda: self.once(f"{notification_key(line)}#stored", partial(self.store, line)), errors
+        )
         raise_errors(errors)
 
 
@@ -120,12 +133,20 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         if found.unread:
             # Tasks are matched with all schedules. The next invocation continues, and looks at the same day.
             raise_errors(self._errors)
-            return {"schedules": len(found.schedules) + found.unread, "unknown": found.unread, **counts}
+            return {
+                "schedules": len(found.schedules) + found.unread,
+                "unknown": found.unread,
+                **counts,
+            }
         clusters = self._clusters(found.schedules)
         longest = max((schedule.window_minutes for schedule in found.schedules), default=0)
         since_ns = self.now_ns - _JUDGED_NS - longest * NS_PER_MINUTE
         judged = judge_schedules(
-            found.schedules, clusters, now_ns=self.now_ns, since_ns=since_ns, grace_ns=self._grace_ns
+            found.schedules,
+            clusters,
+            now_ns=self.now_ns,
+            since_ns=since_ns,
+            grace_ns=self._grace_ns,
         )
         for line, complete in self._notices(judged, clusters):
             if not self.may_notify():
@@ -159,13 +180,21 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 was_seen = self.rules.was_seen_before(schedule, due.due_ns)
                 is_known = was_seen or self.rules.is_settled(schedule, self.now_ns)
                 if kind is not None and (is_known or kind == "overlapped"):
-                    yield self._due_line(schedule, due, kind), partial(self._completed, schedule, due)
+                    yield (
+                        self._due_line(schedule, due, kind),
+                        partial(self._completed, schedule, due),
+                    )
         slow = attempt(lambda: self._slow([one.schedule for one in judged], clusters), self._errors)
         for line in slow or ():
             yield line, lambda line: line
 
     def _line(
-        self, schedule: Schedule, kind: ScheduleNoticeKind, message: str, due_ns: int | None, task: StartedTask | None
+        self,
+        schedule: Schedule,
+        kind: ScheduleNoticeKind,
+        message: str,
+        due_ns: int | None,
+        task: StartedTask | None,
     ) -> ScheduleNoticeLine:
         return ScheduleNoticeLine(
             time=format_ms(self.now_ns),
@@ -182,7 +211,9 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             account_id=arn_account(schedule.cluster_arn),
         )
 
-    def _due_line(self, schedule: Schedule, due: DueTime, kind: ScheduleNoticeKind) -> ScheduleNoticeLine:
+    def _due_line(
+        self, schedule: Schedule, due: DueTime, kind: ScheduleNoticeKind
+    ) -> ScheduleNoticeLine:
         """The line of a due time without a task, with a late one, or with the previous one still running."""
         day, _, _ = format_ms(due.due_ns).partition("T")
         sentence = f"{schedule.name} was due on {day} at {_clock(due.due_ns)}"
@@ -192,7 +223,9 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         message = " ".join(filter(None, (f"{sentence}.", due.reason)))
         return self._line(schedule, kind, message, due.due_ns, due.task)
 
-    def _completed(self, schedule: Schedule, due: DueTime, line: ScheduleNoticeLine) -> ScheduleNoticeLine | None:
+    def _completed(
+        self, schedule: Schedule, due: DueTime, line: ScheduleNoticeLine
+    ) -> ScheduleNoticeLine | None:
         """The line with AWS's reason, if any. None if CloudTrail shows a change of a new rule after the due time."""
         if due.outcome != "overlapped" and not self.rules.was_seen_before(schedule, due.due_ns):
             was_changed = self.reasons.was_changed(schedule, due.due_ns, self.now_ns)
@@ -205,9 +238,14 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         reason = self.reasons.find(schedule, due.due_ns) if due.outcome == "missed" else None
         if reason is None:
             return line
-        return replace(line, notice=replace(line.notice, reason=reason, message=f"{line.notice.message} {reason}"))
+        return replace(
+            line,
+            notice=replace(line.notice, reason=reason, message=f"{line.notice.message} {reason}"),
+        )
 
-    def _slow(self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks]) -> list[ScheduleNoticeLine]:
+    def _slow(
+        self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks]
+    ) -> list[ScheduleNoticeLine]:
         """The lines of the tasks that are slower than nearly all earlier ones."""
         running = list(_running(schedules, clusters))
         if self.usual is None or not running:
@@ -241,7 +279,9 @@ def _running(
     for arn, cluster in clusters.items():
         for task in cluster.tasks or ():
             if task.stopped_ns is None and task.started_ns is not None:
-                starters = (one for one in by_family.get((arn, task.family), ()) if did_start(one, task))
+                starters = (
+                    one for one in by_family.get((arn, task.family), ()) if did_start(one, task)
+                )
                 starter = next(starters, None)
                 if starter is not None:
                     yield starter, task

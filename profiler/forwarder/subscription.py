@@ -29,7 +29,13 @@ from profiler.forwarder.search_cluster.document_delivery import (
     FailedItem,
     KeepFailures,
 )
-from profiler.forwarder.task_lines import InvalidReport, has_stacks, read_line, read_notice, replace_lone_surrogates
+from profiler.forwarder.task_lines import (
+    InvalidReport,
+    has_stacks,
+    read_line,
+    read_notice,
+    replace_lone_surrogates,
+)
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Record
 
@@ -42,7 +48,8 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it 
 # PREFIX/CONTAINER/TASK-ID, as awslogs names streams of ECS; the prefix may contain slashes. A task id is 32 hexadecimal
 # digits, in old accounts with dashes. Streams of Lambda functions and of other programs have the same number of parts.
 _TASK_STREAM = re.compile(
-    r".+/([A-Za-z0-9_-]{1,255})/([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.DOTALL
+    r".+/([A-Za-z0-9_-]{1,255})/([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})",
+    re.DOTALL,
 )
 _MAX_SHOWN_LENGTH = 100
 
@@ -83,7 +90,9 @@ class Payload(Struct, frozen=True, rename="camel"):
             try:
                 yield _decode_json(bytes(event), LogEvent)
             except (msgspec.DecodeError, RecursionError) as error:
-                yield FailedItem(bytes(event).decode(errors="replace"), f"The log event is damaged: {error}")
+                yield FailedItem(
+                    bytes(event).decode(errors="replace"), f"The log event is damaged: {error}"
+                )
 
 
 class Counts(Struct, kw_only=True):
@@ -126,7 +135,9 @@ class LineForwarder(Struct):
         if errors:
             raise_errors([*errors, *channel_errors])
         for error in channel_errors:
-            warn(f"A notification was not sent; its record is delivered again while the notification is new: {error}")
+            warn(
+                f"A notification was not sent; its record is delivered again while the notification is new: {error}"
+            )
         return self._counts, tuple(dict.fromkeys(repeated))
 
     def _items(
@@ -139,12 +150,17 @@ class LineForwarder(Struct):
                 yield decode_data(text(data) or ""), number
             except PayloadError as error:
                 if self.settings.failed_items_queue_url is None:
-                    warn(f"Record {number} of the stream cannot be decoded and is reported as failed: {error}")
+                    warn(
+                        f"Record {number} of the stream cannot be decoded and is reported as failed: {error}"
+                    )
                     repeated.append(number)
                 else:
                     # Where the record is and its data, which a message to the failure queue may cut.
                     place = {name: record.get(name) for name in ("eventID", "eventSourceARN")}
-                    yield FailedItem({**place, "sequenceNumber": number, "data": data}, str(error)), None
+                    yield (
+                        FailedItem({**place, "sequenceNumber": number, "data": data}, str(error)),
+                        None,
+                    )
 
     def _index(self, items: Iterable[tuple[Payload | FailedItem, str | None]]) -> None:
         """Index the lines of payloads, each with the record that contains it; hold notices, keep failures."""
@@ -161,7 +177,9 @@ class LineForwarder(Struct):
                     self._hold(len(event.message))
                     self._documents.append(result)
                     if result.notice is not None and not item.is_replay:
-                        self.notices.add(result.notice, f"{item.log_group} {item.log_stream}", source)
+                        self.notices.add(
+                            result.notice, f"{item.log_group} {item.log_stream}", source
+                        )
                 elif isinstance(result, FailedItem):
                     self._keep(result)
                 else:
@@ -192,7 +210,9 @@ class LineForwarder(Struct):
         self._documents, self._failures, self._held_bytes = [], [], 0
 
 
-def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | FailedItem | None:
+def read_event(
+    payload: Payload, event: LogEvent, settings: ForwarderSettings
+) -> Document | FailedItem | None:
     """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any line; None for a skipped line."""
     line = read_line(event.message) or read_notice(event.message)
     if line is None:
@@ -205,7 +225,9 @@ def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -
         foreign = _foreign_identity(payload, line.record) or _foreign_arn(payload, line.record)
         result = foreign or notice_document(line, event.message, settings)
     else:
-        result = _foreign_identity(payload, line.record) or report_document(line, event.message, settings)
+        result = _foreign_identity(payload, line.record) or report_document(
+            line, event.message, settings
+        )
     return FailedItem(event.message, result.reason) if isinstance(result, InvalidReport) else result
 
 
@@ -274,7 +296,9 @@ def decode_data(data: str) -> Payload:
     try:
         return _decode_json(unpacked, Payload)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise PayloadError(f"The event's data is not a CloudWatch Logs document: {error}.") from error
+        raise PayloadError(
+            f"The event's data is not a CloudWatch Logs document: {error}."
+        ) from error
 
 
 def _decode_json(json_text: bytes, kind: type[_Decoded]) -> _Decoded:
@@ -282,7 +306,9 @@ def _decode_json(json_text: bytes, kind: type[_Decoded]) -> _Decoded:
     try:
         return msgspec.json.decode(json_text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return msgspec.json.decode(replace_lone_surrogates(json_text.decode(errors="replace")), type=kind)
+        return msgspec.json.decode(
+            replace_lone_surrogates(json_text.decode(errors="replace")), type=kind
+        )
 
 
 def _unpack(compressed: bytes) -> bytes:
@@ -295,7 +321,9 @@ def _unpack(compressed: bytes) -> bytes:
             f"The event's data is neither gzip nor zlib ({error}): send it from a subscription."
         ) from error
     if len(unpacked) > MAX_PAYLOAD_BYTES:
-        raise PayloadError(f"The event's data unpacks to more than {MAX_PAYLOAD_BYTES} bytes and is not read.")
+        raise PayloadError(
+            f"The event's data unpacks to more than {MAX_PAYLOAD_BYTES} bytes and is not read."
+        )
     if not decompressor.eof:
         raise PayloadError("The event's data is incomplete: send it again.")
     if decompressor.unused_data:

@@ -16,7 +16,13 @@ from profiler.forwarder.batch_report import (
 )
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
-from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError, attempt, raise_errors
+from profiler.forwarder.invocation import (
+    DeliveryError,
+    ForwarderError,
+    InProgressError,
+    attempt,
+    raise_errors,
+)
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import (
     ChannelKind,
@@ -57,13 +63,19 @@ class TaskStoppedHandler(Struct, frozen=True):
     """Handles stopped tasks. ``settings`` and ``index`` may raise SettingsError."""
 
     settings: Callable[[], NoticeSettings]
-    describe: Callable[[str], Mapping[str, object] | None]  # by ARN; None if it does not exist or may not be read
+    describe: Callable[
+        [str], Mapping[str, object] | None
+    ]  # by ARN; None if it does not exist or may not be read
     run_log: Callable[[StoppedTask, str | None], ReportFinder]
     index: Callable[[], Index | None]
     channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
     once: Idempotently = lambda _key, work: work()
-    is_on_instance: Callable[[StoppedTask], bool] = lambda _task: False  # a monitor of its instance reports the task
-    export: Callable[[EndedTask], None] = lambda _ended: None  # after everything else; raises nothing
+    is_on_instance: Callable[[StoppedTask], bool] = lambda _task: (
+        False
+    )  # a monitor of its instance reports the task
+    export: Callable[[EndedTask], None] = lambda _ended: (
+        None
+    )  # after everything else; raises nothing
     warn: Callable[[str], None] = lambda _sentence: None
 
     def handle(self, task: StoppedTask, start_again: StartAgain | None = None) -> TaskStoppedResult:
@@ -81,15 +93,29 @@ class TaskStoppedHandler(Struct, frozen=True):
         containers = replace(identified, batch=batch)
         index = attempt(self.index, errors)
         labels = docker_labels(definition, batch)
-        ended = EndedTask(task=task, outcome=outcome, container=batch, log=containers.batch_log, labels=labels)
+        ended = EndedTask(
+            task=task, outcome=outcome, container=batch, log=containers.batch_log, labels=labels
+        )
         run_log = self.run_log(task, batch)
-        find_indexed = None if index is None or ended.batch is None else partial(index.find, task, ended.batch)
+        find_indexed = (
+            None if index is None or ended.batch is None else partial(index.find, task, ended.batch)
+        )
         wanted = settings or NoticeSettings()
         # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the hundred.
-        is_read = containers.monitor is not None or not task.is_service_task or should_notify(ended, wanted)
-        streams = [log for log in (containers.batch_log, containers.monitor_log) if is_read and log is not None]
+        is_read = (
+            containers.monitor is not None
+            or not task.is_service_task
+            or should_notify(ended, wanted)
+        )
+        streams = [
+            log
+            for log in (containers.batch_log, containers.monitor_log)
+            if is_read and log is not None
+        ]
         is_expected = bool(streams) and self._has_monitor(ended, containers)
-        found = run_log.find(streams, wanted.report_wait_seconds, is_expected=is_expected, find_indexed=find_indexed)
+        found = run_log.find(
+            streams, wanted.report_wait_seconds, is_expected=is_expected, find_indexed=find_indexed
+        )
         if not run_log.has_time:
             self.warn(
                 f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not looked for everywhere."
@@ -116,7 +142,11 @@ class TaskStoppedHandler(Struct, frozen=True):
         """Whether the run was monitored. ECS starts no monitor of the task's own for a batch of milliseconds."""
         if containers.monitor is not None and ended.task.started_at is not None:
             return True
-        return ended.batch is not None and ended.batch.exit_code is not None and self.is_on_instance(ended.task)
+        return (
+            ended.batch is not None
+            and ended.batch.exit_code is not None
+            and self.is_on_instance(ended.task)
+        )
 
     def _with_log_lines(self, notice: EndedTask, run_log: ReportFinder, count: int) -> EndedTask:
         """Add the last lines of the batch; if they cannot be read, the notice is posted without them."""
@@ -130,26 +160,45 @@ class TaskStoppedHandler(Struct, frozen=True):
         """Write the documents. Returns whether that succeeded."""
         documents = event_documents(ended, index.settings)
         if not documents:
-            self.warn(f"Task {ended.task.id} is not indexed: its batch container or all of its times are unknown.")
+            self.warn(
+                f"Task {ended.task.id} is not indexed: its batch container or all of its times are unknown."
+            )
             return False
         delivered = attempt(lambda: index.deliver(documents), errors)
         if delivered is not None and delivered.rejected:
-            errors.append(DeliveryError(f"The cluster refused the task's document: {delivered.rejected[0].reason}"))
+            errors.append(
+                DeliveryError(
+                    f"The cluster refused the task's document: {delivered.rejected[0].reason}"
+                )
+            )
         return delivered is not None and delivered.indexed > 0
 
     def _notify(
         self, notice: EndedTask, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
     ) -> ChannelKind | None:
         """Post the notice. Returns its kind if a channel that selects tasks has it."""
-        is_success = notice.outcome.status == "success" and not (settings.unusual_as_failures and notice.unusual)
+        is_success = notice.outcome.status == "success" and not (
+            settings.unusual_as_failures and notice.unusual
+        )
         kind: ChannelKind = "success" if is_success else "failure"
-        channels = [channel for channel in self.channels(settings) if is_selected or not channel.is_selective]
+        channels = [
+            channel
+            for channel in self.channels(settings)
+            if is_selected or not channel.is_selective
+        ]
         posted = notify(channels, notice, kind, self.once, errors)
-        return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
+        return (
+            kind
+            if any(channel.is_selective and channel.name in posted for channel in channels)
+            else None
+        )
 
 
 def _retry(
-    ended: EndedTask, definition: Mapping[str, object] | None, start_again: StartAgain, errors: _Errors
+    ended: EndedTask,
+    definition: Mapping[str, object] | None,
+    start_again: StartAgain,
+    errors: _Errors,
 ) -> MemoryRetry | None:
     """Start the run again. If that is not possible now, the notice says so: Lambda retries the event."""
     try:
@@ -162,7 +211,9 @@ def _retry(
         return MemoryRetry(sentence=sentence) if isinstance(error, DeliveryError) else None
 
 
-def _priced(ended: EndedTask, containers: TaskContainers, run_log: ReportFinder) -> ReportLine | None:
+def _priced(
+    ended: EndedTask, containers: TaskContainers, run_log: ReportFinder
+) -> ReportLine | None:
     """Return the report with the task's cost on its capacity provider; of several reports, only the last one has it."""
     line = ended.report_line
     if line is None:
@@ -183,4 +234,6 @@ def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bo
         return False
     subject: Subject = "success" if notice.outcome.status == "success" else "failure"
     is_failure = settings.unusual_as_failures and (if_unusual or bool(notice.unusual))
-    return settings.selects(subject, notice.family) or (is_failure and settings.selects("failure", notice.family))
+    return settings.selects(subject, notice.family) or (
+        is_failure and settings.selects("failure", notice.family)
+    )

@@ -53,7 +53,10 @@ def become_subreaper() -> None:
 
         prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program
         call_function(prctl, arguments)
-    except (ImportError, AttributeError):  # the module _ctypes is private: a later Python may change it
+    except (
+        ImportError,
+        AttributeError,
+    ):  # the module _ctypes is private: a later Python may change it
         import ctypes
 
         ctypes.CDLL(None).prctl(*arguments)
@@ -63,7 +66,11 @@ class Supervisor:
     """Supervises one command until it ends. ``before_stop`` is called before this process stops with the command."""
 
     def __init__(
-        self, pid: int, clock: Clock, unrelated_children: Container[int], before_stop: Callable[[], None]
+        self,
+        pid: int,
+        clock: Clock,
+        unrelated_children: Container[int],
+        before_stop: Callable[[], None],
     ) -> None:
         self.pid = pid
         self._clock = clock
@@ -100,7 +107,9 @@ class Supervisor:
         # counts as a child), and whether it ignored SIGCHLD.
         stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
         had_children = stat is None or stat.children_faults > 0 or stat.children_cpu_ticks > 0
-        ignored_signals = proc.parse_status(proc.read(f"/proc/{self.pid}/status") or b"").ignored_signals
+        ignored_signals = proc.parse_status(
+            proc.read(f"/proc/{self.pid}/status") or b""
+        ).ignored_signals
         ignored_sigchld = bool(ignored_signals >> (signal.SIGCHLD - 1) & 1)
         _, status, used = os.wait4(self.pid, 0)
         self._add_usage(used)
@@ -141,7 +150,8 @@ class Supervisor:
             cpu_ns=before.cpu_ns + round((used.ru_utime + used.ru_stime) * NS_PER_SECOND),
             blocks=before.blocks
             + proc.BlockBytes(
-                read_bytes=used.ru_inblock * _RUSAGE_BLOCK_BYTES, write_bytes=used.ru_oublock * _RUSAGE_BLOCK_BYTES
+                read_bytes=used.ru_inblock * _RUSAGE_BLOCK_BYTES,
+                write_bytes=used.ru_oublock * _RUSAGE_BLOCK_BYTES,
             ),
             max_rss_bytes=max(before.max_rss_bytes, used.ru_maxrss * 1024),
         )
@@ -181,9 +191,15 @@ class Supervisor:
         """If the terminal stopped the command, stop this process too, so that the shell sees a stopped job."""
         try:
             stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
-        except ChildProcessError:  # the command has just ended, and the signal that reports it is pending
+        except (
+            ChildProcessError
+        ):  # the command has just ended, and the signal that reports it is pending
             return
-        if stopped is None or stopped.si_status not in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+        if stopped is None or stopped.si_status not in (
+            signal.SIGTSTP,
+            signal.SIGTTIN,
+            signal.SIGTTOU,
+        ):
             return
         self._before_stop()
         # The kernel discards this signal if no shell could continue this process (an orphaned process group).

@@ -33,7 +33,9 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
                 "'.' and '-' that begins with a letter."
             )
         if len(value) > MAX_LABEL_CHARS:
-            raise UsageError(f"--label {name} is longer than {MAX_LABEL_CHARS} characters: shorten its value.")
+            raise UsageError(
+                f"--label {name} is longer than {MAX_LABEL_CHARS} characters: shorten its value."
+            )
         labels[name] = value
     if len(labels) > MAX_LABELS:
         raise UsageError(f"There are more than {MAX_LABELS} labels: leave some out.")
@@ -42,8 +44,14 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
 
 def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
     """The labels from the environment variables of AWS Batch and Airflow. Bytes that are not UTF-8 become ``?``."""
-    values = {label: environment.get(variable, "").strip() for variable, label in _RUNNER_LABELS.items()}
-    return {label: without_surrogates(value)[:MAX_LABEL_CHARS] for label, value in values.items() if value}
+    values = {
+        label: environment.get(variable, "").strip() for variable, label in _RUNNER_LABELS.items()
+    }
+    return {
+        label: without_surrogates(value)[:MAX_LABEL_CHARS]
+        for label, value in values.items()
+        if value
+    }
 
 
 def git_commit(folder: str) -> str | None:
@@ -53,7 +61,9 @@ def git_commit(folder: str) -> str | None:
         if os.path.exists(git):
             # In a worktree or submodule, .git is a file with the path of the folder.
             link = _read(git) if os.path.isfile(git) else None
-            return _commit_of(git if link is None else os.path.join(folder, link.removeprefix("gitdir: ")))
+            return _commit_of(
+                git if link is None else os.path.join(folder, link.removeprefix("gitdir: "))
+            )
         folder, below = os.path.dirname(folder), folder
         if folder == below:
             return None
@@ -76,7 +86,9 @@ def _commit_of(git: str) -> str | None:
 
 def _commit(text: str | None) -> str | None:
     """The text if it is a commit, in SHA-1 or SHA-256."""
-    return text if text is not None and re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) else None
+    return (
+        text if text is not None and re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) else None
+    )
 
 
 def _read(path: str) -> str | None:

@@ -13,7 +13,17 @@ from profiler.aggregation.time_series import RunSeries
 from profiler.core.text import columns_of, printable
 from profiler.core.threads import start_thread
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, NS_PER_SECOND
-from profiler.local_run.terminal_rows import BOLD, DIM, GREEN, RED, YELLOW, BottomRows, Part, Row, bar
+from profiler.local_run.terminal_rows import (
+    BOLD,
+    DIM,
+    GREEN,
+    RED,
+    YELLOW,
+    BottomRows,
+    Part,
+    Row,
+    bar,
+)
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, curve_top, sparkline
@@ -69,14 +79,20 @@ class LiveFigures(Struct, frozen=True, kw_only=True):
 def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
     vcpu = _head("CPU", _UNKNOWN if figures.vcpu is None else f"{figures.vcpu:.2f} vCPU")
-    used = _head("Memory", _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes))
+    used = _head(
+        "Memory", _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes)
+    )
     course, limit_bytes = figures.memory_course, figures.memory_limit_bytes
-    cpu_top, draw_cpu = _curve(figures.vcpu_course, figures.vcpu_limit, format_vcpu, YELLOW, LEAST_VCPU)
+    cpu_top, draw_cpu = _curve(
+        figures.vcpu_course, figures.vcpu_limit, format_vcpu, YELLOW, LEAST_VCPU
+    )
     memory_top, draw_memory = _curve(course, limit_bytes, _format_bytes, RED, LEAST_MB * MIB)
     notices = "  ".join(figures.notices)
     texts = f"{notices} {cpu_top}".lstrip(), memory_top, _time_text(figures)
     room = terminal.columns - _LABEL_WIDTH - _VALUE_WIDTH - 1
-    width = min(room - -(-max(map(len, texts)) // _TEXT_WIDTH_STEP) * _TEXT_WIDTH_STEP, MAX_PICTURE_WIDTH)
+    width = min(
+        room - -(-max(map(len, texts)) // _TEXT_WIDTH_STEP) * _TEXT_WIDTH_STEP, MAX_PICTURE_WIDTH
+    )
     if width < _MIN_PICTURE_WIDTH:  # a narrow terminal has the curves alone
         texts, width = (notices, "", ""), max(room - len(notices), 0)
     cpu_text, memory_text, time_text = texts
@@ -130,7 +146,9 @@ def _time_text(figures: LiveFigures) -> str:
     about = f"of about {_clock(usual.median_ms)}"
     if elapsed_ms >= usual.median_ms:
         return about
-    left_seconds = usual.median_ms // MS_PER_SECOND - elapsed_ms // MS_PER_SECOND  # rounded as they are shown
+    left_seconds = (
+        usual.median_ms // MS_PER_SECOND - elapsed_ms // MS_PER_SECOND
+    )  # rounded as they are shown
     return f"{about}, {_clock(left_seconds * MS_PER_SECOND)} left"
 
 
@@ -177,7 +195,11 @@ class LiveView:
     """Draws the run so far, at most four times a second. ``read_usual`` is called once, in a thread, and may hang."""
 
     def __init__(
-        self, rows: BottomRows, sizes: ResourceLimits, started_ns: int, read_usual: ReadUsual | None = None
+        self,
+        rows: BottomRows,
+        sizes: ResourceLimits,
+        started_ns: int,
+        read_usual: ReadUsual | None = None,
     ) -> None:
         self._rows = rows
         self._sizes = sizes
@@ -199,7 +221,11 @@ class LiveView:
             self._course.add_memory(sample.read_ns, sample.memory_used_bytes, held_ns=held_ns)
         if self._read_usual is not None and sample.read_ns - self._started_ns >= _USUAL_AFTER_NS:
             read, self._read_usual = self._read_usual, None
-            start_thread(threading.Thread(target=lambda: self._keep_usual(read), name="usual-duration", daemon=True))
+            start_thread(
+                threading.Thread(
+                    target=lambda: self._keep_usual(read), name="usual-duration", daemon=True
+                )
+            )
         if sample.read_ns - self._drawn.read_ns >= _MIN_DRAW_PAUSE_NS:
             figures = self._figures(sample, processes)
             self._rows.draw(lambda terminal: live_rows(figures, terminal))
@@ -224,7 +250,8 @@ class LiveView:
             elapsed_ms=(sample.read_ns - self._started_ns) / NS_PER_MS,
             vcpu=vcpu_between(self._drawn, sample),
             vcpu_course=[
-                used_ns / covered_ns if covered_ns else None for used_ns, covered_ns in self._course.cpu.cells
+                used_ns / covered_ns if covered_ns else None
+                for used_ns, covered_ns in self._course.cpu.cells
             ],
             vcpu_limit=self._sizes.vcpu,
             memory_bytes=sample.memory_used_bytes,
@@ -238,7 +265,9 @@ class LiveView:
 
 
 def top_processes(
-    processes: Sequence[ProcessReading], before_cpu_ns: Mapping[tuple[int, int], int], elapsed_ns: int
+    processes: Sequence[ProcessReading],
+    before_cpu_ns: Mapping[tuple[int, int], int],
+    elapsed_ns: int,
 ) -> list[NamedProcesses]:
     """The processes by name, by CPU and by memory alternately. ``before_cpu_ns``: the CPU times ``elapsed_ns`` ago."""
     totals: dict[str, tuple[int, int, int]] = {}
@@ -254,5 +283,8 @@ def top_processes(
     ]
     by_cpu = sorted(named, key=lambda processes: -processes.vcpu)
     by_memory = sorted(named, key=lambda processes: -processes.memory_bytes)
-    largest = {processes.name: processes for processes in chain.from_iterable(zip(by_cpu, by_memory, strict=True))}
+    largest = {
+        processes.name: processes
+        for processes in chain.from_iterable(zip(by_cpu, by_memory, strict=True))
+    }
     return list(largest.values())

@@ -35,7 +35,10 @@ class LocalNotices:
         window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
         self._step_ns = max(min(_STEP_NS, window_ns // 12 or _STEP_NS), interval_ns)
         self._notices = RunNotices(
-            started_ns, stuck_minutes=stuck_minutes, expected_seconds=expected_seconds, interval_ns=self._step_ns
+            started_ns,
+            stuck_minutes=stuck_minutes,
+            expected_seconds=expected_seconds,
+            interval_ns=self._step_ns,
         )
         self._read_network = read_network
         self._next_ns = 0
@@ -60,7 +63,9 @@ class LocalNotices:
                 at_ns=sample.read_ns,
                 cpu_ns=sample.cpu_ns,
                 network_bytes=self._read_network(),
-                block_bytes=None if blocks[0] is None or blocks[1] is None else blocks[0] + blocks[1],
+                block_bytes=None
+                if blocks[0] is None or blocks[1] is None
+                else blocks[0] + blocks[1],
                 memory_used_bytes=sample.memory_used_bytes,
                 memory_size_bytes=memory_size_bytes,
             )

@@ -53,7 +53,9 @@ _METRICS_OF_THE_TASK = (
     *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
 )
 _LARGEST_PROCESS = "The run has no sample: its memory peak is at least that of the largest process."
-_KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
+_KERNEL_ROUNDING_BYTES = (
+    MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
+)
 
 
 class Placement(Struct, frozen=True, kw_only=True):
@@ -64,12 +66,21 @@ class Placement(Struct, frozen=True, kw_only=True):
 
 
 def apply_placement(
-    record: Record, placement: Placement, *, is_named: bool, started_ns: int, finished_ns: int | None
+    record: Record,
+    placement: Placement,
+    *,
+    is_named: bool,
+    started_ns: int,
+    finished_ns: int | None,
 ) -> Record:
     """Add the identity, log stream and durations of the ECS task. A name that the user gave remains the family."""
     task, own = placement.task, replace(placement.container, started_ns=started_ns)
-    placed = build_batch_record(own, task, None, RunEnd(status="running", until_ns=finished_ns), Host())
-    target = awslogs_target(own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn)
+    placed = build_batch_record(
+        own, task, None, RunEnd(status="running", until_ns=finished_ns), Host()
+    )
+    target = awslogs_target(
+        own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn
+    )
     return replace(
         record,
         **{name: getattr(placed, name) for name in _OF_THE_TASK},
@@ -78,7 +89,9 @@ def apply_placement(
         log_group=target.group,
         log_stream=target.stream,
         log_region=target.region if target.region != placed.region else None,
-        metrics=replace(record.metrics, **{name: getattr(placed.metrics, name) for name in _METRICS_OF_THE_TASK}),
+        metrics=replace(
+            record.metrics, **{name: getattr(placed.metrics, name) for name in _METRICS_OF_THE_TASK}
+        ),
     )
 
 
@@ -145,7 +158,9 @@ def resolve_peak(
     profiler's own memory at the fork.
     """
     reaped, sampled = ending.reaped, sampled_bytes or 0
-    process_peak = MemoryPeak(size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled")
+    process_peak = MemoryPeak(
+        size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled"
+    )
     if floor_bytes is not None and reaped.max_rss_bytes > floor_bytes + _KERNEL_ROUNDING_BYTES:
         is_alone = ending.was_only_process and not had_several_processes
         is_exact = is_alone and sampled <= reaped.max_rss_bytes + _KERNEL_ROUNDING_BYTES
@@ -157,12 +172,18 @@ def resolve_peak(
     mark_bytes = process_peak.size_bytes if process_peak.source == "kernel" else None
     # Without a sample, a process's mark up to the profiler's own says nothing.
     is_unseen = process_peak.size_bytes is None and floor_bytes is not None
-    largest_bytes = max(sampled, reaped.max_rss_bytes if mark_bytes is None and not is_unseen else 0)
-    if group.is_process_peak(transferred_bytes) and not lacks_memory(group.size_bytes, largest_bytes):
+    largest_bytes = max(
+        sampled, reaped.max_rss_bytes if mark_bytes is None and not is_unseen else 0
+    )
+    if group.is_process_peak(transferred_bytes) and not lacks_memory(
+        group.size_bytes, largest_bytes
+    ):
         return MemoryPeak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
     if mark_bytes is not None and mark_bytes >= group.size_bytes:
         return process_peak
-    return MemoryPeak(size_bytes=max(group.size_bytes, process_peak.size_bytes or 0), source="sampled")
+    return MemoryPeak(
+        size_bytes=max(group.size_bytes, process_peak.size_bytes or 0), source="sampled"
+    )
 
 
 def effective_sizes(limits: ResourceLimits, host: Host, usable_cpus: int) -> ResourceLimits:
@@ -213,7 +234,11 @@ def build_run_record(
         return record
     finished_ns = None if ending is None else observed.finished_ns
     return apply_placement(
-        record, placement, is_named=identity.is_named, started_ns=observed.started_ns, finished_ns=finished_ns
+        record,
+        placement,
+        is_named=identity.is_named,
+        started_ns=observed.started_ns,
+        finished_ns=finished_ns,
     )
 
 
@@ -234,7 +259,11 @@ def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits)
     after a kill. A kill in a shared group explains a failure; if the command succeeded, the victim is unknown.
     """
     if not observed.memory_kills and observed.shared_oom_kills:
-        return OutOfMemory() if end.exit_code == 0 else OutOfMemory(likely=True, evidence="kernel-counter")
+        return (
+            OutOfMemory()
+            if end.exit_code == 0
+            else OutOfMemory(likely=True, evidence="kernel-counter")
+        )
     return out_of_memory(
         end,
         memory_max_bytes=observed.peak.size_bytes,
@@ -244,9 +273,13 @@ def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits)
     )
 
 
-def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
+def build_not_started_record(
+    identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor
+) -> Record:
     """The record of a command that could not be started; it has no metrics."""
-    return _base_record(identity, RunEnd(status="failure", exit_code=exit_code), now_ns, now_ns, monitor)
+    return _base_record(
+        identity, RunEnd(status="failure", exit_code=exit_code), now_ns, now_ns, monitor
+    )
 
 
 def _base_record(
@@ -279,7 +312,9 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float |
     peak, ending = observed.peak, observed.ending
     measured = with_peak(usage_metrics(observed.usage, sizes), peak.size_bytes, peak.source, sizes)
     if observed.finished_ns is not None:
-        measured = replace(measured, cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS))
+        measured = replace(
+            measured, cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
+        )
     if ending is None or observed.duration_ns is None:
         return measured
     # Too short for a rate between two samples.

@@ -53,7 +53,9 @@ class StartFailure(Struct, frozen=True, kw_only=True):
 
 
 def _shorten_name(name: str) -> str:
-    from profiler.record.bounded_json_line import truncate_text  # imports the record's types, so only after the fork
+    from profiler.record.bounded_json_line import (
+        truncate_text,
+    )  # imports the record's types, so only after the fork
 
     return truncate_text(name, MAX_NAME_CHARS)
 
@@ -83,7 +85,9 @@ def low_limit() -> str | None:
     return None
 
 
-def execute_in_place(words: Words, environment: Environment, signals: CallerSignals) -> StartFailure:
+def execute_in_place(
+    words: Words, environment: Environment, signals: CallerSignals
+) -> StartFailure:
     """Execute the command in place of this process. Returns only if that fails."""
     paths = _candidate_paths(words[0], environment)
     _restore_signal_state(signals)
@@ -140,7 +144,9 @@ class HeldCommand(Struct, eq=False):
             output, _, errors = pipe.read().partition(b"\n")
         if errors:
             os.waitpid(pid, 0)
-            return _start_failure(self.words[0], zip(self._paths, map(int, errors.split()), strict=False))
+            return _start_failure(
+                self.words[0], zip(self._paths, map(int, errors.split()), strict=False)
+            )
         return pid, output
 
     def _execute_in_child(self, output: int) -> None:
@@ -181,7 +187,9 @@ def read_caller_environment(own: Environment) -> Environment:
 def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
     if "/" in name:
         return (name,)
-    folders = os.get_exec_path({os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()})
+    folders = os.get_exec_path(
+        {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
+    )
     paths = [os.path.join(folder, name) for folder in folders] if name else []  # noqa: PTH118  "" is the current folder
     return tuple(filter(os.path.exists, paths))
 
@@ -220,13 +228,19 @@ def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailu
             unusable = unusable or _not_executable(path, "the interpreter it names does not exist")
     where = "does not exist" if "/" in name else "was not found in PATH"
     is_shell = not frozenset(" |&;<>$`*?\n").isdisjoint(name)
-    advice = f"for a shell's command line, write sh -c {_shorten_name(name)!r}" if is_shell else "check its spelling"
+    advice = (
+        f"for a shell's command line, write sh -c {_shorten_name(name)!r}"
+        if is_shell
+        else "check its spelling"
+    )
     reason = f"The command {_shorten_name(name)!r} {where}; {advice}."
     return unusable or StartFailure(exit_code=NOT_FOUND, reason=reason)
 
 
 def _not_executable(path: str, reason: str) -> StartFailure:
-    return StartFailure(exit_code=_NOT_EXECUTABLE, reason=f"{_shorten_name(path)} cannot be executed: {reason}.")
+    return StartFailure(
+        exit_code=_NOT_EXECUTABLE, reason=f"{_shorten_name(path)} cannot be executed: {reason}."
+    )
 
 
 def _restore_signal_state(signals: CallerSignals) -> None:
@@ -243,7 +257,9 @@ def _restore_signal_state(signals: CallerSignals) -> None:
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _OTHER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-HANDLED_SIGNALS = frozenset((*_STOP_SIGNALS, *_OTHER_SIGNALS, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD))
+HANDLED_SIGNALS = frozenset(
+    (*_STOP_SIGNALS, *_OTHER_SIGNALS, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD)
+)
 _Session = TypeVar("_Session")
 
 
@@ -287,14 +303,18 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
             startup_cpu_ns, exec_ns = map(int, times_ns)
             self.own_cgroup.on_started(joined)
         exec_wall_ns = started_wall_ns + exec_ns - started_ns
-        return StartedRun(pid=pid, startup_cpu_ns=startup_cpu_ns, started_ns=exec_ns, started_wall_ns=exec_wall_ns)
+        return StartedRun(
+            pid=pid, startup_cpu_ns=startup_cpu_ns, started_ns=exec_ns, started_wall_ns=exec_wall_ns
+        )
 
 
 def take_over_signals() -> CallerSignals:
     """Block the handled signals for good, give SIGCHLD its default action, and return their state from before."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
     ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL) == signal.SIG_IGN
-    return CallerSignals(mask=frozenset(mask), ignored=frozenset({signal.SIGCHLD} if ignored else ()))
+    return CallerSignals(
+        mask=frozenset(mask), ignored=frozenset({signal.SIGCHLD} if ignored else ())
+    )
 
 
 def asks_to_stop(number: int) -> bool:
@@ -343,7 +363,9 @@ def prepare_run(
             identities = ProcessTree(os.getpid(), (), clock.monotonic_ns).identities()
             preexisting_children = tuple(pid for pid, _ in identities)
         session = make_session() if own_cgroup.is_entered_at_once else None
-        with HeldCommand(words, read_caller_environment(environment), signals, own_cgroup.enter, measure) as held:
+        with HeldCommand(
+            words, read_caller_environment(environment), signals, own_cgroup.enter, measure
+        ) as held:
             prepared = PreparedRun(
                 run_id=run_id,
                 cgroups=cgroups,

@@ -31,7 +31,12 @@ def failed_budgets(
     cpu_limit_ms = None if cpu_seconds is None else cpu_seconds * MS_PER_SECOND
     exceeded, texts, unknown, names = set[int](), list[str](), set[int](), list[str]()
     for name, values, limit, write in (
-        ("memory", memory, memory_mb, lambda size_mb: (format_memory(size_mb), f"{_exact(size_mb)} MB")),
+        (
+            "memory",
+            memory,
+            memory_mb,
+            lambda size_mb: (format_memory(size_mb), f"{_exact(size_mb)} MB"),
+        ),
         ("duration", durations, duration_ms, _write_duration),
         ("CPU time", cpu_ms, cpu_limit_ms, _write_duration),
     ):
@@ -61,7 +66,9 @@ def failed_budgets(
 
 def _write_duration(milliseconds: float) -> tuple[str, str]:
     is_short = milliseconds < MS_PER_SECOND
-    exact = f"{_exact(milliseconds)} ms" if is_short else f"{_exact(milliseconds / MS_PER_SECOND)} s"
+    exact = (
+        f"{_exact(milliseconds)} ms" if is_short else f"{_exact(milliseconds / MS_PER_SECOND)} s"
+    )
     return format_duration(milliseconds), exact
 
 

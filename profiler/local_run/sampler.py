@@ -8,7 +8,13 @@ from typing import Literal
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
-from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeBlocks, TreeCpu, TreeMemory
+from profiler.aggregation.process_totals import (
+    GroupPeak,
+    GroupTotal,
+    TreeBlocks,
+    TreeCpu,
+    TreeMemory,
+)
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import CpuBudget, Ticker
@@ -37,7 +43,12 @@ _CPU_PERCENT, _ADVANCE_NS = 0.7, 3 * NS_PER_MS
 # The share for quick readings after the profiler has exceeded its own: a long pause would miss short spikes.
 _QUICK_PERCENT = 0.15
 # The share for all readings, and what may be used in advance. For a shorter interval, the user asked for more.
-_TICK_PERCENT, _FINE_TICK_PERCENT, _USUAL_INTERVAL_NS, _TICK_ADVANCE_NS = 0.75, 2.2, NS_PER_SECOND, 30 * NS_PER_MS
+_TICK_PERCENT, _FINE_TICK_PERCENT, _USUAL_INTERVAL_NS, _TICK_ADVANCE_NS = (
+    0.75,
+    2.2,
+    NS_PER_SECOND,
+    30 * NS_PER_MS,
+)
 
 
 class SamplingPace:
@@ -68,7 +79,10 @@ class SamplingPace:
     @property
     def kept_interval_ns(self) -> int:
         """The interval, or the mean time between two ticks if the others would have cost too much."""
-        return self._interval_ns * (self._ticks + self._left_out) // max(self._ticks, 1) or self._interval_ns
+        return (
+            self._interval_ns * (self._ticks + self._left_out) // max(self._ticks, 1)
+            or self._interval_ns
+        )
 
     def leave_out(self, cpu_ns: int) -> None:
         """Leave CPU time out of account: imports with the first readings, and the reading of pages."""
@@ -78,10 +92,14 @@ class SamplingPace:
         """The time of the next reading; ``cpu_ns`` is the CPU time that the sampling thread has used so far."""
         used_ns = cpu_ns - self._cpu_ns
         if self._tick_ns is None:
-            percent = _TICK_PERCENT if self._interval_ns >= _USUAL_INTERVAL_NS else _FINE_TICK_PERCENT
+            percent = (
+                _TICK_PERCENT if self._interval_ns >= _USUAL_INTERVAL_NS else _FINE_TICK_PERCENT
+            )
             affordable_ns = self._started_ns + round((used_ns - _TICK_ADVANCE_NS) * 100 / percent)
             from_ns = max(now_ns, affordable_ns)
-            before, after = ((at_ns - self._started_ns) // self._interval_ns for at_ns in (now_ns, from_ns))
+            before, after = (
+                (at_ns - self._started_ns) // self._interval_ns for at_ns in (now_ns, from_ns)
+            )
             self._left_out += after - before
             self._tick_ns = from_ns + round(self._ticker.seconds_to_next(from_ns) * NS_PER_SECOND)
         step_ns = max(FINEST_NS, (now_ns - self._started_ns) // _STEP_DIVISOR)
@@ -126,7 +144,9 @@ class UnrelatedChildren:
 
     def __contains__(self, pid: object) -> bool:
         """Whether a process is an unrelated child at the moment."""
-        return pid in self._preexisting or any(pid == one.child_pid for one in self._collectors.required)
+        return pid in self._preexisting or any(
+            pid == one.child_pid for one in self._collectors.required
+        )
 
 
 class GroupMemory:
@@ -141,7 +161,11 @@ class GroupMemory:
         self.cache_peak_bytes = 0
 
     def read(
-        self, processes: Sequence[ProcessReading], tree_bytes: int | None = None, *, is_exact: bool = True
+        self,
+        processes: Sequence[ProcessReading],
+        tree_bytes: int | None = None,
+        *,
+        is_exact: bool = True,
     ) -> MemoryReading | None:
         """The memory; None without a group, or after a process has left it. ``is_exact``: no page counts twice."""
         reading = self._memory()
@@ -149,7 +173,9 @@ class GroupMemory:
             return None
         now = {process.identity: process.pid for process in processes}
         self._has_escaped_process = self._has_escaped_process or any(
-            not self._cgroup.contains(pid) for identity, pid in now.items() if identity not in self._known_members
+            not self._cgroup.contains(pid)
+            for identity, pid in now.items()
+            if identity not in self._known_members
         )
         self._known_members = frozenset(now)
         if self._has_escaped_process:
@@ -208,11 +234,15 @@ class CommandSampler:
 
     name = "processes"
 
-    def __init__(self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren, vcpus: float) -> None:
+    def __init__(
+        self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren, vcpus: float
+    ) -> None:
         monotonic_ns = prepared.clock.monotonic_ns
         self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns)
         budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS)
-        self._shares = MemoryShares(budget, os.sysconf("SC_PAGE_SIZE"), monotonic_ns, time.thread_time_ns)
+        self._shares = MemoryShares(
+            budget, os.sysconf("SC_PAGE_SIZE"), monotonic_ns, time.thread_time_ns
+        )
         self._bound_bytes = self._unsure_bound_bytes = 0
         self._quick_memory = QuickMemory(os.getpid(), unrelated)
         self._quick_peak_bytes: int | None = None
@@ -251,9 +281,13 @@ class CommandSampler:
         if self._shares.has_lost:
             self._bound_bytes = max(self._bound_bytes, self._unsure_bound_bytes)
         is_new = self._shares.is_exact or self._shares.has_lost
-        self._unsure_bound_bytes = bound_bytes if is_new else max(bound_bytes, self._unsure_bound_bytes)
+        self._unsure_bound_bytes = (
+            bound_bytes if is_new else max(bound_bytes, self._unsure_bound_bytes)
+        )
 
-    def sample(self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes) -> ContainerSample | Unavailable:
+    def sample(
+        self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes
+    ) -> ContainerSample | Unavailable:
         """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the processes reaped so far."""
         processes = self.processes = self._shares.divide(self._tree.read())
         if not processes:
@@ -306,7 +340,8 @@ class CommandSampler:
         counted_ns = self._cgroup.cpu_ns()
         if counted_ns is None and is_same_tree and self.processes:
             growth_ns = sum(
-                max(own_cpu_ns(process.pid, process.own_cpu_ns) - process.own_cpu_ns, 0) for process in self.processes
+                max(own_cpu_ns(process.pid, process.own_cpu_ns) - process.own_cpu_ns, 0)
+                for process in self.processes
             )
             counted_ns = max(self._cpu.total_ns - self._startup_cpu_ns, 0) + growth_ns
         if counted_ns is not None:
@@ -330,11 +365,18 @@ class CommandSampler:
         self.max_processes = max(self.max_processes, len(leftover) + 1)
         self.survivors = tuple(process for process in leftover if process.rss_bytes is not None)
         return ContainerSample(
-            read_ns=read_ns, cpu_ns=self._clamp_to_capacity(self._add_cpu(leftover, reaped_ns, is_last=True), read_ns)
+            read_ns=read_ns,
+            cpu_ns=self._clamp_to_capacity(
+                self._add_cpu(leftover, reaped_ns, is_last=True), read_ns
+            ),
         )
 
-    def _add_cpu(self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False) -> int:
-        tree_ns = max(self._cpu.add(processes, reaped_ns, is_last=is_last) - self._startup_cpu_ns, 0)
+    def _add_cpu(
+        self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False
+    ) -> int:
+        tree_ns = max(
+            self._cpu.add(processes, reaped_ns, is_last=is_last) - self._startup_cpu_ns, 0
+        )
         self.cpu_ns = max(self.cpu_ns, tree_ns, self._cgroup.cpu_ns() or 0)
         return self.cpu_ns
 
@@ -353,7 +395,11 @@ class SampleBuffer:
     """
 
     def __init__(
-        self, interval_ns: int, started_ns: int, vcpu_size: float | None = None, series_points: int = 0
+        self,
+        interval_ns: int,
+        started_ns: int,
+        vcpu_size: float | None = None,
+        series_points: int = 0,
     ) -> None:
         self.usage = ContainerUsage(interval_ns, series_points, finest_ns=FINEST_NS)
         self.demand = CpuDemand(vcpu_size)
@@ -384,7 +430,11 @@ class SampleBuffer:
         if not collectors.devices or not self.usage.samples:
             return
         since_ns = now_ns - self._interval_ns if self._devices_ns is None else self._devices_ns
-        readings, at_ns, around_ns = collectors.take_readings(), (since_ns + now_ns) // 2, (now_ns - since_ns) // 2
+        readings, at_ns, around_ns = (
+            collectors.take_readings(),
+            (since_ns + now_ns) // 2,
+            (now_ns - since_ns) // 2,
+        )
         self._devices_ns = now_ns
         self.usage.add_devices(readings, at_ns, around_ns=around_ns)
 
@@ -419,6 +469,8 @@ class SampleBuffer:
             if usage.series is not None:
                 now = usage.traffic()
                 read, written = ((now[name] or 0) - (before[name] or 0) for name in BLOCK_COUNTERS)
-                usage.series.add_blocks(sample.read_ns, read, written, held_ns=sample.read_ns - self._blocks_ns)
+                usage.series.add_blocks(
+                    sample.read_ns, read, written, held_ns=sample.read_ns - self._blocks_ns
+                )
             self._blocks_ns = sample.read_ns
         del self._pending[:ready]

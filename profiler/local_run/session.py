@@ -31,7 +31,14 @@ from profiler.local_run.local_record import (
     resolve_peak,
 )
 from profiler.local_run.prepared_run import PreparedRun, StartedRun, StartFailure, family_name
-from profiler.local_run.sampler import FINEST_NS, CommandSampler, Reading, SampleBuffer, SamplingPace, UnrelatedChildren
+from profiler.local_run.sampler import (
+    FINEST_NS,
+    CommandSampler,
+    Reading,
+    SampleBuffer,
+    SamplingPace,
+    UnrelatedChildren,
+)
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux import proc
@@ -49,12 +56,8 @@ if TYPE_CHECKING:
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
 
-_CHILDREN_ARE_LOST = (
-    "A process ignores the end of its children: their CPU time is known only up to the last sample before their end."
-)
-_MEMORY_IS_UNSURE = (
-    "The memory peak may have been {} or more: how many pages the processes share could not be read often enough."
-)
+_CHILDREN_ARE_LOST = "A process ignores the end of its children: their CPU time is known only up to the last sample before their end."
+_MEMORY_IS_UNSURE = "The memory peak may have been {} or more: how many pages the processes share could not be read often enough."
 _PROFILER_WAS_KILLED = (
     "The profiler was killed before the command ended: the values end with its last reading, and the command may have "
     "run on."
@@ -86,7 +89,9 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     on_notice: "Callable[[NoticeLine], None]"
     on_started: Callable[[], None] = lambda: None
     on_sample: Callable[[ContainerSample], None] = lambda _: None
-    show: Callable[[ContainerSample, Sequence[ProcessReading]], None] = lambda sample, processes: None  # noqa: ARG005
+    show: Callable[[ContainerSample, Sequence[ProcessReading]], None] = lambda sample, processes: (  # noqa: ARG005
+        None
+    )
     pause: Callable[[], None] = lambda: None
     keep_so_far: Callable[[Callable[[], tuple[Report, RunSeries | None]]], None] = lambda _: None
 
@@ -125,15 +130,21 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     )
     if isinstance(started, StartFailure):
         now_ns = prepared.clock.wall_ns()
-        record = build_not_started_record(identity, started.exit_code, now_ns, _monitor((), prepared))
-        return RunResult(exit_code=started.exit_code, report=report(record, now_ns), startup_error=started.reason)
+        record = build_not_started_record(
+            identity, started.exit_code, now_ns, _monitor((), prepared)
+        )
+        return RunResult(
+            exit_code=started.exit_code, report=report(record, now_ns), startup_error=started.reason
+        )
     return _Session(prepared, started, identity, plan).sample_until_exit()
 
 
 class _Session:
     """One run, from the start of its command to the report."""
 
-    def __init__(self, prepared: PreparedRun, started: StartedRun, identity: RunIdentity, plan: RunPlan) -> None:
+    def __init__(
+        self, prepared: PreparedRun, started: StartedRun, identity: RunIdentity, plan: RunPlan
+    ) -> None:
         self._prepared = prepared
         self._started = started
         self._plan = plan
@@ -151,11 +162,15 @@ class _Session:
         self._supervisor = Supervisor(started.pid, self._clock, unrelated_children, plan.pause)
         self._sampler = CommandSampler(prepared, started, unrelated_children, usable_cpus)
         points = max(plan.series_points, plan.max_history_steps // 2)
-        self._samples = SampleBuffer(self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points)
+        self._samples = SampleBuffer(
+            self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points
+        )
         self._details: _Details | None = None
         self._notices: LocalNotices | None = None
         self._looks_for_notices = True
-        may_be_soon = plan.expected_seconds is not None or 0 < plan.stuck_minutes < _USUAL_STUCK_MINUTES
+        may_be_soon = (
+            plan.expected_seconds is not None or 0 < plan.stuck_minutes < _USUAL_STUCK_MINUTES
+        )
         self._first_notices_ns = 0 if may_be_soon else _FIRST_NOTICES_NS
         self._pace = SamplingPace(started.started_ns, self._interval_ns, time.thread_time_ns())
         self._has_tick = self._has_shown = False
@@ -170,7 +185,9 @@ class _Session:
         self._pace.leave_out(time.thread_time_ns() - began_ns)
         # A command that ends sooner writes no file.
         first_write_ns = self._started.started_ns + min(NS_PER_SECOND // 10, self._interval_ns // 2)
-        while not supervisor.wait_until_exit(self._pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())):
+        while not supervisor.wait_until_exit(
+            self._pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())
+        ):
             now_ns = self._clock.monotonic_ns()
             self._read(self._pace.begin(now_ns), now_ns)
             if now_ns >= first_write_ns:
@@ -180,13 +197,19 @@ class _Session:
         # This must come before the command is reaped.
         last_threads = None if details is None else details.threads.read_last(finished_ns)
         if details is not None:
-            details.processes.add(self._sampler.sample_ended(supervisor.reaped.cpu_ns), self._read_ns(finished_ns))
+            details.processes.add(
+                self._sampler.sample_ended(supervisor.reaped.cpu_ns), self._read_ns(finished_ns)
+            )
         ending = supervisor.finish()
         final = self._sampler.final_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns)
         if details is not None and last_threads is not None:
-            details.time.finish(final.read_ns, self._sampler.cpu_ns, last_threads, self._samples.usage.series)
+            details.time.finish(
+                final.read_ns, self._sampler.cpu_ns, last_threads, self._samples.usage.series
+            )
         self._samples.finish(final, finished_ns)
-        observed = self._observation(ending, finished_wall_ns, finished_ns - self._started.started_ns)
+        observed = self._observation(
+            ending, finished_wall_ns, finished_ns - self._started.started_ns
+        )
         plan.collectors.final_readings()
         self._samples.add_devices(plan.collectors, finished_ns)
         return self._result(observed, ending)
@@ -217,7 +240,10 @@ class _Session:
                 details.time.add(read_ns, self._sampler.cpu_ns, threads, self._samples.usage.series)
             if is_tick:
                 self._plan.on_sample(sample)
-                if self._looks_for_notices and now_ns - self._started.started_ns >= self._first_notices_ns:
+                if (
+                    self._looks_for_notices
+                    and now_ns - self._started.started_ns >= self._first_notices_ns
+                ):
                     self._look_for_notices(sample, details.time.recent_waits.longest)
             began_ns = time.thread_time_ns()
             self._plan.show(sample, processes)
@@ -226,21 +252,32 @@ class _Session:
             self._has_shown = True
         self._has_tick = self._has_tick or is_tick
 
-    def _look_for_notices(self, sample: ContainerSample, longest_wait: "Callable[[int], Wait | None]") -> None:
+    def _look_for_notices(
+        self, sample: ContainerSample, longest_wait: "Callable[[int], Wait | None]"
+    ) -> None:
         try:
             if self._notices is None:
-                from profiler.local_run.local_notices import LocalNotices  # the shortest runs have no sample
+                from profiler.local_run.local_notices import (
+                    LocalNotices,
+                )  # the shortest runs have no sample
 
                 plan, started = self._plan, self._started
                 interfaces = f"/proc/{started.pid}/net/dev"
                 self._notices = LocalNotices(
                     started.started_wall_ns,
                     self._interval_ns,
-                    lambda: sum_known(*(proc.parse_network(proc.read(interfaces) or b"", with_loopback=True) or ())),
+                    lambda: sum_known(
+                        *(
+                            proc.parse_network(proc.read(interfaces) or b"", with_loopback=True)
+                            or ()
+                        )
+                    ),
                     stuck_minutes=plan.stuck_minutes,
                     expected_seconds=plan.expected_seconds,
                 )
-            for line in self._notices.look(sample, self._sizes.memory_bytes, self._record_so_far, longest_wait):
+            for line in self._notices.look(
+                sample, self._sizes.memory_bytes, self._record_so_far, longest_wait
+            ):
                 self._plan.on_notice(line)
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
             self._looks_for_notices = False
@@ -282,7 +319,9 @@ class _Session:
             usage=self._samples.usage,
             demand=self._samples.demand,
             cpu_ns=self._sampler.cpu_ns,
-            peak=MemoryPeak(size_bytes=peak_bytes, source=None if peak_bytes is None else "sampled"),
+            peak=MemoryPeak(
+                size_bytes=peak_bytes, source=None if peak_bytes is None else "sampled"
+            ),
             processes=() if self._details is None else self._details.processes.top(),
         )
 
@@ -290,14 +329,20 @@ class _Session:
         placement = None if self._placement_call is None else self._placement_call.result_so_far()
         return self._record(self._observed_so_far(), placement, self._warnings)
 
-    def _observation(self, ending: CommandExit, finished_wall_ns: int, duration_ns: int) -> RunObservation:
+    def _observation(
+        self, ending: CommandExit, finished_wall_ns: int, duration_ns: int
+    ) -> RunObservation:
         sampler = self._sampler
         group_peak = sampler.group_memory.final_peak()
         memory_kills = self._prepared.own_cgroup.oom_kills()
-        shared_oom_kills = None  # the kills since the start in the group in which this process was started
+        shared_oom_kills = (
+            None  # the kills since the start in the group in which this process was started
+        )
         if memory_kills is None and self._prepared.oom_kills_before is not None:
             now = self._prepared.cgroups.oom_kills()
-            shared_oom_kills = None if now is None else max(now - self._prepared.oom_kills_before, 0)
+            shared_oom_kills = (
+                None if now is None else max(now - self._prepared.oom_kills_before, 0)
+            )
         return replace(
             self._observed_so_far(),
             finished_ns=finished_wall_ns,
@@ -316,11 +361,15 @@ class _Session:
             has_block_io=proc.read("/proc/self/io") is not None,
         )
 
-    def _record(self, observed: RunObservation, placement: Placement | None, warnings: tuple[str, ...]) -> Record:
+    def _record(
+        self, observed: RunObservation, placement: Placement | None, warnings: tuple[str, ...]
+    ) -> Record:
         own, details = self._prepared.own_cgroup, self._details
         is_cpu_partial = self._are_children_lost(observed.ending)
         if is_cpu_partial:
-            listed_ns = round(NS_PER_SECOND * sum([process.cpu_seconds or 0 for process in observed.processes]))
+            listed_ns = round(
+                NS_PER_SECOND * sum([process.cpu_seconds or 0 for process in observed.processes])
+            )
             observed = replace(observed, cpu_ns=max(observed.cpu_ns, listed_ns))
         if details is not None:
             details.time.flush(observed.usage.series)
@@ -355,7 +404,11 @@ class _Session:
         return with_while_idle(record, details.time.breakdown(is_idle=True))
 
     def _are_children_lost(self, ending: CommandExit | None) -> bool:
-        ignores = ending is not None and ending.ignored_sigchld and not self._prepared.own_cgroup.has_cpu_accounting
+        ignores = (
+            ending is not None
+            and ending.ignored_sigchld
+            and not self._prepared.own_cgroup.has_cpu_accounting
+        )
         return ignores or self._sampler.has_lost_children
 
     def _result(self, observed: RunObservation, ending: CommandExit) -> RunResult:
@@ -366,7 +419,9 @@ class _Session:
         if self._are_children_lost(ending):
             warnings += (_CHILDREN_ARE_LOST,)
         bound_bytes = self._sampler.memory_bound_bytes
-        is_unsure = observed.peak.source == "sampled" and lacks_memory(observed.peak.size_bytes or 0, bound_bytes)
+        is_unsure = observed.peak.source == "sampled" and lacks_memory(
+            observed.peak.size_bytes or 0, bound_bytes
+        )
         if is_unsure:
             warnings += (_MEMORY_IS_UNSURE.format(format_memory(bound_bytes / MIB)),)
         placement = None if self._placement_call is None else self._placement_call.result()
@@ -374,7 +429,12 @@ class _Session:
         record = self._record(observed, placement, warnings)
         now_ns = self._clock.wall_ns()
         # There is evidence for advice: a tick, a lack of memory, the size of a task, or a GPU.
-        has_evidence = self._has_tick or record.likely_out_of_memory or record.task_size is not None or record.gpus
+        has_evidence = (
+            self._has_tick
+            or record.likely_out_of_memory
+            or record.task_size is not None
+            or record.gpus
+        )
         if has_evidence and not is_unsure:
             from profiler.sizing.advice import with_recommendation  # not for the shortest runs
 
@@ -387,11 +447,15 @@ class _Session:
             stacks_line=plan.collectors.stacks_line(record),
             warnings=plan.collectors.startup_errors(),
             got_stop_signal=ending.got_stop_signal,
-            memory_bound_mb=mebibytes(ending.reaped.max_rss_bytes) if ending.was_only_process else None,
+            memory_bound_mb=mebibytes(ending.reaped.max_rss_bytes)
+            if ending.was_only_process
+            else None,
         )
 
     def _read_sizes(self) -> ResourceLimits:
-        return effective_sizes(self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus)
+        return effective_sizes(
+            self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus
+        )
 
     def _history_series(self) -> RunSeries | None:
         series = self._samples.usage.series if self._plan.max_history_steps else None
@@ -417,7 +481,9 @@ def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Reco
     names = [name for name in live if name is not None]
     if not names:
         return record
-    listed = first_names([name if count == 1 else f"{name} ×{count}" for name, count in Counter(names).most_common()])
+    listed = first_names(
+        [name if count == 1 else f"{name} ×{count}" for name, count in Counter(names).most_common()]
+    )
     what = "1 process was" if len(names) == 1 else f"{len(names)} processes were"
     warning = f"{what} still running when the command ended ({listed}): the record does not cover what happened then."
     return with_warnings(record, (warning,))

@@ -24,7 +24,11 @@ class BottomRows:
     """The reserved rows. Nothing is reserved or drawn in a terminal that is too small."""
 
     def __init__(
-        self, get_terminal: Callable[[], terminal_size], write: Callable[[str], None], *, is_coloured: bool
+        self,
+        get_terminal: Callable[[], terminal_size],
+        write: Callable[[str], None],
+        *,
+        is_coloured: bool,
     ) -> None:
         self._get_terminal = get_terminal
         self._write = write
@@ -37,7 +41,10 @@ class BottomRows:
         if terminal.lines < _MIN_TERMINAL_ROWS or terminal.columns < _MIN_TERMINAL_COLUMNS:
             self.close()
             return
-        texts = [_text(row, terminal.columns, is_coloured=self._is_coloured) for row in build_rows(terminal)]
+        texts = [
+            _text(row, terminal.columns, is_coloured=self._is_coloured)
+            for row in build_rows(terminal)
+        ]
         before, self._reserved = self._reserved, (terminal, len(texts))
         room = "" if before == self._reserved else _make_room(len(texts), erase=before is not None)
         # The command may have reset the terminal: the region is set each time. This moves the cursor to the top.
@@ -84,7 +91,9 @@ def _text(row: Row, columns: int, *, is_coloured: bool) -> str:
         cut = text[:columns]
         columns -= len(cut)
         if not is_coloured and colour == _GREY:
-            texts.append(" " * len(cut))  # without colours, the rest of a bar looks like the filled part
+            texts.append(
+                " " * len(cut)
+            )  # without colours, the rest of a bar looks like the filled part
         else:
             texts.append(f"{colour}{cut}{_RESET}" if is_coloured and colour and cut else cut)
     return "".join(texts)

@@ -26,7 +26,9 @@ class BatchNotices(Struct, eq=False):
     _clock: Clock
     _own_line_ns: int | None = None
 
-    def find(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[tuple[RunNotices, NoticeFinding]]:
+    def find(
+        self, batch: FollowedContainer, task: TaskMetadata
+    ) -> Iterator[tuple[RunNotices, NoticeFinding]]:
         """The conditions that a running batch meets for the first time, with its notices so far."""
         if batch.container.is_ending:
             return
@@ -40,11 +42,15 @@ class BatchNotices(Struct, eq=False):
                 expected_seconds=self._settings.expected_seconds,
                 interval_ns=self._sampler.interval_ns,
             )
-            state = batch.notices = NoticeState(notices, self._clock.wall_ns() - self._clock.monotonic_ns())
+            state = batch.notices = NoticeState(
+                notices, self._clock.wall_ns() - self._clock.monotonic_ns()
+            )
         usage = batch.usage
         if usage is not None and usage.last_sample is not None and usage.samples != state.samples:
             state.samples = usage.samples
-            for finding in state.notices.add(self._reading(state, batch.container, task, usage, usage.last_sample)):
+            for finding in state.notices.add(
+                self._reading(state, batch.container, task, usage, usage.last_sample)
+            ):
                 yield state.notices, finding
         for finding in state.notices.overdue(self._now_ns(state)):
             yield state.notices, finding
@@ -76,19 +82,31 @@ class BatchNotices(Struct, eq=False):
         cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
         if task is not state.task:  # the task is read every few seconds
             # A container without counters of block devices has done no I/O if another one has them (cgroup v2).
-            totals = [one.usage.traffic() for one in self._sampler.followed.all if one.usage is not None]
-            state.measures_blocks = any(one[name] is not None for one in totals for name in BLOCK_COUNTERS)
+            totals = [
+                one.usage.traffic() for one in self._sampler.followed.all if one.usage is not None
+            ]
+            state.measures_blocks = any(
+                one[name] is not None for one in totals for name in BLOCK_COUNTERS
+            )
             state.task, attempt = task, (container.docker_id, container.restart_count)
-            state.memory_size_bytes = container_limits(container, task, usage, self._sampler.host).memory_bytes
+            state.memory_size_bytes = container_limits(
+                container, task, usage, self._sampler.host
+            ).memory_bytes
             if attempt != state.attempt:
                 state.attempt, cpu_seconds = attempt, None
         own_line_ns = None
         # On Fargate, the log driver uses the network of the task.
-        if self._own_line_ns is not None and task.launch_type == FARGATE and container.shares_network:
+        if (
+            self._own_line_ns is not None
+            and task.launch_type == FARGATE
+            and container.shares_network
+        ):
             own_line_ns = self._own_line_ns + state.wall_offset_ns
         network_bytes, block_bytes = usage.traffic_bytes()
         has_blocks = sample.block_read_bytes is not None or sample.block_write_bytes is not None
-        is_network_known = sample.network_rx_bytes is not None and sample.network_tx_bytes is not None
+        is_network_known = (
+            sample.network_rx_bytes is not None and sample.network_tx_bytes is not None
+        )
         return NoticeReading(
             at_ns=usage.last_read_by_start_ns or sample.read_ns,
             cpu_ns=None if cpu_seconds is None else round(cpu_seconds * NS_PER_SECOND),

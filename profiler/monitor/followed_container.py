@@ -84,5 +84,7 @@ class FollowedContainers:
             one.is_listed = False
         containers = task.current.values()
         self.listed = [self.named(container.name) for container in containers]
-        joined = [one.join(container) for one, container in zip(self.listed, containers, strict=True)]
+        joined = [
+            one.join(container) for one, container in zip(self.listed, containers, strict=True)
+        ]
         return replace(task, containers=tuple(joined))

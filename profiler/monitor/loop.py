@@ -44,13 +44,19 @@ class MonitoredTask:
     """A task of the monitor, which may have several. ``warnings`` are for all of its records."""
 
     def __init__(
-        self, settings: TaskSettings, sampler: TaskSampler, shared: SharedParts, warnings: tuple[str, ...] = ()
+        self,
+        settings: TaskSettings,
+        sampler: TaskSampler,
+        shared: SharedParts,
+        warnings: tuple[str, ...] = (),
     ) -> None:
         self._settings, self._sampler, self._shared = settings, sampler, shared
         self._clock, self._stop, self._log = shared.clock, shared.stop, shared.log
         self._reporter = Reporter(settings, sampler, shared, list(warnings), shared.ticker.missed)
         self._batches: list[FollowedContainer] = []
-        self._awaited: tuple[FollowedContainer, ...] = ()  # without a report, as of the last read of the task
+        self._awaited: tuple[
+            FollowedContainer, ...
+        ] = ()  # without a report, as of the last read of the task
         self._selection = BatchSelection(names=())
         self._notices: BatchNotices | None = BatchNotices(settings, sampler, self._clock)
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
@@ -113,7 +119,9 @@ class MonitoredTask:
             return  # the batch was listed before
         if selection.problem != self._selection.problem:
             if not self._selection.is_present and self._selection.problem is not None:
-                self._reporter.warnings.remove(self._selection.problem)  # of a missing batch that is listed now
+                self._reporter.warnings.remove(
+                    self._selection.problem
+                )  # of a missing batch that is listed now
             self.add_warning(selection.problem)
         self._selection = selection
 
@@ -133,7 +141,9 @@ class MonitoredTask:
             if outcome is not None:
                 self._report(batch, task, outcome)
             elif batch.was_listed:
-                self._shared.collectors.on_batch_started(batch.container)  # what only the running batch shows
+                self._shared.collectors.on_batch_started(
+                    batch.container
+                )  # what only the running batch shows
         self._awaited = tuple(self._unreported())
 
     def _find_outcome(self, batch: FollowedContainer, task: TaskMetadata) -> RunEnd | None:
@@ -149,18 +159,26 @@ class MonitoredTask:
         if container is not None and container.exit_code is not None:
             return self._listed_end(batch, container, task)
         batch.reads_without_end += 1
-        return None if batch.reads_without_end < _READS_BEFORE_LOST else self._listed_end(batch, container, task)
+        return (
+            None
+            if batch.reads_without_end < _READS_BEFORE_LOST
+            else self._listed_end(batch, container, task)
+        )
 
     @property
     def _task_stop_ns(self) -> int | None:
         """When ECS stopped the task (monotonic), by the stop of this process in it; None without a stop."""
         return self._stop.requested_ns if self._shared.is_in_task else None
 
-    def _listed_end(self, batch: FollowedContainer, container: ContainerMetadata | None, task: TaskMetadata) -> RunEnd:
+    def _listed_end(
+        self, batch: FollowedContainer, container: ContainerMetadata | None, task: TaskMetadata
+    ) -> RunEnd:
         """The end of a stopped container; of one that is not listed, only the last reading is known."""
         if container is None:
             usage = batch.usage
-            return RunEnd(status="unknown", finished_ns=None if usage is None else usage.last_read_ns)
+            return RunEnd(
+                status="unknown", finished_ns=None if usage is None else usage.last_read_ns
+            )
         signalled_ns = None
         if self._task_stop_ns is not None:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._task_stop_ns)
@@ -187,7 +205,9 @@ class MonitoredTask:
         may be many seconds old: a reading at the signal and one just before the report cover the time up to its end.
         """
         # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or an upload may come in between.
-        wait_seconds = min(_WAIT_FOR_END_SECONDS, (self._shared.stop_seconds - self._since_stop_seconds()) / 2)
+        wait_seconds = min(
+            _WAIT_FOR_END_SECONDS, (self._shared.stop_seconds - self._since_stop_seconds()) / 2
+        )
         deadline_ns = self._clock.monotonic_ns() + round(wait_seconds * NS_PER_SECOND)
         sample_seconds = wait_seconds * _SAMPLE_PART
         task_seen = False
@@ -242,7 +262,14 @@ class MonitoredTask:
                 self._log.error(f"The report has no measurements ({describe(second)}).")
                 self._shared.attempt(partial(self._report, batch, task, outcome, is_bare=True))
 
-    def _report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd, *, is_bare: bool = False) -> None:
+    def _report(
+        self,
+        batch: FollowedContainer,
+        task: TaskMetadata,
+        outcome: RunEnd,
+        *,
+        is_bare: bool = False,
+    ) -> None:
         reported, batch_id = self._shared.reported, batch.container.followed_id
         if reported is not None and reported.has(batch_id):
             batch.is_reported = True
@@ -278,7 +305,9 @@ class MonitoredTask:
         try:
             for batch in self._unreported():
                 for so_far, finding in notices.find(batch, task):
-                    self._send_notice(batch, task, self._reporter.notice(batch, task, so_far, finding))
+                    self._send_notice(
+                        batch, task, self._reporter.notice(batch, task, so_far, finding)
+                    )
                     notices.on_line()
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
             self._notices = None
@@ -311,19 +340,25 @@ class MonitoredTask:
                     notices.on_line()
 
 
-def monitor_task(task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None" = None) -> None:
+def monitor_task(
+    task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None" = None
+) -> None:
     """Monitor a sidecar's task to its end. It raises nothing: a monitor that fails may be taken for the batch."""
     try:
         _sample_until_end(task, shared, exporter)
     except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
         task.fail(error)
-    shared.attempt(shared.delivery.finish)  # also the reports that were on their way before a defect
+    shared.attempt(
+        shared.delivery.finish
+    )  # also the reports that were on their way before a defect
     if exporter is not None:
         shared.attempt(exporter.close)
     shared.attempt(shared.collectors.stop)
 
 
-def _sample_until_end(task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None") -> None:
+def _sample_until_end(
+    task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None"
+) -> None:
     for collector in shared.collectors.threads:
         collector.start()
     task.add_warning(None if exporter is None else exporter.start())
@@ -332,6 +367,8 @@ def _sample_until_end(task: MonitoredTask, shared: SharedParts, exporter: "Prome
         is_over = task.step()
         if exporter is not None:
             exporter.publish()
-        if not is_over and shared.stop.wait(shared.ticker.seconds_to_next(shared.clock.monotonic_ns())):
+        if not is_over and shared.stop.wait(
+            shared.ticker.seconds_to_next(shared.clock.monotonic_ns())
+        ):
             task.finish()
             is_over = True

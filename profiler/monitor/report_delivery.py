@@ -123,7 +123,13 @@ class Delivery(Struct, eq=False):
         self._can_print = reason is None
 
     def _upload(
-        self, line: bytes, target: LogTarget, seconds: float, stacks: bytes | None, *, may_be_there: str | None
+        self,
+        line: bytes,
+        target: LogTarget,
+        seconds: float,
+        stacks: bytes | None,
+        *,
+        may_be_there: str | None,
     ) -> UploadResult:
         try:
             if may_be_there is not None:
@@ -132,11 +138,16 @@ class Delivery(Struct, eq=False):
                     return _ARRIVED
             return self._streams.put(line, target, seconds, before=stacks) or _ARRIVED
         except Exception as error:  # noqa: BLE001  the line is printed after any error of the SDK
-            return DeliveryFailure(f"The upload to CloudWatch Logs failed ({type(error).__name__}: {error}).")
+            return DeliveryFailure(
+                f"The upload to CloudWatch Logs failed ({type(error).__name__}: {error})."
+            )
 
 
 def report_target(
-    container: ContainerMetadata, task: TaskMetadata, settings: TaskSettings, own: ContainerMetadata | None
+    container: ContainerMetadata,
+    task: TaskMetadata,
+    settings: TaskSettings,
+    own: ContainerMetadata | None,
 ) -> LogTarget | OwnStream | DeliveryFailure:
     """The destination of the report. ``own`` is the monitor's container; if unknown, the one of the usual name."""
     if settings.report_stream == "monitor":
@@ -145,7 +156,10 @@ def report_target(
 
 
 def log_target(
-    container: ContainerMetadata, task: TaskMetadata, settings: TaskSettings, own: ContainerMetadata | None
+    container: ContainerMetadata,
+    task: TaskMetadata,
+    settings: TaskSettings,
+    own: ContainerMetadata | None,
 ) -> LogTarget | OwnStream | DeliveryFailure:
     """The log stream in the record: from the settings, else from the container's awslogs options.
 
@@ -173,12 +187,16 @@ def log_target(
             f"Container {container.name} logs through {driver}, so its log stream is unknown: "
             "set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM."
         )
-    return LogTarget(group=group, stream=stream, region=region or settings.aws_region or arn_region(task.arn))
+    return LogTarget(
+        group=group, stream=stream, region=region or settings.aws_region or arn_region(task.arn)
+    )
 
 
 def _own_stream(task: TaskMetadata, own: ContainerMetadata | None) -> OwnStream:
     """The destination of the monitor's output, by its log driver."""
-    target = _awslogs_target(own or task.container(MONITOR_NAME) or ContainerMetadata(name=MONITOR_NAME), task)
+    target = _awslogs_target(
+        own or task.container(MONITOR_NAME) or ContainerMetadata(name=MONITOR_NAME), task
+    )
     return OwnStream(group=target.group, stream=target.stream)
 
 

@@ -41,10 +41,17 @@ class Reporter(Struct, eq=False):
     missed_before: int = 0
 
     def report(
-        self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd, *, has_cost: bool = True
+        self,
+        batch: FollowedContainer,
+        task: TaskMetadata,
+        outcome: RunEnd,
+        *,
+        has_cost: bool = True,
     ) -> tuple[bytes, bytes | None]:
         """The final line of a batch, and that of its call stacks. Only a task's last report ``has_cost``."""
-        from profiler.sizing.advice import with_recommendation  # imported late: it takes no memory while the batch runs
+        from profiler.sizing.advice import (
+            with_recommendation,
+        )  # imported late: it takes no memory while the batch runs
 
         self.sampler.add_device_readings()
         record = self._record(batch, task, outcome)
@@ -52,7 +59,9 @@ class Reporter(Struct, eq=False):
             record = replace(record, series=batch.usage.series.values())
         collectors, batch_id = self.shared.collectors, batch.container.followed_id
         record = with_collected(record, collectors, batch_id)
-        record = with_recommendation(record, self.settings.prices, time=format_ms(self.shared.clock.wall_ns()))
+        record = with_recommendation(
+            record, self.settings.prices, time=format_ms(self.shared.clock.wall_ns())
+        )
         line = self._line("task.report", record if has_cost else replace(record, cost=None))
         return line, collectors.stacks_line(record, batch_id)
 
@@ -70,7 +79,9 @@ class Reporter(Struct, eq=False):
             started_ns = batch.interval_started_ns or container.started_ns or now_ns
             sizes = container_limits(container, task, usage, self.sampler.host)
             totals, devices = usage.end_interval(), batch.interval_devices
-            interval = build_interval(totals, devices, sizes, started_ns=started_ns, finished_ns=now_ns)
+            interval = build_interval(
+                totals, devices, sizes, started_ns=started_ns, finished_ns=now_ns
+            )
             record = replace(record, interval=interval)
             batch.interval_devices = DeviceReadings()
             batch.interval_started_ns = now_ns
@@ -78,17 +89,32 @@ class Reporter(Struct, eq=False):
         return self._line("task.checkpoint", record)
 
     def notice(
-        self, batch: FollowedContainer, task: TaskMetadata, notices: RunNotices, finding: NoticeFinding
+        self,
+        batch: FollowedContainer,
+        task: TaskMetadata,
+        notices: RunNotices,
+        finding: NoticeFinding,
     ) -> bytes:
         """The line of a notice about a running batch; all later records of the batch list it."""
-        from profiler.record.notice_model import NoticeLine, encode_notice  # most runs have no notice
+        from profiler.record.notice_model import (
+            NoticeLine,
+            encode_notice,
+        )  # most runs have no notice
 
-        now_ns, collectors, batch_id = self.shared.clock.wall_ns(), self.shared.collectors, batch.container.followed_id
+        now_ns, collectors, batch_id = (
+            self.shared.clock.wall_ns(),
+            self.shared.collectors,
+            batch.container.followed_id,
+        )
         record = self._record(batch, task, RunEnd(status="running", until_ns=now_ns))
         record = without_lists(with_collected(record, collectors, batch_id))
         notice = notices.describe(finding, partial(collectors.longest_wait, batch_id))
         return encode_notice(
-            NoticeLine(time=format_ms(now_ns), notice=notice, record=replace(record, notices=notices.raised))
+            NoticeLine(
+                time=format_ms(now_ns),
+                notice=notice,
+                record=replace(record, notices=notices.raised),
+            )
         )
 
     def _line(self, kind: RecordType, record: Record) -> bytes:
@@ -107,7 +133,12 @@ class Reporter(Struct, eq=False):
         now_ns = self.shared.clock.wall_ns()
         others = [
             build_other_container(
-                other.container, task, other.usage, now_ns, sampler.host, clock_shift_ns=sampler.clock_shift_ns(other)
+                other.container,
+                task,
+                other.usage,
+                now_ns,
+                sampler.host,
+                clock_shift_ns=sampler.clock_shift_ns(other),
             )
             for other in sampler.followed.listed
             if other is not batch
@@ -115,7 +146,9 @@ class Reporter(Struct, eq=False):
         record = build_batch_record(container, task, usage, outcome, sampler.host, others=others)
         metrics = record.metrics
         if batch.demand is not None:
-            metrics = with_cpu_demand(metrics, batch.demand, vcpu_size=batch.vcpu_size, max_threads=sampler.max_threads)
+            metrics = with_cpu_demand(
+                metrics, batch.demand, vcpu_size=batch.vcpu_size, max_threads=sampler.max_threads
+            )
         own, used = sampler.own, self.shared.read_own_usage()
         target = log_target(container, task, self.settings, own)
         sampling = build_sampling(
@@ -130,7 +163,9 @@ class Reporter(Struct, eq=False):
             metrics=metrics,
             log_group=None if isinstance(target, DeliveryFailure) else target.group,
             log_stream=None if isinstance(target, DeliveryFailure) else target.stream,
-            log_region=target.region if isinstance(target, LogTarget) and target.region != record.region else None,
+            log_region=target.region
+            if isinstance(target, LogTarget) and target.region != record.region
+            else None,
             sampling=sampling,
             monitor=Monitor(
                 version=__version__,

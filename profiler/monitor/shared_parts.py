@@ -28,7 +28,9 @@ class SharedParts(Struct, frozen=True, kw_only=True):
     collectors: Collectors
     delivery: Delivery
     read_own_usage: Callable[[], OwnUsage]
-    reported: "ReportedFile | None" = None  # the batches that need no report; only of an instance's monitor
+    reported: "ReportedFile | None" = (
+        None  # the batches that need no report; only of an instance's monitor
+    )
 
     @property
     def is_in_task(self) -> bool:

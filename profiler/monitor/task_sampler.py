@@ -46,7 +46,10 @@ class SwapWarning(Struct):
 
     def part(self, record: Record, batch: str) -> RecordPart:
         """Return a warning if at least 1 MiB was swapped while the task ran on an instance."""
-        now, before = self._read() if runs_on_instance(record.launch_type) else None, self._by_batch.get(batch)
+        now, before = (
+            self._read() if runs_on_instance(record.launch_type) else None,
+            self._by_batch.get(batch),
+        )
         if now is None or before is None:
             return RecordPart()
         out_mib = (now.out_bytes - before.out_bytes) // MIB
@@ -62,7 +65,9 @@ class OutputWarning:
     """Counts the lines that were dropped because nobody read the monitor's outputs, which may be the same."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
-        self._names = {stdout: "standard output"} | ({} if stderr is stdout else {stderr: "standard error"})
+        self._names = {stdout: "standard output"} | (
+            {} if stderr is stdout else {stderr: "standard error"}
+        )
 
     def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  of no record
         sentences = (
@@ -181,7 +186,9 @@ class TaskSampler:
         if isinstance(reading, Unavailable):
             self.stats_health.on_failure(reading)
             return reading
-        watched = (reading.get(one.container.docker_id or "") for one in self._watched if one.is_listed)
+        watched = (
+            reading.get(one.container.docker_id or "") for one in self._watched if one.is_listed
+        )
         malformed = next((sample for sample in watched if isinstance(sample, Unavailable)), None)
         if malformed is None:
             self.stats_health.on_success()
@@ -236,11 +243,19 @@ class TaskSampler:
     @property
     def is_batch_alone(self) -> bool:
         """Whether no other container than the batch and the monitor uses the machine, which is Fargate's."""
-        return self.task is not None and self.task.launch_type == FARGATE and len(self.task.containers) <= _PAIR
+        return (
+            self.task is not None
+            and self.task.launch_type == FARGATE
+            and len(self.task.containers) <= _PAIR
+        )
 
     def clock_shift_ns(self, one: FollowedContainer) -> int:
         """By how much the wall clock was set since the container's start was seen."""
-        return 0 if one.shift_at_start_ns is None else self._clock_jumps.jumped_ns - one.shift_at_start_ns
+        return (
+            0
+            if one.shift_at_start_ns is None
+            else self._clock_jumps.jumped_ns - one.shift_at_start_ns
+        )
 
     def warnings(self, one: FollowedContainer) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""
@@ -249,9 +264,13 @@ class TaskSampler:
             sentences.append(_clock_was_set(self._clock_jumps.jumped_ns))
         if one.is_listed and container.restart_count:
             times = "once" if container.restart_count == 1 else f"{container.restart_count} times"
-            sentences.append(f"ECS restarted the container {times}: the values cover all attempts that were seen.")
+            sentences.append(
+                f"ECS restarted the container {times}: the values cover all attempts that were seen."
+            )
         if self.stats_health.failures and (usage is None or not usage.samples):
-            sentences.append(f"The task stats of the container could never be read: {self.stats_health.last_reason}.")
+            sentences.append(
+                f"The task stats of the container could never be read: {self.stats_health.last_reason}."
+            )
         if usage is not None and usage.impossible:
             sentences.append(
                 f"The task stats had {format_count(usage.impossible, 'value')} of CPU time or memory that cannot be "
@@ -264,7 +283,9 @@ class TaskSampler:
         """Whether the monitor's own container is known, or was read often enough without success."""
         return self.own is not None or self._own_attempts >= _OWN_CONTAINER_ATTEMPTS
 
-    def _task_is_due(self, reading: StatsReading | Unavailable, watched: Sequence[FollowedContainer]) -> bool:
+    def _task_is_due(
+        self, reading: StatsReading | Unavailable, watched: Sequence[FollowedContainer]
+    ) -> bool:
         now_ns = self._clock.monotonic_ns()
         if self._source.has_news or self.task is None or not self.is_own_container_settled:
             return True
@@ -280,7 +301,9 @@ class TaskSampler:
 
     def _may_have_ended(self, one: FollowedContainer, reading: StatsReading, now_ns: int) -> bool:
         """Whether the container has no new sample, for longer than usual."""
-        if not one.is_listed or not isinstance(reading.get(one.container.docker_id or ""), ContainerSample):
+        if not one.is_listed or not isinstance(
+            reading.get(one.container.docker_id or ""), ContainerSample
+        ):
             return True
         usage = one.usage
         if usage is None or usage.received_ns is None or one.demand is None:
@@ -311,17 +334,25 @@ class TaskSampler:
                 attempt_started_ns=container.attempt_started_ns,
                 is_new=not (container.restart_count or self._source.is_resumed),
                 shares_network=container.shares_network,
-                clock_shift_ns=0 if one.shift_at_start_ns is None else jumped_ns - one.shift_at_start_ns,
+                clock_shift_ns=0
+                if one.shift_at_start_ns is None
+                else jumped_ns - one.shift_at_start_ns,
             )
             if is_new and self._collectors.sample_followers:
                 self._show_collectors(one, usage, sample)
         # The vCPUs of all containers, for the steps that the batches' samples have ended.
         task_vcpu = sum(usage.last_vcpu or 0.0 for usage in present)
         for one in self.followed.all:
-            if one.demand is not None and one.usage is not None and (held_ns := one.usage.take_ended_step_ns()):
+            if (
+                one.demand is not None
+                and one.usage is not None
+                and (held_ns := one.usage.take_ended_step_ns())
+            ):
                 one.demand.add(task_vcpu, held_ns)
 
-    def _show_collectors(self, one: FollowedContainer, usage: ContainerUsage, sample: ContainerSample) -> None:
+    def _show_collectors(
+        self, one: FollowedContainer, usage: ContainerUsage, sample: ContainerSample
+    ) -> None:
         if one.demand is None or self.task is None:
             return
         sample = replace(sample, read_ns=usage.last_read_by_start_ns or sample.read_ns)

@@ -20,7 +20,10 @@ SIGNALS: tuple[Signal, ...] = ("traces", "logs", "metrics")
 Protocol = Literal["http/protobuf", "http/json"]
 Message: TypeAlias = Mapping[str, Any]
 
-CONTENT_TYPES: Mapping[Protocol, str] = {"http/protobuf": "application/x-protobuf", "http/json": "application/json"}
+CONTENT_TYPES: Mapping[Protocol, str] = {
+    "http/protobuf": "application/x-protobuf",
+    "http/json": "application/json",
+}
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 # By message (a request by its signal): the number and the type of each field. A type is a scalar of protobuf or another
@@ -60,7 +63,12 @@ _SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "metrics": {"resourceMetrics": (1, "ResourceMetrics")},
     "ResourceMetrics": {"resource": (1, "Resource"), "scopeMetrics": (2, "ScopeMetrics")},
     "ScopeMetrics": {"scope": (1, "Scope"), "metrics": (2, "Metric")},
-    "Metric": {"name": (1, "string"), "description": (2, "string"), "unit": (3, "string"), "gauge": (5, "Gauge")},
+    "Metric": {
+        "name": (1, "string"),
+        "description": (2, "string"),
+        "unit": (3, "string"),
+        "gauge": (5, "Gauge"),
+    },
     "Gauge": {"dataPoints": (1, "NumberDataPoint")},
     "NumberDataPoint": {
         "attributes": (7, "KeyValue"),
@@ -107,7 +115,9 @@ def _field(number: int, kind: str, value: Any) -> bytes:  # noqa: ANN401  any va
         return _key(number, wire) + struct.pack(form, int(value))
     if kind == "double":
         return _key(number, _FIXED64) + struct.pack("<d", value)
-    data: bytes = {"string": str.encode, "hex": bytes.fromhex}.get(kind, partial(_encode, kind))(value)
+    data: bytes = {"string": str.encode, "hex": bytes.fromhex}.get(kind, partial(_encode, kind))(
+        value
+    )
     return _key(number, _BYTES) + _varint(len(data)) + data
 
 
@@ -129,4 +139,6 @@ def is_rejection(body: bytes, content_type: str) -> bool:
     if "protobuf" in content_type:
         return _REJECTION.match(body) is not None
     counts = mapping(mapping(decoded(msgspec.json.decode, body)).get("partialSuccess")).items()
-    return any(name.startswith("rejected") and str(count).strip("0").isdecimal() for name, count in counts)
+    return any(
+        name.startswith("rejected") and str(count).strip("0").isdecimal() for name, count in counts
+    )

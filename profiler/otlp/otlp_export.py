@@ -75,7 +75,9 @@ def export_in_time(
     def work() -> list[str]:
         deadline_ns = exporter.deadline_ns(max_seconds - _MARGIN_SECONDS)
         targets, signals = prepare()
-        late[:] = _sentences(targets, {signal: "the time was up" for signal in signals if signal in targets})
+        late[:] = _sentences(
+            targets, {signal: "the time was up" for signal in signals if signal in targets}
+        )
         return exporter.export(targets, signals, deadline_ns)
 
     try:
@@ -86,7 +88,11 @@ def export_in_time(
         return f"The export failed ({type(error).__name__})."  # its text may contain a secret
     if reasons is not None:
         return " ".join(reasons) or None
-    return "The export was interrupted." if is_interrupted() else f"{' '.join(late)} The limit is {max_seconds:g} s."
+    return (
+        "The export was interrupted."
+        if is_interrupted()
+        else f"{' '.join(late)} The limit is {max_seconds:g} s."
+    )
 
 
 class OtlpExporter(Struct, eq=False):
@@ -96,20 +102,28 @@ class OtlpExporter(Struct, eq=False):
     clock: Clock
     jitter: Callable[[], float]  # a number from 0 to 1, which spreads the pauses of many exporters
     sign: Sign | None = None
-    lacks_signals: bool = False  # the last export was accepted but for signals that the backend does not take at all
-    is_unauthorized: bool = False  # the backend refused the sender of all signals of the last export
+    lacks_signals: bool = (
+        False  # the last export was accepted but for signals that the backend does not take at all
+    )
+    is_unauthorized: bool = (
+        False  # the backend refused the sender of all signals of the last export
+    )
 
     def deadline_ns(self, seconds: float) -> int:
         return self.clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
-    def export(self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int) -> list[str]:
+    def export(
+        self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int
+    ) -> list[str]:
         """Send each signal that has a target; to a busy server again. Returns sentences about what was not accepted."""
         requests = {
             signal: _headers_and_body(signal, targets[signal], message)
             for signal, message in signals.items()
             if signal in targets
         }
-        refused = dict.fromkeys(requests, _Refused("the time was up before it was sent", pause_seconds=0))
+        refused = dict.fromkeys(
+            requests, _Refused("the time was up before it was sent", pause_seconds=0)
+        )
         waiting, usual_seconds = list(requests), _FIRST_PAUSE_SECONDS * (1 + self.jitter())
         while True:
             for number, signal in enumerate(waiting):
@@ -122,7 +136,11 @@ class OtlpExporter(Struct, eq=False):
                 else:
                     refused[signal] = answer
             left_seconds = self._left_seconds(deadline_ns) - _MIN_SECONDS
-            pauses = {signal: one.pause_seconds for signal, one in refused.items() if one.pause_seconds <= left_seconds}
+            pauses = {
+                signal: one.pause_seconds
+                for signal, one in refused.items()
+                if one.pause_seconds <= left_seconds
+            }
             if not pauses or usual_seconds > left_seconds:
                 break
             waiting = list(pauses)
@@ -154,14 +172,18 @@ class OtlpExporter(Struct, eq=False):
             is_partial = is_rejection(answer.body, content_type)
             return _Refused("the server rejected a part of it: see its log") if is_partial else None
         if answer.status in _REDIRECTS:
-            return _Refused(f"the server answered {answer.status}, a redirect: set the final address")
+            return _Refused(
+                f"the server answered {answer.status}, a redirect: set the final address"
+            )
         reason = f"the server answered {answer.status}"
         if answer.status not in _RETRYABLE:
             return _Refused(reason, status=answer.status)
         return _Refused(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
 
 
-def _headers_and_body(signal: Signal, target: Target, message: Message) -> tuple[Mapping[str, str], bytes]:
+def _headers_and_body(
+    signal: Signal, target: Target, message: Message
+) -> tuple[Mapping[str, str], bytes]:
     body = encode(signal, message, target.protocol)
     headers = {
         "content-type": CONTENT_TYPES[target.protocol],
@@ -178,7 +200,8 @@ def _sentences(targets: Targets, reasons: Mapping[Signal, str]) -> list[str]:
     for signal, reason in reasons.items():
         signals.setdefault((reason, targets[signal].setting), []).append(signal)
     return [
-        f"The {listed(names)} were not exported: {reason} ({setting})." for (reason, setting), names in signals.items()
+        f"The {listed(names)} were not exported: {reason} ({setting})."
+        for (reason, setting), names in signals.items()
     ]
 
 
@@ -197,17 +220,25 @@ class HttpTransport:
         self._pool = urllib3.PoolManager(retries=False, ca_certs=ca_file)
         self._ca_setting = ca_setting
 
-    def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
+    def __call__(
+        self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float
+    ) -> HttpAnswer:
         """Post the body in this time; urllib3's timeout holds for each read alone. Raises TransportError."""
-        late = TransportError(f"the server did not answer completely within {timeout_seconds:.1f} s")
+        late = TransportError(
+            f"the server did not answer completely within {timeout_seconds:.1f} s"
+        )
         try:
-            answer = run_with_timeout(timeout_seconds, lambda: self._post(url, headers, body, timeout_seconds))
+            answer = run_with_timeout(
+                timeout_seconds, lambda: self._post(url, headers, body, timeout_seconds)
+            )
         except ReadTimeoutError as error:
             raise late from error
         except SSLError as error:
             raise TransportError(self._tls_reason(error)) from error
         except (HTTPError, HTTPException, OSError) as error:
-            raise TransportError(f"the server cannot be reached ({type(error).__name__})") from error
+            raise TransportError(
+                f"the server cannot be reached ({type(error).__name__})"
+            ) from error
         if answer is None:
             raise late
         return answer
@@ -220,7 +251,9 @@ class HttpTransport:
         name = (isinstance(cause, ssl.SSLError) and cause.reason) or type(cause).__name__
         return f"TLS failed ({name}): check the server and the file of {self._ca_setting}"
 
-    def _post(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
+    def _post(
+        self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float
+    ) -> HttpAnswer:
         answer = self._pool.request(
             "POST",
             url,
@@ -233,14 +266,20 @@ class HttpTransport:
         with answer:
             content = answer.read(MAX_ANSWER_BYTES)
         return HttpAnswer(
-            status=answer.status, headers={name.lower(): value for name, value in answer.headers.items()}, body=content
+            status=answer.status,
+            headers={name.lower(): value for name, value in answer.headers.items()},
+            body=content,
         )
 
 
 def aws_signer(find_credentials: Callable[[], Any]) -> Sign:
     """A function that signs requests with SigV4, with botocore's credentials."""
 
-    def sign(service: AwsService, url: str, headers: Mapping[str, str], body: bytes) -> Mapping[str, str]:
-        return AwsSignature(find_credentials(), service.region, service.name).sign("POST", url, body, headers)
+    def sign(
+        service: AwsService, url: str, headers: Mapping[str, str], body: bytes
+    ) -> Mapping[str, str]:
+        return AwsSignature(find_credentials(), service.region, service.name).sign(
+            "POST", url, body, headers
+        )
 
     return sign

@@ -71,7 +71,9 @@ def read_targets(
     """Read the targets of the signals with an address. Raises UsageError, which names the variable, never its value."""
     reader = _Reader(environment, prefix)
     default = None if is_configured(environment, prefix) else default_endpoint
-    targets = {signal: reader.target(signal, default, signs_for_aws=signs_for_aws) for signal in SIGNALS}
+    targets = {
+        signal: reader.target(signal, default, signs_for_aws=signs_for_aws) for signal in SIGNALS
+    }
     return {signal: target for signal, target in targets.items() if target is not None}
 
 
@@ -125,7 +127,9 @@ class _Reader(Struct):
         used = own if self._environment.get(own, "").strip() else common
         return self._environment.get(used, "").strip(), used
 
-    def _choice(self, signal: Signal, name: str, choices: Mapping[str, _Choice], default: str) -> _Choice:
+    def _choice(
+        self, signal: Signal, name: str, choices: Mapping[str, _Choice], default: str
+    ) -> _Choice:
         value, setting = self._signal_value(signal, name)
         if (value or default).lower() not in choices:
             raise UsageError(f"{setting} must be {' or '.join(choices)}.")

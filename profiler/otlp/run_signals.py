@@ -29,7 +29,8 @@ _MAX_TEXT = 4096
 _MAX_LABELS = 64
 # https://www.w3.org/TR/trace-context/: a later version may append fields; version ff is invalid.
 _TRACEPARENT = re.compile(
-    r"(?!ff|00-.{52}-)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?", re.DOTALL
+    r"(?!ff|00-.{52}-)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?",
+    re.DOTALL,
 )
 _SCOPE: Message = {"name": "task_profiler", "version": __version__}
 _KIND_INTERNAL, _STATUS_UNSET, _STATUS_ERROR = 1, 0, 2
@@ -144,7 +145,9 @@ def _image_attributes(container: Container) -> dict[str, Value]:
     return {
         "container.image.name": repository,
         "container.image.tags": _listed(tag),
-        "container.image.repo_digests": _listed(f"{repository}@{digest}" if repository and digest else None),
+        "container.image.repo_digests": _listed(
+            f"{repository}@{digest}" if repository and digest else None
+        ),
     }
 
 
@@ -172,7 +175,12 @@ def span_id(task_id: str, span: str) -> str:
 
 def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
     """The parent in the first of the maps that has a valid ``TRACEPARENT``, in any letter case."""
-    texts = (value for values in labels for name, value in (values or {}).items() if name.lower() == "traceparent")
+    texts = (
+        value
+        for values in labels
+        for name, value in (values or {}).items()
+        if name.lower() == "traceparent"
+    )
     for match in map(_TRACEPARENT.fullmatch, map(str.strip, texts)):
         if match is not None:
             trace, span, flags = match.groups()
@@ -181,7 +189,11 @@ def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
 
 
 def _digest(purpose: str, task_id: str, length_bytes: int) -> str:
-    return sha256(f"task-profiler/{purpose}/{task_id}".encode(errors="replace")).digest()[:length_bytes].hex()
+    return (
+        sha256(f"task-profiler/{purpose}/{task_id}".encode(errors="replace"))
+        .digest()[:length_bytes]
+        .hex()
+    )
 
 
 class ExportedRun(Struct, frozen=True, kw_only=True):
@@ -194,7 +206,9 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     stop_category: str | None = None
     is_complete: bool = True  # the record covers the whole run
-    context: Mapping[str, str] | None = None  # the batch's labels or a command's environment: may have a TRACEPARENT
+    context: Mapping[str, str] | None = (
+        None  # the batch's labels or a command's environment: may have a TRACEPARENT
+    )
     resource: Mapping[str, str] = {}  # the user's attributes, which take precedence
     part: str = ""  # distinguishes the runs of one task
     observed_ns: int
@@ -216,7 +230,12 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def _finished_ns(self) -> int:
-        known = parse_ns(self.record.finished_at), self.started_ns, self.pull_started_ns, self.observed_ns
+        known = (
+            parse_ns(self.record.finished_at),
+            self.started_ns,
+            self.pull_started_ns,
+            self.observed_ns,
+        )
         return next(moment for moment in known if moment is not None)
 
 
@@ -232,11 +251,17 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     ended = _run_attributes(run)
     metrics = list(_metrics(record, run.end_ns))
     signals: dict[Signal, Message] = {
-        "traces": _request("resourceSpans", resource, "scopeSpans", "spans", _spans(run, ids, parent, ended)),
-        "logs": _request("resourceLogs", resource, "scopeLogs", "logRecords", [_log_record(run, ids, ended)]),
+        "traces": _request(
+            "resourceSpans", resource, "scopeSpans", "spans", _spans(run, ids, parent, ended)
+        ),
+        "logs": _request(
+            "resourceLogs", resource, "scopeLogs", "logRecords", [_log_record(run, ids, ended)]
+        ),
     }
     if metrics:
-        signals["metrics"] = _request("resourceMetrics", resource, "scopeMetrics", "metrics", metrics)
+        signals["metrics"] = _request(
+            "resourceMetrics", resource, "scopeMetrics", "metrics", metrics
+        )
     return signals
 
 
@@ -258,15 +283,27 @@ def _run_attributes(run: ExportedRun) -> list[Message]:
     )
 
 
-def _request(of_resource: str, resource: Message, of_scope: str, name: str, items: Sequence[Message]) -> Message:
+def _request(
+    of_resource: str, resource: Message, of_scope: str, name: str, items: Sequence[Message]
+) -> Message:
     return {of_resource: [{"resource": resource, of_scope: [{"scope": _SCOPE, name: items}]}]}
 
 
-def _spans(run: ExportedRun, ids: Message, parent: SpanParent | None, ended: list[Message]) -> list[Message]:
+def _spans(
+    run: ExportedRun, ids: Message, parent: SpanParent | None, ended: list[Message]
+) -> list[Message]:
     record = run.record
     kinds = (("label", record.labels or {}), ("tag", record.tags or {}))
-    named = [(f"task_profiler.{kind}.{name}", value) for kind, values in kinds for name, value in values.items()]
-    is_below = {} if parent is None else {"parentSpanId": parent.span_id, "flags": _REMOTE_PARENT | parent.flags}
+    named = [
+        (f"task_profiler.{kind}.{name}", value)
+        for kind, values in kinds
+        for name, value in values.items()
+    ]
+    is_below = (
+        {}
+        if parent is None
+        else {"parentSpanId": parent.span_id, "flags": _REMOTE_PARENT | parent.flags}
+    )
     spans: list[Message] = [
         {
             **ids,
@@ -280,7 +317,10 @@ def _spans(run: ExportedRun, ids: Message, parent: SpanParent | None, ended: lis
             "status": _status(run),
         }
     ]
-    phases = ("pull", run.pull_started_ns, run.pull_stopped_ns), ("init", run.pull_stopped_ns, run.started_ns)
+    phases = (
+        ("pull", run.pull_started_ns, run.pull_stopped_ns),
+        ("init", run.pull_stopped_ns, run.started_ns),
+    )
     for name, begin_ns, end_ns in phases:
         if begin_ns is not None and end_ns is not None and begin_ns <= end_ns:
             spans.append(
@@ -302,7 +342,9 @@ def _status(run: ExportedRun) -> Message:
     if known_status(run.record) != "failure":
         return {"code": _STATUS_UNSET}
     code = run.record.exit_code
-    message = run.reason or (f"exit code {describe_exit_code(code)}" if code is not None else "the run failed")
+    message = run.reason or (
+        f"exit code {describe_exit_code(code)}" if code is not None else "the run failed"
+    )
     return {"code": _STATUS_ERROR, "message": text(message)}
 
 
@@ -317,7 +359,8 @@ def _events(run: ExportedRun) -> Iterator[Message]:
             "attributes": attributes(
                 {
                     "task_profiler.moment.text": moment.text,
-                    "task_profiler.moment.duration": round(moment.end_ms - moment.start_ms) / MS_PER_SECOND,
+                    "task_profiler.moment.duration": round(moment.end_ms - moment.start_ms)
+                    / MS_PER_SECOND,
                 }
             ),
         }
@@ -335,7 +378,9 @@ def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message
     number, word = _ERROR if known_status(run.record) == "failure" else _INFO
     line = run.line
     if line is None or len(line.encode(errors="replace")) > MAX_LINE_BYTES:
-        line = encode_line(Report(time=format_ms(run.end_ns), type="task.report", record=run.record)).decode()
+        line = encode_line(
+            Report(time=format_ms(run.end_ns), type="task.report", record=run.record)
+        ).decode()
     return {
         "timeUnixNano": str(run.end_ns),
         "observedTimeUnixNano": str(max(run.observed_ns, 0)),
@@ -353,18 +398,40 @@ def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
     # By direction, "" for a value without one.
     measured: list[tuple[str, str, float, Mapping[str, Number | None]]] = [
         *((name, unit, divisor, {"": read(run)}) for name, unit, divisor, read in _GAUGES),
-        ("network.io", "By", 1, {"receive": metrics.network_rx_bytes, "transmit": metrics.network_tx_bytes}),
-        ("disk.io", "By", 1, {"read": metrics.block_read_bytes, "write": metrics.block_write_bytes}),
+        (
+            "network.io",
+            "By",
+            1,
+            {"receive": metrics.network_rx_bytes, "transmit": metrics.network_tx_bytes},
+        ),
+        (
+            "disk.io",
+            "By",
+            1,
+            {"read": metrics.block_read_bytes, "write": metrics.block_write_bytes},
+        ),
     ]
     for name, unit, divisor, values in measured:
         points = [
             {
-                **({"asInt": str(round(value / divisor))} if unit == "By" else {"asDouble": float(value / divisor)}),
+                **(
+                    {"asInt": str(round(value / divisor))}
+                    if unit == "By"
+                    else {"asDouble": float(value / divisor)}
+                ),
                 "timeUnixNano": str(at_ns),
-                **({"attributes": attributes({f"{name}.direction": direction})} if direction else {}),
+                **(
+                    {"attributes": attributes({f"{name}.direction": direction})}
+                    if direction
+                    else {}
+                ),
             }
             for direction, value in values.items()
             if value is not None
         ]
         if points:
-            yield {"name": f"task_profiler.run.{name}", "unit": unit, "gauge": {"dataPoints": points}}
+            yield {
+                "name": f"task_profiler.run.{name}",
+                "unit": unit,
+                "gauge": {"dataPoints": points},
+            }

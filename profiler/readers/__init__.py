@@ -36,14 +36,18 @@ class SourceHealth:
         self.last_reason = failure.reason[:300]
         if not self._is_failing:
             self._is_failing = True
-            self._log.warning(f"{self._source} cannot be read and is tried again", reason=self.last_reason)
+            self._log.warning(
+                f"{self._source} cannot be read and is tried again", reason=self.last_reason
+            )
 
     def on_success(self) -> None:
         if not self._is_failing:
             return
         self._successes_in_a_row += 1
         if self._successes_in_a_row >= self._successes_to_recover:
-            self._log.info(f"{self._source} can be read again", failures=self._failures_since_change)
+            self._log.info(
+                f"{self._source} can be read again", failures=self._failures_since_change
+            )
             self._is_failing = False
             self._failures_since_change = 0
             self._successes_to_recover = min(2 * self._successes_to_recover, 64)

@@ -16,7 +16,9 @@ _OK = 200
 _DATE = b"\r\nDate: "
 _STATUS = re.compile(rb"HTTP/1\.(\S*) (\d{3})(?![^ \r])")
 # A loop over all headers in Python would take longer.
-_USED_HEADERS = re.compile(rb"\r\n(content-length|transfer-encoding|connection):((?:[^\r]|\r(?!\n))*)", re.IGNORECASE)
+_USED_HEADERS = re.compile(
+    rb"\r\n(content-length|transfer-encoding|connection):((?:[^\r]|\r(?!\n))*)", re.IGNORECASE
+)
 _HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
 
 
@@ -124,7 +126,9 @@ class HttpConnection:
 
 
 class _Reader:
-    def __init__(self, source: socket.socket, wait_readable: Callable[[socket.socket], None]) -> None:
+    def __init__(
+        self, source: socket.socket, wait_readable: Callable[[socket.socket], None]
+    ) -> None:
         self._source = source
         self._wait_readable = wait_readable
         self._received = bytearray()
@@ -153,7 +157,9 @@ class _Reader:
         if start < len(_DATE):
             return None
         end = received.find(b"\r", start)
-        return _KnownResponse(before_date=received[:start], date_end=end, after_date=received[end:], response=response)
+        return _KnownResponse(
+            before_date=received[:start], date_end=end, after_date=received[end:], response=response
+        )
 
     @property
     def has_more(self) -> bool:

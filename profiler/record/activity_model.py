@@ -145,7 +145,10 @@ def is_stacks_line(line: bytes) -> bool:
 
 def decode_stacks(line: bytes) -> StacksLine | None:
     """Decode the line without steps whose times are impossible. None: it is another line, or it is damaged."""
-    from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
+    from profiler.record.impossible_values import (
+        decode_leniently,
+        without_impossible,
+    )  # only for readers
 
     stacks = decoded(partial(decode_leniently, StacksLine), line)
     return None if stacks is None else without_impossible(stacks)

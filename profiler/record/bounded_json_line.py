@@ -17,7 +17,9 @@ MAX_CONTAINERS = 20
 MAX_GPUS = 32
 MAX_NEURON_CORES = 128
 MAX_WARNINGS = 20
-MAX_WARNING_LENGTH = 3000  # enough for a warning that lists all settings, each with a bad value and the valid ones
+MAX_WARNING_LENGTH = (
+    3000  # enough for a warning that lists all settings, each with a bad value and the valid ones
+)
 MAX_WARNING_CHARACTERS = 10_000  # of all warnings together
 MAX_ARGUMENTS_LENGTH = 500
 MAX_FUNCTIONS = 10
@@ -78,7 +80,9 @@ def _encode_within(report: Report, limit_bytes: int) -> bytes:
     for empty_part in (without_commands, *_REMOVABLE_PARTS):
         if len(line) < limit_bytes:
             break
-        shortened = replace(shortened, record=replace(shortened.record, truncated=True, **empty_part))
+        shortened = replace(
+            shortened, record=replace(shortened.record, truncated=True, **empty_part)
+        )
         line = encode(shortened)
     return line
 
@@ -90,10 +94,12 @@ def _within_limits(record: Record) -> Record:
         containers=record.containers[:MAX_CONTAINERS],
         gpus=record.gpus[:MAX_GPUS],
         processes=_with_short(record.processes, "arguments", limit=MAX_ARGUMENTS_LENGTH),
-        neuron=record.neuron and replace(record.neuron, cores=record.neuron.cores[:MAX_NEURON_CORES]),
+        neuron=record.neuron
+        and replace(record.neuron, cores=record.neuron.cores[:MAX_NEURON_CORES]),
         monitor=record.monitor and _truncate_warnings(record.monitor),
         time_breakdown=record.time_breakdown and _truncate_targets(record.time_breakdown),
-        gpu_idle=idle and replace(idle, waiting_for=idle.waiting_for and _truncate_targets(idle.waiting_for)),
+        gpu_idle=idle
+        and replace(idle, waiting_for=idle.waiting_for and _truncate_targets(idle.waiting_for)),
         stacks=record.stacks and _truncate_stacks(record.stacks),
     )
     return shortened if shortened == record else replace(shortened, truncated=True)
@@ -116,7 +122,11 @@ def _truncate_targets(breakdown: TimeBreakdown) -> TimeBreakdown:
 def _truncate_stacks(stacks: Stacks) -> Stacks:
     """The stacks within their limits; of a long stack the innermost functions."""
     moments = (
-        replace(moment, stack=tuple(map(_short, moment.stack[-MAX_FRAMES:])), own=moment.own[-MAX_FRAMES:])
+        replace(
+            moment,
+            stack=tuple(map(_short, moment.stack[-MAX_FRAMES:])),
+            own=moment.own[-MAX_FRAMES:],
+        )
         for moment in stacks.moments[:MAX_MOMENTS]
     )
     top = _with_short(stacks.top[:MAX_FUNCTIONS], "function", "file")
@@ -125,7 +135,9 @@ def _truncate_stacks(stacks: Stacks) -> Stacks:
 
 def _with_short(rows: Sequence[Row], *names: str, limit: int = MAX_TEXT_LENGTH) -> tuple[Row, ...]:
     """The rows, with these texts of theirs within the limit."""
-    return tuple(replace(row, **{name: _short(getattr(row, name), limit) for name in names}) for row in rows)
+    return tuple(
+        replace(row, **{name: _short(getattr(row, name), limit) for name in names}) for row in rows
+    )
 
 
 def _short(text: str | None, limit: int = MAX_TEXT_LENGTH) -> str | None:

@@ -35,13 +35,17 @@ def matches_any(family: str, patterns: Collection[str]) -> bool:
 
 def family_key(record: Record | RecordHead) -> FamilyKey:
     """The family of a run; its name is the container's if the run has no family."""
-    return FamilyKey(record.family or record.container.name, record.account_id or None, record.region or None)
+    return FamilyKey(
+        record.family or record.container.name, record.account_id or None, record.region or None
+    )
 
 
 def family_labels(keys: Collection[FamilyKey]) -> Mapping[FamilyKey, str]:
     """Name each family. Account or Region follow the name only where families of the same name differ in it."""
     labels = {}
-    for name, namesakes in groupby(sorted(keys, key=lambda key: key.order), key=lambda key: key.name):
+    for name, namesakes in groupby(
+        sorted(keys, key=lambda key: key.order), key=lambda key: key.name
+    ):
         same = list(namesakes)
         columns = place_columns(same)
         for key in same:
@@ -52,7 +56,10 @@ def family_labels(keys: Collection[FamilyKey]) -> Mapping[FamilyKey, str]:
 
 def place_columns(keys: Sequence[FamilyKey]) -> list[PlaceColumn]:
     """The table columns "Account" and "Region", each only where the families differ in it."""
-    columns: tuple[PlaceColumn, ...] = (("Account", lambda key: key.account_id), ("Region", lambda key: key.region))
+    columns: tuple[PlaceColumn, ...] = (
+        ("Account", lambda key: key.account_id),
+        ("Region", lambda key: key.region),
+    )
     return [(title, get) for title, get in columns if len({get(key) for key in keys}) > 1]
 
 
@@ -70,5 +77,9 @@ def usual_duration(durations_ms: Sequence[float]) -> UsualDuration | None:
         return None
     from statistics import median, quantiles  # slow to import
 
-    p95_ms = quantiles(durations_ms, n=20, method="inclusive")[-1] if durations_ms[1:] else durations_ms[0]
+    p95_ms = (
+        quantiles(durations_ms, n=20, method="inclusive")[-1]
+        if durations_ms[1:]
+        else durations_ms[0]
+    )
     return UsualDuration(median_ms=median(durations_ms), p95_ms=p95_ms, runs=len(durations_ms))

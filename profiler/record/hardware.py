@@ -9,8 +9,22 @@ from profiler.core.optional_math import max_known, mean_known
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.record_model import Distribution, Gpu, Neuron, Number, Record, TaskSize, Visible
-from profiler.record.units import format_gpu_hours, format_memory, format_percent, format_usd, format_vcpu
+from profiler.record.record_model import (
+    Distribution,
+    Gpu,
+    Neuron,
+    Number,
+    Record,
+    TaskSize,
+    Visible,
+)
+from profiler.record.units import (
+    format_gpu_hours,
+    format_memory,
+    format_percent,
+    format_usd,
+    format_vcpu,
+)
 from profiler.record.worth_a_word import (
     MIN_GPU_IDLE_PERCENT,
     MIN_WAIT_PERCENT,
@@ -24,10 +38,14 @@ from profiler.record.worth_a_word import (
 # The record's ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.
 WHOLE_INSTANCE = "instance"
 _NOT_MEASURED = Distribution()
-_SEEN_MEMORY_FACTOR = 1.2  # up to this multiple of the limit, the memory that a program sees agrees with it
+_SEEN_MEMORY_FACTOR = (
+    1.2  # up to this multiple of the limit, the memory that a program sees agrees with it
+)
 _MAX_THREADS_PER_VCPU = 2  # that can run at the same time, on average
 # What the names of all models have in common.
-_PROCESSOR_WORDS = r"(?i)\((?:R|TM)\)|\b(?:Intel|AMD|CPU|Processor|Platinum|Gold|Silver|Bronze|\d+-Core)\b"
+_PROCESSOR_WORDS = (
+    r"(?i)\((?:R|TM)\)|\b(?:Intel|AMD|CPU|Processor|Platinum|Gold|Silver|Bronze|\d+-Core)\b"
+)
 _ON_CPU = "on_cpu"
 _ACTIVITIES = {**PAST_WAITS, _ON_CPU: "used one CPU", "disk": "read files"}
 _MIN_SHOWN_PERCENT = 1
@@ -63,7 +81,10 @@ def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals | None:
     return GpuTotals(
         count=len(gpus),
         idle=sum(map(is_idle, gpus)),
-        **{name: _combine([getattr(gpu, name) for gpu in gpus]) for name in GpuTotals.__struct_fields__[2:]},
+        **{
+            name: _combine([getattr(gpu, name) for gpu in gpus])
+            for name in GpuTotals.__struct_fields__[2:]
+        },
     )
 
 
@@ -107,7 +128,12 @@ def unseen_memory_limit(
 ) -> tuple[str, str] | None:
     """The memory that a program sees, and the task's limit; None if they agree, or if the container has its own."""
     seen_mb, limit_mb = (visible or Visible()).memory_mb, (size or TaskSize()).memory_mb
-    if seen_mb is None or not limit_mb or container_mb != limit_mb or seen_mb <= _SEEN_MEMORY_FACTOR * limit_mb:
+    if (
+        seen_mb is None
+        or not limit_mb
+        or container_mb != limit_mb
+        or seen_mb <= _SEEN_MEMORY_FACTOR * limit_mb
+    ):
         return None
     return format_memory(seen_mb), format_memory(limit_mb)
 
@@ -137,11 +163,18 @@ def visible_cpus_advice(record: Record) -> str | None:
     """A sentence for a saturated run whose threads that could run, on average, were too many for the task's vCPUs."""
     metrics, vcpu = record.metrics, (record.task_size or TaskSize()).vcpu
     unseen = unseen_cpu_limit(record.visible, record.task_size)
-    used, waited, duration_ms = whole_cpu_seconds(record), metrics.cpu_wait_seconds, metrics.duration_ms
+    used, waited, duration_ms = (
+        whole_cpu_seconds(record),
+        metrics.cpu_wait_seconds,
+        metrics.duration_ms,
+    )
     if unseen is None or not vcpu or used is None or waited is None or not duration_ms:
         return None
     is_saturated = (metrics.vcpu_saturated_percent or 0) >= SATURATED_PERCENT
-    if not is_saturated or (used + waited) * MS_PER_SECOND / duration_ms <= _MAX_THREADS_PER_VCPU * vcpu:
+    if (
+        not is_saturated
+        or (used + waited) * MS_PER_SECOND / duration_ms <= _MAX_THREADS_PER_VCPU * vcpu
+    ):
         return None
     return f"it sees {unseen[0]} and may use {unseen[1].removesuffix(' vCPU')}: set the number of workers."
 
@@ -155,11 +188,20 @@ def short_processor_name(model: str) -> str:
     return short or model.strip()
 
 
-def processor_difference(record: Record, other: Record, other_name: str = "the other run") -> str | None:
+def processor_difference(
+    record: Record, other: Record, other_name: str = "the other run"
+) -> str | None:
     """Name both models if they differ and are known: ``ran on Xeon 8259CL, the other run on 8375C``."""
-    if record.processor is None or other.processor is None or not (record.processor.model and other.processor.model):
+    if (
+        record.processor is None
+        or other.processor is None
+        or not (record.processor.model and other.processor.model)
+    ):
         return None
-    own, others = short_processor_name(record.processor.model), short_processor_name(other.processor.model)
+    own, others = (
+        short_processor_name(record.processor.model),
+        short_processor_name(other.processor.model),
+    )
     if own == others:
         return None
     brand, _, rest = others.partition(" ")
@@ -174,7 +216,11 @@ def gpu_idle_sentence(record: Record) -> str | None:
         return None
     several = len(record.gpus) != 1  # a record that was too long has none
     whose = " of the instance" if record.gpu_scope == WHOLE_INSTANCE else ""
-    gpus = f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ") if several else f"the GPU{whose} was"
+    gpus = (
+        f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ")
+        if several
+        else f"the GPU{whose} was"
+    )
     text = f"{gpus} idle {format_percent(min(idle.percent, _PERCENT))} of the run{' on average' if several else ''}"
     times = idle.waiting_for or TimeBreakdown()
     largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
@@ -189,7 +235,9 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
     sentence, idle = gpu_idle_sentence(record), record.gpu_idle
     if sentence is not None and idle is not None:
         yield sentence
-        yield format_gpu_hours(idle.gpu_hours) + ("" if idle.usd is None else f" ({format_usd(idle.usd)})")
+        yield format_gpu_hours(idle.gpu_hours) + (
+            "" if idle.usd is None else f" ({format_usd(idle.usd)})"
+        )
 
 
 def gpu_advice(record: Record) -> Iterator[str]:
@@ -201,14 +249,18 @@ def gpu_advice(record: Record) -> Iterator[str]:
 
 def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:
     """The known parts of the time with their shares, the largest first."""
-    return sorted(((getattr(times, f"{kind}_percent") or 0.0, kind) for kind in _ACTIVITIES), reverse=True)
+    return sorted(
+        ((getattr(times, f"{kind}_percent") or 0.0, kind) for kind in _ACTIVITIES), reverse=True
+    )
 
 
 def _in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -> str:
     """A part with its share and its longest target."""
     done = "used the CPU" if kind == _ON_CPU and not _is_one_cpu(record) else _ACTIVITIES[kind]
     share = format_percent(percent)
-    targets = [one for one in times.waiting_for if one.kind == kind != one.target and one.percent > 0]
+    targets = [
+        one for one in times.waiting_for if one.kind == kind != one.target and one.percent > 0
+    ]
     if not targets:
         return f"{done} ({share})"
     longest = max(targets, key=lambda target: target.percent)
@@ -259,4 +311,8 @@ def _size_advice(gpus: tuple[Gpu, ...]) -> str | None:
 
 def _memory_percent(gpu: Gpu) -> float | None:
     used_mb = (gpu.memory_used_mb or _NOT_MEASURED).max
-    return None if used_mb is None or not gpu.memory_size_mb else _PERCENT * used_mb / gpu.memory_size_mb
+    return (
+        None
+        if used_mb is None or not gpu.memory_size_mb
+        else _PERCENT * used_mb / gpu.memory_size_mb
+    )

@@ -72,7 +72,9 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
         if before is None:
             continue
         limit_here = limit if own_limit is None else own_limit
-        if type(before) in _NUMBERS and 0 < before <= limit_here:  # most of them: a call would take as long again
+        if (
+            type(before) in _NUMBERS and 0 < before <= limit_here
+        ):  # most of them: a call would take as long again
             continue
         after = _possible(name, before, limit_here)
         if after is before:
@@ -94,7 +96,8 @@ def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float | None, bool], ...]
             field.required,
         )
         for position, field in enumerate(fields(kind))
-        if field.name not in _NOT_CHECKED and (field.name.endswith(_TIME_ENDING) or _may_hold_numbers(field.type))
+        if field.name not in _NOT_CHECKED
+        and (field.name.endswith(_TIME_ENDING) or _may_hold_numbers(field.type))
     )
 
 
@@ -102,7 +105,8 @@ def _may_hold_numbers(annotation: object) -> bool:
     """Whether a field of this type can hold numbers or parts. Maps have their own keys, and readers check them."""
     members = (annotation, *get_args(annotation))
     return any(
-        member in (int, float) or isinstance(member, StructMeta) or get_origin(member) is tuple for member in members
+        member in (int, float) or isinstance(member, StructMeta) or get_origin(member) is tuple
+        for member in members
     )
 
 

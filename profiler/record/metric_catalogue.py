@@ -14,7 +14,9 @@ from profiler.record.model_base import json_name
 from profiler.record.record_model import Interval, Metrics, Number, Record, known_status
 
 # MB is MiB, as in the record. "text" and "time" are the units of values that are not numbers.
-Unit = Literal["ms", "s", "h", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "factor", "text", "time"]
+Unit = Literal[
+    "ms", "s", "h", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "factor", "text", "time"
+]
 IndexType = Literal["boolean", "date", "double", "float", "keyword", "long"]
 
 # The types that are not double.
@@ -25,7 +27,17 @@ _INDEX_TYPES: Mapping[Unit, IndexType] = {
     "time": "date",
 }
 # The parts of the wall time, which add up to 100 %.
-TIME_PARTS = ("on_cpu", "waiting_for_cpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
+TIME_PARTS = (
+    "on_cpu",
+    "waiting_for_cpu",
+    "disk",
+    "network",
+    "sleep",
+    "lock",
+    "pipe",
+    "child",
+    "other",
+)
 _NO_INTERVAL, _NO_GPUS, _NO_NEURON = Interval(), GpuTotals(), NeuronTotals()
 _NO_NAMES: Mapping[str, str] = {}
 _MEAN_AND_MAX = ("avg", "max")
@@ -98,17 +110,31 @@ def json_path(path: str) -> str | None:
 
 
 def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
-    return Metric(unit=unit, get=reader(path), record_path=json_path(path), document_field=document_field, **outputs)
+    return Metric(
+        unit=unit,
+        get=reader(path),
+        record_path=json_path(path),
+        document_field=document_field,
+        **outputs,
+    )
 
 
 def _emf_value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
     """A row that is also a CloudWatch metric, with the record's name."""
-    return _value(unit, path, document_field, emf_name=json_name(path.rpartition(".")[2]), **outputs)
+    return _value(
+        unit, path, document_field, emf_name=json_name(path.rpartition(".")[2]), **outputs
+    )
 
 
 def _gpu_total(unit: Unit, name: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
     """A row for the sum of a counter over all GPUs. ``profiler/collectors/nvidia`` reads it, ``Gpu`` has its field."""
-    return Metric(unit=unit, get=partial(_sum_of_gpus, name), document_field=document_field, gpu_field=name, **outputs)
+    return Metric(
+        unit=unit,
+        get=partial(_sum_of_gpus, name),
+        document_field=document_field,
+        gpu_field=name,
+        **outputs,
+    )
 
 
 def _sum_of_gpus(name: str, run: RunView) -> Number | None:
@@ -175,13 +201,28 @@ def _slowdown(size: str, bound: Literal["min", "max"], run: RunView) -> float | 
 
 METRICS: tuple[Metric, ...] = (
     # Times. The REPORT line has two digits where Lambda prints them.
-    _emf_value("ms", "metrics.duration_ms", "usage.duration_ms", text_label="Duration", text_digits=2),
-    _emf_value("ms", "metrics.billed_duration_ms", "usage.billed_duration_ms", text_label="Billed Duration"),
-    _emf_value("ms", "metrics.init_duration_ms", "usage.init_duration_ms", text_label="Init Duration", text_digits=2),
+    _emf_value(
+        "ms", "metrics.duration_ms", "usage.duration_ms", text_label="Duration", text_digits=2
+    ),
+    _emf_value(
+        "ms", "metrics.billed_duration_ms", "usage.billed_duration_ms", text_label="Billed Duration"
+    ),
+    _emf_value(
+        "ms",
+        "metrics.init_duration_ms",
+        "usage.init_duration_ms",
+        text_label="Init Duration",
+        text_digits=2,
+    ),
     # CPU
     _value("vCPU", "metrics.vcpu_size", "usage.cpu.size", text_label="vCPU Size"),
     _emf_value("s", "metrics.cpu_seconds", "usage.cpu.seconds", text_label="CPU Time"),
-    *_statistics("vCPU", "metrics.vcpu_used", "usage.cpu.used", text={"avg": "Avg vCPU Used", "max": "Max vCPU Used"}),
+    *_statistics(
+        "vCPU",
+        "metrics.vcpu_used",
+        "usage.cpu.used",
+        text={"avg": "Avg vCPU Used", "max": "Max vCPU Used"},
+    ),
     Metric(unit="%", get=_latest_mean("cpu_utilization_percent"), emf_name="cpuUtilizationPercent"),
     *_statistics(
         "%",
@@ -190,12 +231,17 @@ METRICS: tuple[Metric, ...] = (
         text={"avg": "Avg CPU"},
         emf={"max": "maxCpuUtilizationPercent"},
     ),
-    _value("%", "metrics.vcpu_saturated_percent", "usage.cpu.saturated_percent", field_type="double"),
+    _value(
+        "%", "metrics.vcpu_saturated_percent", "usage.cpu.saturated_percent", field_type="double"
+    ),
     _value("s", "metrics.cpu_wait_seconds", "usage.cpu.wait_seconds"),
     *_slowdowns("min"),
     *_slowdowns("max"),
     # Where the time went
-    *(_value("%", f"record.time_breakdown.{part}_percent", f"usage.time.{part}.percent") for part in TIME_PARTS),
+    *(
+        _value("%", f"record.time_breakdown.{part}_percent", f"usage.time.{part}.percent")
+        for part in TIME_PARTS
+    ),
     # Memory
     _value("MB", "metrics.memory_size_mb", "usage.memory.size_mb", text_label="Memory Size"),
     # The maximum is the next row: the kernel's high-water mark may be above the sampled maximum.
@@ -206,12 +252,26 @@ METRICS: tuple[Metric, ...] = (
         text={"avg": "Avg Memory Used"},
         names=("avg", "p50", "p95", "p99"),
     ),
-    _emf_value("MB", "metrics.max_memory_used_mb", "usage.memory.used_mb.max", text_label="Max Memory Used"),
-    Metric(unit="%", get=_latest_mean("memory_utilization_percent"), emf_name="memoryUtilizationPercent"),
-    *_statistics(
-        "%", "metrics.memory_utilization_percent", "usage.memory.percent", emf={"max": "maxMemoryUtilizationPercent"}
+    _emf_value(
+        "MB", "metrics.max_memory_used_mb", "usage.memory.used_mb.max", text_label="Max Memory Used"
     ),
-    _value("text", "metrics.memory_peak_source", "usage.memory.peak_source", text_label="Memory Peak Source"),
+    Metric(
+        unit="%",
+        get=_latest_mean("memory_utilization_percent"),
+        emf_name="memoryUtilizationPercent",
+    ),
+    *_statistics(
+        "%",
+        "metrics.memory_utilization_percent",
+        "usage.memory.percent",
+        emf={"max": "maxMemoryUtilizationPercent"},
+    ),
+    _value(
+        "text",
+        "metrics.memory_peak_source",
+        "usage.memory.peak_source",
+        text_label="Memory Peak Source",
+    ),
     *_statistics("MB", "metrics.memory_cache_mb", "usage.memory.cache_mb", names=_MEAN_AND_MAX),
     _value("MB", "metrics.memory_usage_peak_mb", "usage.memory.usage_peak_mb"),
     _value("count", "record.memory_kills.count", "usage.memory.kills"),
@@ -300,9 +360,21 @@ METRICS: tuple[Metric, ...] = (
         emf={"max": "maxNeuronMemoryUsedMB"},
     ),
     # The recommended size
-    _value("vCPU", "record.recommendation.vcpu", "recommendation.vcpu", text_label="Recommended vCPU"),
-    _value("MB", "record.recommendation.memory_mb", "recommendation.memory_mb", text_label="Recommended Memory"),
-    _value("%", "record.recommendation.saving_percent", "recommendation.saving_percent", text_label="Saving"),
+    _value(
+        "vCPU", "record.recommendation.vcpu", "recommendation.vcpu", text_label="Recommended vCPU"
+    ),
+    _value(
+        "MB",
+        "record.recommendation.memory_mb",
+        "recommendation.memory_mb",
+        text_label="Recommended Memory",
+    ),
+    _value(
+        "%",
+        "record.recommendation.saving_percent",
+        "recommendation.saving_percent",
+        text_label="Saving",
+    ),
     # The monitor itself
     _value("text", "record.monitor.version", "monitor.version"),
     _value("s", "record.monitor.cpu_seconds", "monitor.cpu_seconds"),

@@ -14,7 +14,9 @@ ScheduleNoticeKind = Literal["missed", "late", "overlapped", "slow"]
 
 # A reader passes a word on that only a newer writer knows.
 _AnyNoticeKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(NoticeKind))})]
-_AnyScheduleNoticeKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(ScheduleNoticeKind))})]
+_AnyScheduleNoticeKind = Annotated[
+    str, Meta(extra_json_schema={"examples": list(get_args(ScheduleNoticeKind))})
+]
 
 
 class NoticeEvidence(Model, frozen=True, kw_only=True):
@@ -110,7 +112,10 @@ def is_notice_line(line: bytes) -> bool:
 
 def decode_notice(line: bytes | str) -> AnyNoticeLine:
     """Decode a JSON line. Impossible values of the record count as missing. Raises msgspec.DecodeError."""
-    from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
+    from profiler.record.impossible_values import (
+        decode_leniently,
+        without_impossible,
+    )  # only for readers
 
     notice = decode_leniently(cast("type[AnyNoticeLine]", AnyNoticeLine), line)
     return without_impossible(notice) or notice

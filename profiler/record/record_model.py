@@ -24,7 +24,9 @@ CONTAINER_INSIGHTS = "container-insights"
 # below are any text for the decoder; the closed lists above are for writers.
 _AnyStatus = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(Status))})]
 _AnyPeakSource = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(PeakSource))})]
-_AnyEvidence = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(OutOfMemoryEvidence))})]
+_AnyEvidence = Annotated[
+    str, Meta(extra_json_schema={"examples": list(get_args(OutOfMemoryEvidence))})
+]
 
 
 class Distribution(Model, frozen=True, kw_only=True):
@@ -360,7 +362,9 @@ class Record(Model, frozen=True, kw_only=True):
     log_group: str | None = None
     log_stream: str | None = None
     log_region: str | None = None
-    status: _AnyStatus = field(default_factory=lambda: "unknown")  # a plain default would be left out of the line
+    status: _AnyStatus = field(
+        default_factory=lambda: "unknown"
+    )  # a plain default would be left out of the line
     exit_code: int | None = None
     likely_out_of_memory: bool | None = None
     out_of_memory_evidence: _AnyEvidence | None = None
@@ -403,7 +407,9 @@ def with_warnings(record: Record, warnings: Iterable[str]) -> Record:
     added = tuple(warnings)
     if not added or record.monitor is None:
         return record
-    return replace(record, monitor=replace(record.monitor, warnings=(*record.monitor.warnings, *added)))
+    return replace(
+        record, monitor=replace(record.monitor, warnings=(*record.monitor.warnings, *added))
+    )
 
 
 def without_course(record: Record) -> Record:
@@ -470,7 +476,10 @@ def encode(report: Report) -> bytes:
 
 def decode(line: bytes | str) -> Report:
     """Decode a JSON line; impossible numbers and times count as missing. Raises msgspec.DecodeError for other lines."""
-    from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
+    from profiler.record.impossible_values import (
+        decode_leniently,
+        without_impossible,
+    )  # only for readers
 
     report = decode_leniently(Report, line)
     return without_impossible(report) or report

@@ -23,7 +23,10 @@ _FIRST_LABELS = (
 _LAST_LABELS = ("Cost", "Recommended vCPU", "Recommended Memory", "Saving")
 _CPU_TIME = "CPU Time"
 _LABELLED = {metric.text_label: metric for metric in METRICS if metric.text_label is not None}
-_MEASURED_LABELS = (*_FIRST_LABELS, *(label for label in _LABELLED if label not in {*_FIRST_LABELS, *_LAST_LABELS}))
+_MEASURED_LABELS = (
+    *_FIRST_LABELS,
+    *(label for label in _LABELLED if label not in {*_FIRST_LABELS, *_LAST_LABELS}),
+)
 NAMESPACE = "TaskProfiler"
 DIMENSION = "family"
 # CloudWatch has no unit for MiB, vCPU, joules and dollars.
@@ -35,7 +38,9 @@ _EMF_UNITS: Mapping[Unit, str] = {
     "%": "Percent",
     "count": "Count",
 }
-EMF_METRICS: Mapping[str, Metric] = {metric.emf_name: metric for metric in METRICS if metric.emf_name is not None}
+EMF_METRICS: Mapping[str, Metric] = {
+    metric.emf_name: metric for metric in METRICS if metric.emf_name is not None
+}
 
 
 def report_text(report: Report) -> str:
@@ -67,8 +72,12 @@ def _format(metric: Metric, value: Number | str | None) -> str | None:
         return None
     if metric.unit == "USD":
         # At least four digits after the point, four of them significant: most runs cost less than a cent.
-        return f"{value:.{max(4, 3 - math.floor(math.log10(value)))}f} USD" if value > 0 else "0 USD"
-    text = _format_number(value) if metric.text_digits is None else f"{value:.{metric.text_digits}f}"
+        return (
+            f"{value:.{max(4, 3 - math.floor(math.log10(value)))}f} USD" if value > 0 else "0 USD"
+        )
+    text = (
+        _format_number(value) if metric.text_digits is None else f"{value:.{metric.text_digits}f}"
+    )
     return text if metric.unit in ("vCPU", "count") else f"{text} {metric.unit}"
 
 

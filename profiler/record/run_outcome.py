@@ -6,7 +6,9 @@ from typing import Literal
 
 EndStatus = Literal["success", "failure", "stopped", "unknown"]
 Status = Literal["success", "failure", "stopped", "running", "unknown"]
-StopCategory = Literal["oom", "spot", "user", "scheduler", "infrastructure", "image", "resources", "exit", "unknown"]
+StopCategory = Literal[
+    "oom", "spot", "user", "scheduler", "infrastructure", "image", "resources", "exit", "unknown"
+]
 OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit", "memory-at-limit"]
 
 # Shells and Docker report the end by a signal as 128 + its number.

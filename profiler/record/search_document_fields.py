@@ -36,7 +36,9 @@ def _tags(run: RunView) -> list[str] | None:
 
 def _copied(name: str, path: str, index_type: IndexType = "keyword") -> DocumentField:
     path = f"record.{path}"
-    return DocumentField(name=name, index_type=index_type, get=reader(path), record_path=json_path(path))
+    return DocumentField(
+        name=name, index_type=index_type, get=reader(path), record_path=json_path(path)
+    )
 
 
 def keywords(names: str) -> Iterator[DocumentField]:
@@ -80,11 +82,18 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     _copied("task.family", "family"),
     _copied("task.revision", "revision"),
     _copied("task.launch_type", "launch_type"),
-    DocumentField(name="task.status", get=lambda run: known_status(run.record), record_path="status"),
     DocumentField(
-        name="task.exit_code", index_type="long", get=lambda run: integer(run.record.exit_code), record_path="exitCode"
+        name="task.status", get=lambda run: known_status(run.record), record_path="status"
     ),
-    *keywords("task.stop_code task.stop_category task.stopped_reason task.started_by task.capacity_provider"),
+    DocumentField(
+        name="task.exit_code",
+        index_type="long",
+        get=lambda run: integer(run.record.exit_code),
+        record_path="exitCode",
+    ),
+    *keywords(
+        "task.stop_code task.stop_category task.stopped_reason task.started_by task.capacity_provider"
+    ),
     # The ids of the other task, where a run that was killed for memory was started again.
     *keywords("task.retry_of task.retried_as"),
     DocumentField(name="task.out_of_memory", index_type="boolean"),
@@ -97,7 +106,10 @@ FIELDS = (
     *IDENTITY_FIELDS,
     *(
         DocumentField(
-            name=metric.document_field, index_type=metric.index_type, get=metric.get, record_path=metric.record_path
+            name=metric.document_field,
+            index_type=metric.index_type,
+            get=metric.get,
+            record_path=metric.record_path,
         )
         for metric in METRICS
         if metric.document_field is not None

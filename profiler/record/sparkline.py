@@ -30,7 +30,10 @@ def sparkline(values: Sequence[float | None], *, width: int, top: float) -> str:
     """
     length = min(max(width, 0), len(values))
     bounds = [bucket * len(values) // length for bucket in range(length + 1)] if length else [0]
-    measured = ([value for value in values[start:end] if value is not None] for start, end in pairwise(bounds))
+    measured = (
+        [value for value in values[start:end] if value is not None]
+        for start, end in pairwise(bounds)
+    )
     return "".join(
         _BLOCKS[math.floor(min(max(bucket) / top, 1) * (len(_BLOCKS) - 1) + 0.5)] if bucket else GAP
         for bucket in measured

@@ -10,12 +10,26 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import FARGATE, SERVICE_GROUP, arn_account, arn_region, cluster_name, family_of, task_id
+from profiler.core.ecs_terms import (
+    FARGATE,
+    SERVICE_GROUP,
+    arn_account,
+    arn_region,
+    cluster_name,
+    family_of,
+    task_id,
+)
 from profiler.core.json_fields import integer, mapping, mappings, text
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
 from profiler.record.model_base import json_name
-from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE, EndStatus, StopCategory, end_status
+from profiler.record.run_outcome import (
+    SIGKILL_EXIT_CODE,
+    SIGTERM_EXIT_CODE,
+    EndStatus,
+    StopCategory,
+    end_status,
+)
 from profiler.record.spot_price import FARGATE_SPOT
 
 _NO_REASON = "essential container in task exited"
@@ -37,15 +51,32 @@ _EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
 }
 _IMAGE = ("cannotpull", "pull image", "image pull", "manifest unknown")
 _RESOURCES = (
-    *("resourceinitializationerror", "provisioning to complete", "capacity is unavailable", "unable to place"),
-    *("resource:", "cannotstartcontainererror", "cannotcreatevolumeerror", "cannotcreatecontainererror"),
+    *(
+        "resourceinitializationerror",
+        "provisioning to complete",
+        "capacity is unavailable",
+        "unable to place",
+    ),
+    *(
+        "resource:",
+        "cannotstartcontainererror",
+        "cannotcreatevolumeerror",
+        "cannotcreatecontainererror",
+    ),
     *("dockertimeouterror", "containerruntimeerror", "containerruntimetimeouterror"),
     *("fetching secret data", "unexpected ec2 error"),
 )
 _MAX_DIGITS = 9
 # The fields of a task that have the names of the event's.
 _TEXTS = ("availability_zone", "launch_type", "group", "started_by", "stop_code", "stopped_reason")
-_TIMES = ("created_at", "pull_started_at", "pull_stopped_at", "started_at", "execution_stopped_at", "stopped_at")
+_TIMES = (
+    "created_at",
+    "pull_started_at",
+    "pull_stopped_at",
+    "started_at",
+    "execution_stopped_at",
+    "stopped_at",
+)
 
 
 class EventContainer(Struct, frozen=True, kw_only=True):
@@ -112,11 +143,17 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     @property
     def reason_of_ecs(self) -> str:
         """The reason in lower case; empty if a user can have written it, in StopTask."""
-        return "" if (self.stop_code or "").lower() == _STOPPED_BY_USER else (self.stopped_reason or "").lower()
+        return (
+            ""
+            if (self.stop_code or "").lower() == _STOPPED_BY_USER
+            else (self.stopped_reason or "").lower()
+        )
 
     @property
     def is_service_task(self) -> bool:
-        return (self.group or "").startswith(SERVICE_GROUP) or (self.started_by or "").startswith("ecs-svc/")
+        return (self.group or "").startswith(SERVICE_GROUP) or (self.started_by or "").startswith(
+            "ecs-svc/"
+        )
 
     @property
     def duration_ms(self) -> float | None:
@@ -141,7 +178,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def judge_candidates(
-    task: StoppedTask, candidates: Sequence[str], *, default: str | None = None, monitor: str | None = None
+    task: StoppedTask,
+    candidates: Sequence[str],
+    *,
+    default: str | None = None,
+    monitor: str | None = None,
 ) -> tuple[Outcome, str | None]:
     """The outcome of a task, and which of the candidates is its batch; ``default`` if the end does not tell.
 
@@ -151,9 +192,13 @@ def judge_candidates(
     listed = [task.container(name) for name in candidates]
     if len(listed) <= 1:
         batch = next(iter(listed), None)
-        return determine_outcome(task, batch, monitor=monitor), None if batch is None else batch.name
+        return determine_outcome(
+            task, batch, monitor=monitor
+        ), None if batch is None else batch.name
     not_stopped = [container for container in listed if not _may_be_stopped_by_ecs(task, container)]
-    ended = not_stopped if any(container.exit_code is not None for container in not_stopped) else listed
+    ended = (
+        not_stopped if any(container.exit_code is not None for container in not_stopped) else listed
+    )
     failed = next((container for container in ended if _has_failed(container)), None)
     is_success = all(container.exit_code == 0 for container in ended)
     judged = failed or (ended[0] if is_success else None)
@@ -167,7 +212,9 @@ def judge_candidates(
 def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool:
     """Whether the exit code is the one of a container that ECS stops after another one of the task ended."""
     if container.exit_code == SIGKILL_EXIT_CODE:
-        return not (ran_out_of_memory(container) or _contains_any(task.reason_of_ecs, _OUT_OF_MEMORY))
+        return not (
+            ran_out_of_memory(container) or _contains_any(task.reason_of_ecs, _OUT_OF_MEMORY)
+        )
     return container.exit_code == SIGTERM_EXIT_CODE
 
 
@@ -180,16 +227,23 @@ def ran_out_of_memory(container: EventContainer) -> bool:
     return _contains_any((container.reason or "").lower(), _OUT_OF_MEMORY)
 
 
-def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None) -> Outcome:
+def determine_outcome(
+    task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None
+) -> Outcome:
     """The outcome, by the batch's exit code alone (None: unknown). The ``monitor``'s reason does not explain it."""
     own_reason = f"{(batch.reason if batch else None) or ''} {task.reason_of_ecs}".lower()
-    reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])
+    reasons = " ".join(
+        [own_reason, *((container.reason or "").lower() for container in task.containers)]
+    )
     out_of_memory = _contains_any(own_reason, _OUT_OF_MEMORY)
     exit_code = batch.exit_code if batch is not None else None
     stop_code, nothing_ran = (task.stop_code or "").lower(), exit_code is None
     # The first match counts. A missing image or resource can be the cause only if nothing ran.
     matches: tuple[tuple[StopCategory, bool], ...] = (
-        *((kind, _contains_any(f"{reasons} {stop_code}", words)) for kind, words in _EXTERNAL_STOPS.items()),
+        *(
+            (kind, _contains_any(f"{reasons} {stop_code}", words))
+            for kind, words in _EXTERNAL_STOPS.items()
+        ),
         ("oom", out_of_memory),
         ("image", nothing_ran and _contains_any(reasons, _IMAGE)),
         ("resources", nothing_ran and _contains_any(reasons, _RESOURCES)),
@@ -199,7 +253,9 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monito
     failed_to_start = stop_code == _FAILED_TO_START or category in {"image", "resources"}
     return Outcome(
         status=end_status(
-            exit_code, was_stopped=category in _EXTERNAL_STOPS, has_failed=out_of_memory or failed_to_start
+            exit_code,
+            was_stopped=category in _EXTERNAL_STOPS,
+            has_failed=out_of_memory or failed_to_start,
         ),
         category=category,
         out_of_memory=out_of_memory,
@@ -208,12 +264,15 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monito
     )
 
 
-def _specific_reason(task: StoppedTask, batch: EventContainer | None, monitor: str | None) -> str | None:
+def _specific_reason(
+    task: StoppedTask, batch: EventContainer | None, monitor: str | None
+) -> str | None:
     own = batch.reason if batch is not None and not _is_only(batch.reason, _NO_REASON) else None
     others = (
         f"{container.name}: {container.reason}"
         for container in task.containers
-        if container.reason and container.name not in {monitor, None if batch is None else batch.name}
+        if container.reason
+        and container.name not in {monitor, None if batch is None else batch.name}
     )
     stated = None if _is_only(task.stopped_reason, _NO_REASON) else task.stopped_reason
     if own or (stated and not _is_only(stated, _VAGUE_REASON)):
@@ -246,7 +305,8 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     if arn is None or detail.get("lastStatus") != "STOPPED":
         return None
     overrides = {
-        item.get("name"): item for item in mappings(mapping(detail.get("overrides")).get("containerOverrides"))
+        item.get("name"): item
+        for item in mappings(mapping(detail.get("overrides")).get("containerOverrides"))
     }
     containers = (_container(item, overrides) for item in mappings(detail.get("containers")))
     cpu_units = _amount(detail, "cpu")
@@ -255,7 +315,8 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     architectures = (  # as a record writes them: X86_64, ARM64
         value.upper()
         for item in mappings(detail.get("attributes"))
-        if item.get("name") == "ecs.cpu-architecture" and (value := text(item.get("value"))) is not None
+        if item.get("name") == "ecs.cpu-architecture"
+        and (value := text(item.get("value"))) is not None
     )
     return StoppedTask(
         arn=arn,
@@ -293,7 +354,9 @@ def _amount(values: Mapping[str, object], name: str) -> int | None:
     return integer(value) or None
 
 
-def _container(values: Mapping[str, object], overrides: Mapping[object, Mapping[str, object]]) -> EventContainer | None:
+def _container(
+    values: Mapping[str, object], overrides: Mapping[object, Mapping[str, object]]
+) -> EventContainer | None:
     name = _text(values, "name")
     if name is None:
         return None
@@ -302,5 +365,8 @@ def _container(values: Mapping[str, object], overrides: Mapping[object, Mapping[
         arn=_text(values, "containerArn"),
         memory_mb=_amount(mapping(overrides.get(name)), "memory") or _amount(values, "memory"),
         exit_code=integer(values.get("exitCode")),
-        **{name: _text(values, json_name(name)) for name in ("image", "image_digest", "runtime_id", "reason")},
+        **{
+            name: _text(values, json_name(name))
+            for name in ("image", "image_digest", "runtime_id", "reason")
+        },
     )

@@ -51,7 +51,9 @@ def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
 
 def format_count(count: int, noun: str) -> str:
     """Format as ``1 run``, ``5 runs``, ``2 families`` or ``3 processes``."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'es' if noun.endswith('s') else 's'}"
+    plural = (
+        f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'es' if noun.endswith('s') else 's'}"
+    )
     return f"{count} {noun if count == 1 else plural}"
 
 
@@ -74,7 +76,9 @@ def format_memory(megabytes: float) -> str:
     rounded_mb = _round_half_up(megabytes)
     if rounded_mb >= _MB_PER_GB:
         return f"{_format_decimal(megabytes / _MB_PER_GB, 1)} GB"
-    return f"{_format_decimal(megabytes, 1) if megabytes < _MAX_MB_WITH_FRACTION else rounded_mb} MB"
+    return (
+        f"{_format_decimal(megabytes, 1) if megabytes < _MAX_MB_WITH_FRACTION else rounded_mb} MB"
+    )
 
 
 def format_peak(megabytes: float, source: str | None) -> str:
@@ -113,7 +117,10 @@ def format_range(least: float, most: float, digits: int = 2) -> str:
 
 def format_task_size(vcpu: float | None, memory_mb: float | None) -> str | None:
     """Format as ``1 vCPU, 2 GB``; a part that is None is left out. None if both are."""
-    parts = (None if vcpu is None else format_vcpu(vcpu), None if memory_mb is None else format_memory(memory_mb))
+    parts = (
+        None if vcpu is None else format_vcpu(vcpu),
+        None if memory_mb is None else format_memory(memory_mb),
+    )
     return ", ".join(part for part in parts if part) or None
 
 

@@ -20,7 +20,13 @@ NEAR_LIMIT_SHARE = 0.9
 # From this share of the run on, the idle time of the GPUs is worth advice.
 MIN_GPU_IDLE_PERCENT = 10
 _MS_PER_SECOND, _PERCENT = 1000, 100
-_WAIT_NAMES = {"lock": "a lock", "pipe": "a pipe", "child": "a child process", "sleep": "a timer", "disk": "the disk"}
+_WAIT_NAMES = {
+    "lock": "a lock",
+    "pipe": "a pipe",
+    "child": "a child process",
+    "sleep": "a timer",
+    "disk": "the disk",
+}
 
 
 def wait_in_words(kind: str) -> str:
@@ -31,7 +37,10 @@ def wait_in_words(kind: str) -> str:
 PAST_WAITS = {
     "waiting_for_cpu": "waited for a CPU",
     "sleep": "slept",
-    **{kind: f"waited for {wait_in_words(kind)}" for kind in ("disk", "network", "lock", "pipe", "child")},
+    **{
+        kind: f"waited for {wait_in_words(kind)}"
+        for kind in ("disk", "network", "lock", "pipe", "child")
+    },
 }
 """Phrases for the parts of a run's time in which it was not on a CPU."""
 
@@ -74,7 +83,11 @@ def whole_cpu_seconds(record: Record) -> float | None:
 def is_long_cpu_wait(record: Record) -> bool:
     """Whether the threads waited for a CPU for 0.1 s, a tenth of the run and of the time in which they could run."""
     percent = counted_cpu_wait(record)
-    return record.metrics.cpu_wait_seconds is not None and percent is not None and percent >= MIN_CPU_WAIT_PERCENT
+    return (
+        record.metrics.cpu_wait_seconds is not None
+        and percent is not None
+        and percent >= MIN_CPU_WAIT_PERCENT
+    )
 
 
 def counted_cpu_wait(record: Record) -> float | None:

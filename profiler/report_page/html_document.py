@@ -34,7 +34,9 @@ def read_assets() -> Mapping[str, str]:
         "style": (folder / "page.css").read_text("utf-8"),
         "plotly": plotly,
         "check": (folder / "browser_check.js").read_text("utf-8"),
-        "modules": _import_map({file.name: file.read_text("utf-8") for file in (folder / "modules").iterdir()}),
+        "modules": _import_map(
+            {file.name: file.read_text("utf-8") for file in (folder / "modules").iterdir()}
+        ),
     }
 
 
@@ -43,7 +45,9 @@ def render_page(data: PageData, assets: Mapping[str, str], *, title: str) -> str
     # The end tag is in scripts only within strings, where both spellings mean the same.
     scripts = {name: assets[name].replace("</script", "<\\/script") for name in ("check", "plotly")}
     texts = {"policy": _POLICY, "title": escape(title), "data": data.text, "series": data.series}
-    return Template(assets["document"]).substitute({**assets, **scripts, **texts}, activity=data.activity)
+    return Template(assets["document"]).substitute(
+        {**assets, **scripts, **texts}, activity=data.activity
+    )
 
 
 def _import_map(modules: Mapping[str, str]) -> str:

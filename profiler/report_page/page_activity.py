@@ -8,7 +8,13 @@ from profiler.record.activity_model import StacksLine, TimeBreakdown
 from profiler.record.hardware import short_processor_name
 from profiler.record.record_model import Metrics, Record, Report
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, is_cpu_wait_partial, is_long_cpu_wait
-from profiler.report_page.page_series import compressed, finite_number, known_column, to_json, without_none
+from profiler.report_page.page_series import (
+    compressed,
+    finite_number,
+    known_column,
+    to_json,
+    without_none,
+)
 
 StacksOf = Callable[[Report], StacksLine | None]
 
@@ -17,32 +23,50 @@ MAX_CHARACTERS = 1_500_000
 # To read the stacks of a run takes milliseconds in a local history, and a request to a log group.
 _MAX_RUNS_WITH_STACKS = 50
 _PARTS = [
-    field for field in TimeBreakdown.__struct_fields__ if field.endswith("_percent") and field != "covered_percent"
+    field
+    for field in TimeBreakdown.__struct_fields__
+    if field.endswith("_percent") and field != "covered_percent"
 ]
 
 
 def activity_fields(record: Record) -> dict[str, Any]:
     """The time's parts in TimeBreakdown's order, and the stacks. ``hasActivity``: the run may have a long text."""
-    breakdown, stacks, processor = record.time_breakdown or TimeBreakdown(), record.stacks, record.processor
+    breakdown, stacks, processor = (
+        record.time_breakdown or TimeBreakdown(),
+        record.stacks,
+        record.processor,
+    )
     parts = [finite_number(getattr(breakdown, field)) for field in _PARTS]
     is_covered = (breakdown.covered_percent or 0) >= MIN_COVERED_PERCENT
     waited = record.metrics if is_long_cpu_wait(record) else Metrics()
     functions = [
-        [one.function, one.file, one.line, finite_number(one.self_percent), finite_number(one.total_percent)]
+        [
+            one.function,
+            one.file,
+            one.line,
+            finite_number(one.self_percent),
+            finite_number(one.total_percent),
+        ]
         for one in (stacks.top if stacks else ())
     ]
     return without_none(
         {
             "time": parts if any(parts) else None,
-            "targets": [[one.kind, one.target, finite_number(one.percent)] for one in breakdown.waiting_for] or None,
+            "targets": [
+                [one.kind, one.target, finite_number(one.percent)] for one in breakdown.waiting_for
+            ]
+            or None,
             "covered": None if is_covered else breakdown.covered_percent,
             "cpuWaitSeconds": waited.cpu_wait_seconds,
             "cpuWait": waited.cpu_wait_percent,
             "cpuWaitPartial": is_cpu_wait_partial(record) or None,
-            "processor": short_processor_name(processor.model) if processor and processor.model else None,
+            "processor": short_processor_name(processor.model)
+            if processor and processor.model
+            else None,
             "hasActivity": has_activity(record) or None,
             "stackSource": stacks and stacks.source,
-            "samples": stacks and (stacks.samples if stacks.running_samples is None else stacks.running_samples),
+            "samples": stacks
+            and (stacks.samples if stacks.running_samples is None else stacks.running_samples),
             "functions": functions or None,
         }
     )
@@ -86,13 +110,19 @@ def _processes(record: Record) -> dict[str, Any]:
         return {}
     wait = known_column(series.cpu_wait)
     processes = [
-        (one.command, known_column(one.vcpu_used), known_column(one.memory_used_mb)) for one in series.processes
+        (one.command, known_column(one.vcpu_used), known_column(one.memory_used_mb))
+        for one in series.processes
     ]
-    length = max(len(column or ()) for column in (wait, *(column for _, *both in processes for column in both)))
+    length = max(
+        len(column or ())
+        for column in (wait, *(column for _, *both in processes for column in both))
+    )
     if not length:
         return {}
     end_ms = min(length * series.step_ms, record.metrics.duration_ms or math.inf)
-    found: dict[str, Any] = {"steps": [length, series.step_ms, round(max(end_ms, (length - 1) * series.step_ms))]}
+    found: dict[str, Any] = {
+        "steps": [length, series.step_ms, round(max(end_ms, (length - 1) * series.step_ms))]
+    }
     if known := [one for one in processes if one[1] or one[2]]:
         found["processes"] = known
     if any(wait or ()):
@@ -103,7 +133,11 @@ def _processes(record: Record) -> dict[str, Any]:
 def _steps(stacks: StacksLine | None) -> dict[str, Any]:
     """Offset and length in ms of each step, and how often each stack was seen in it."""
     steps = [
-        (step.offset_ms, step.duration_ms, {stack: count for stack, count in step.stacks.items() if count > 0})
+        (
+            step.offset_ms,
+            step.duration_ms,
+            {stack: count for stack, count in step.stacks.items() if count > 0},
+        )
         for step in (stacks.steps if stacks else ())
     ]
     return {"stacks": steps} if any(counts for _, _, counts in steps) else {}

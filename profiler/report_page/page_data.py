@@ -13,7 +13,14 @@ from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.worth_a_word import NEAR_LIMIT_SHARE
 from profiler.report_page.page_activity import StacksOf, activity_texts
-from profiler.report_page.page_series import Run, compressed, finite_number, series_columns, to_json, without_none
+from profiler.report_page.page_series import (
+    Run,
+    compressed,
+    finite_number,
+    series_columns,
+    to_json,
+    without_none,
+)
 from profiler.report_page.run_fields import run_details, run_fields
 from profiler.runs.past_runs.families import evidence_of_past_runs
 from profiler.runs.past_runs.moments import MIN_SAMPLES
@@ -69,15 +76,26 @@ def build_page_data(
     keys = [family_key(run.record) for run in runs]
     noticed = [*map(family_of_notice, notices)]
     labels = family_labels([*keys, *noticed])
-    of_runs = evidence_of_past_runs((run.past for run in runs), on_fargate) if evidence is None else evidence
+    of_runs = (
+        evidence_of_past_runs((run.past for run in runs), on_fargate)
+        if evidence is None
+        else evidence
+    )
     sizing = size_rows(of_runs, labels, overrides)
     fields = (
         run_fields(run, labels[key], cost_on_fargate(run.record, on_fargate, overrides))
         for run, key in zip(runs, keys, strict=True)
     )
-    about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "onFargate": on_fargate}
+    about = {
+        "version": version,
+        "generatedAt": generated_at,
+        "onlyOne": only_one,
+        "onFargate": on_fargate,
+    }
     late = {_due_time_of(line) for line in notices if line.notice.kind == "late"}
-    missed = [_notice_fields(line, labels[key], late) for line, key in zip(notices, noticed, strict=True)]
+    missed = [
+        _notice_fields(line, labels[key], late) for line, key in zip(notices, noticed, strict=True)
+    ]
     start = to_json({"scale": _SCALE, **about, "sizing": list(sizing), "notices": missed})[:-1]
     room = max_bytes - _END_BYTES - len(compressed(start))
     rows, room = first_that_fit(fields, room, at_least=1)
@@ -89,7 +107,9 @@ def build_page_data(
         f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
     )
     series = (series_columns(run.steps) or None for run in shown)
-    packed = compressed(array_of(first_that_fit(series, max_bytes - len(text) - _END_BYTES)[0], len(shown)))
+    packed = compressed(
+        array_of(first_that_fit(series, max_bytes - len(text) - _END_BYTES)[0], len(shown))
+    )
     opened = [run.past.report for run in (shown[:1] if only_one else shown)]
     return PageData(
         text=text,
@@ -101,10 +121,19 @@ def build_page_data(
 
 
 def _due_time_of(line: ScheduleNoticeLine) -> tuple[object, ...]:
-    return line.schedule, line.account_id, line.region, line.cluster, line.family, line.notice.due_at
+    return (
+        line.schedule,
+        line.account_id,
+        line.region,
+        line.cluster,
+        line.family,
+        line.notice.due_at,
+    )
 
 
-def _notice_fields(line: ScheduleNoticeLine, family: str, late: Container[object]) -> dict[str, Any]:
+def _notice_fields(
+    line: ScheduleNoticeLine, family: str, late: Container[object]
+) -> dict[str, Any]:
     """The fields that select notices, with the same names as the fields of runs. A missed task may start later."""
     at_ns = due_ns(line)
     return without_none(
@@ -122,7 +151,9 @@ def _notice_fields(line: ScheduleNoticeLine, family: str, late: Container[object
 
 
 def size_rows(
-    evidences: Iterable[Evidence | None], labels: Mapping[FamilyKey, str], price_overrides: PriceOverrides
+    evidences: Iterable[Evidence | None],
+    labels: Mapping[FamilyKey, str],
+    price_overrides: PriceOverrides,
 ) -> Iterator[dict[str, Any]]:
     """The object of ``recommend --json`` for each family, and what the page says of it; the most runs first."""
     measured = (evidence for evidence in evidences if evidence is not None)
@@ -130,10 +161,17 @@ def size_rows(
         advice = advise(evidence, Policy(), price_overrides)
         choice, advised = advice.choice, as_json(advice)
         sizes = zip(advised["sizes"], choice.options, strict=True)
-        resize = evidence.family.name if choice.changes and choice.is_fargate and not evidence.is_moved else None
+        resize = (
+            evidence.family.name
+            if choice.changes and choice.is_fargate and not evidence.is_moved
+            else None
+        )
         yield without_none(
             {
-                **{name: advised[name] for name in ("current", "savingPercent", "savingUsdPerMonth", "reasons")},
+                **{
+                    name: advised[name]
+                    for name in ("current", "savingPercent", "savingUsdPerMonth", "reasons")
+                },
                 "recommended": advised["recommended"] or {},
                 "family": labels[evidence.family],
                 "changes": choice.changes,
@@ -158,7 +196,9 @@ def first_that_fit(
 
     count = len(texts)
     if length(count) > share * room:
-        count = max(bisect_right(range(count), share * room, key=length) - 1, min(at_least, count), 0)
+        count = max(
+            bisect_right(range(count), share * room, key=length) - 1, min(at_least, count), 0
+        )
     return texts[:count], max(room - length(count), 0)
 
 

@@ -58,7 +58,11 @@ def series_columns(steps: StepSeries) -> dict[str, Column]:
         "gpuMb": steps.gpu_memory_mb,
         "neuron": steps.neuron_percent,
     }
-    known = {name: values for name, column in measured.items() if (values := known_column(column)) is not None}
+    known = {
+        name: values
+        for name, column in measured.items()
+        if (values := known_column(column)) is not None
+    }
     return {**_times(ends_ms), **known} if known else {}
 
 
@@ -91,7 +95,9 @@ def known_column(column: Column | None) -> Column | None:
 
 def _times(ends_ms: Sequence[int]) -> Mapping[str, Column]:
     length_ms = ends_ms[0]
-    if len(ends_ms) > 1 and list(ends_ms[:-1]) == [number * length_ms for number in range(1, len(ends_ms))]:
+    if len(ends_ms) > 1 and list(ends_ms[:-1]) == [
+        number * length_ms for number in range(1, len(ends_ms))
+    ]:
         return {"steps": [len(ends_ms), length_ms, ends_ms[-1]]}
     return {"ms": ends_ms}
 

@@ -76,12 +76,21 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
     verdict, kills = verdict_of(run.past, now_ns), record.memory_kills
     series = record.series or with_equal_steps(run.steps, run.past.started_at)
     moments = [
-        [moment.kind, round(moment.start_ms), round(moment.end_ms), moment.text]  # the times in ms after the start
+        [
+            moment.kind,
+            round(moment.start_ms),
+            round(moment.end_ms),
+            moment.text,
+        ]  # the times in ms after the start
         for moment in find_moments(record, series)
     ]
     return without_none(
         {
-            "verdict": [verdict.tone, verdict.text, *([verdict.evidence] if verdict.evidence else [])],
+            "verdict": [
+                verdict.tone,
+                verdict.text,
+                *([verdict.evidence] if verdict.evidence else []),
+            ],
             "moments": moments or None,
             "peakAt": _ms_after(record.started_at, record.metrics.max_memory_used_at),
             "command": run.past.command,
@@ -109,7 +118,11 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
 
 def _ms_after(started_at: str | None, at: str | None) -> int | None:
     started_ns, at_ns = parse_ns(started_at), parse_ns(at)
-    return None if started_ns is None or at_ns is None or at_ns < started_ns else (at_ns - started_ns) // NS_PER_MS
+    return (
+        None
+        if started_ns is None or at_ns is None or at_ns < started_ns
+        else (at_ns - started_ns) // NS_PER_MS
+    )
 
 
 def _processes(processes: Sequence[Process]) -> list[list[object]]:
@@ -128,7 +141,10 @@ def _processes(processes: Sequence[Process]) -> list[list[object]]:
 
 
 def _gpu(gpu: Gpu) -> dict[str, Any]:
-    utilization, memory = gpu.utilization_percent or _NO_DISTRIBUTION, gpu.memory_used_mb or _NO_DISTRIBUTION
+    utilization, memory = (
+        gpu.utilization_percent or _NO_DISTRIBUTION,
+        gpu.memory_used_mb or _NO_DISTRIBUTION,
+    )
     return without_none(
         {
             "name": gpu.name or gpu.uuid,

@@ -53,10 +53,23 @@ def rows_of(series: RunSeries, duration_ms: float | None) -> list[Sequence[float
     """The rows of a run; the last one ends with the run, if its duration is known."""
     rows: list[Sequence[float | None]] = []
     before_ms = 0.0
-    for end_ns, vcpu_used, memory_bytes, read_bytes, write_bytes, gpu_percent, gpus_bytes in series.steps():
+    for (
+        end_ns,
+        vcpu_used,
+        memory_bytes,
+        read_bytes,
+        write_bytes,
+        gpu_percent,
+        gpus_bytes,
+    ) in series.steps():
         end_ms = end_ns / NS_PER_MS
-        known_end_ms = round(end_ms if duration_ms is None else min(end_ms, max(duration_ms, before_ms)))
-        gpu = None if gpu_percent is None else round(gpu_percent, 2), None if gpus_bytes is None else round(gpus_bytes)
+        known_end_ms = round(
+            end_ms if duration_ms is None else min(end_ms, max(duration_ms, before_ms))
+        )
+        gpu = (
+            None if gpu_percent is None else round(gpu_percent, 2),
+            None if gpus_bytes is None else round(gpus_bytes),
+        )
         vcpu = None if vcpu_used is None else round(vcpu_used, VCPU_DIGITS)
         rows.append((known_end_ms, vcpu, memory_bytes, read_bytes, write_bytes, *gpu))
         before_ms = end_ms
@@ -66,7 +79,9 @@ def rows_of(series: RunSeries, duration_ms: float | None) -> list[Sequence[float
 def decode_rows(text: bytes) -> StepSeries:
     """The series in the history's JSON. Raises msgspec.DecodeError for another format."""
     rows = msgspec.json.decode(text, type=list[list[int | float | None]])
-    columns: dict[str, Any] = dict(zip(StepSeries.__struct_fields__, zip_longest(*rows), strict=False))
+    columns: dict[str, Any] = dict(
+        zip(StepSeries.__struct_fields__, zip_longest(*rows), strict=False)
+    )
     for name in {"memory_mb", "gpu_memory_mb"} & columns.keys():
         columns[name] = [None if size is None else size / MIB for size in columns[name]]
     return StepSeries(**columns)
@@ -85,8 +100,13 @@ def steps_of_record(record: Record) -> StepSeries:
     }
     length = max(map(len, columns.values()))
     end_ms, step_ms = record.metrics.duration_ms or math.inf, series.step_ms
-    padded: dict[str, Any] = {name: padded_column(values, length) for name, values in columns.items() if values}
-    ends_ms = [round(max(min((number + 1) * step_ms, end_ms), number * step_ms)) for number in range(length)]
+    padded: dict[str, Any] = {
+        name: padded_column(values, length) for name, values in columns.items() if values
+    }
+    ends_ms = [
+        round(max(min((number + 1) * step_ms, end_ms), number * step_ms))
+        for number in range(length)
+    ]
     return StepSeries(ends_ms=ends_ms, **padded)
 
 
@@ -98,7 +118,9 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
     """
     by_time: dict[int, Report] = {}
     for checkpoint in checkpoints:
-        elapsed_ms = _elapsed_ms(checkpoint, (checkpoint.record.interval or Interval()).finished_at or checkpoint.time)
+        elapsed_ms = _elapsed_ms(
+            checkpoint, (checkpoint.record.interval or Interval()).finished_at or checkpoint.time
+        )
         if elapsed_ms is not None:
             by_time[elapsed_ms] = checkpoint
     read_bytes, write_bytes = MonotonicCounter(), MonotonicCounter()
@@ -110,7 +132,10 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
             rows.append((begun_ms, None, None, None, None))
         vcpu = (interval.vcpu_used or Distribution()).avg
         memory_mb = (interval.memory_used_mb or Distribution()).max
-        read, written = _growth(read_bytes, metrics.block_read_bytes), _growth(write_bytes, metrics.block_write_bytes)
+        read, written = (
+            _growth(read_bytes, metrics.block_read_bytes),
+            _growth(write_bytes, metrics.block_write_bytes),
+        )
         rows.append((elapsed_ms, vcpu, memory_mb, read, written))
     columns: Iterable[Any] = zip(*rows, strict=True)
     return StepSeries(**dict(zip(StepSeries.__struct_fields__, columns, strict=False)))
@@ -148,7 +173,9 @@ def with_equal_steps(steps: StepSeries, started_at: str) -> Series | None:
         for number in range(start_ms // step_ms, min(-(-end_ms // step_ms), length)):
             vcpu[number] = vcpu_used
             memory[number] = max_known(memory[number], memory_mb)
-    return Series(started_at=started_at, step_ms=step_ms, vcpu_used=tuple(vcpu), memory_used_mb=tuple(memory))
+    return Series(
+        started_at=started_at, step_ms=step_ms, vcpu_used=tuple(vcpu), memory_used_mb=tuple(memory)
+    )
 
 
 def downsample(steps: StepSeries, max_steps: int) -> StepSeries:
@@ -168,7 +195,11 @@ def downsample(steps: StepSeries, max_steps: int) -> StepSeries:
 
 
 def _average(values: Column, lengths_ms: Sequence[int]) -> float | None:
-    known = [(value * length, length) for value, length in zip(values, lengths_ms, strict=True) if value is not None]
+    known = [
+        (value * length, length)
+        for value, length in zip(values, lengths_ms, strict=True)
+        if value is not None
+    ]
     total_ms = sum(length for _, length in known)
     return sum(part for part, _ in known) / total_ms if total_ms else None
 

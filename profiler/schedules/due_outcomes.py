@@ -18,7 +18,12 @@ from profiler.core.ecs_terms import task_id
 from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.units import format_duration
-from profiler.schedules.due_times import ScheduleExpressionError, are_times_known, due_times, last_due
+from profiler.schedules.due_times import (
+    ScheduleExpressionError,
+    are_times_known,
+    due_times,
+    last_due,
+)
 from profiler.schedules.schedule_model import (
     EFFECTIVE_NS,
     SKEW_NS,
@@ -37,11 +42,15 @@ KEPT_NS = 55 * 60 * NS_PER_SECOND
 _FAILED_TO_START = "TaskFailedToStart"
 _MAX_CONTEXT_NS = 7 * NS_PER_DAY
 _UNREAD = ClusterTasks(problem="The tasks of its cluster were not read.")
-_NO_ANCHOR = "AWS does not return when a rule was created, so the due times of its rate are unknown."
+_NO_ANCHOR = (
+    "AWS does not return when a rule was created, so the due times of its rate are unknown."
+)
 TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
 CHANGED = "The schedule was changed after this time."
 _NEW = "The schedule was created or changed less than a minute before this time, so AWS may not have used it yet."
-_RESTARTED = "The schedule was changed, and AWS does not document whether that starts its rate again."
+_RESTARTED = (
+    "The schedule was changed, and AWS does not document whether that starts its rate again."
+)
 
 
 class JudgedSchedule(Struct, frozen=True, kw_only=True):
@@ -76,11 +85,18 @@ def judge_schedules(
     judged: dict[int, JudgedSchedule] = {}
     for key, places in groups.items():
         members = [schedules[place] for place in places]
-        judged.update(zip(places, judge.group(members, clusters.get(key[0], _UNREAD), tasks[key]), strict=True))
+        judged.update(
+            zip(
+                places, judge.group(members, clusters.get(key[0], _UNREAD), tasks[key]), strict=True
+            )
+        )
     in_order = (judged[place] for place in range(len(schedules)))
     if since_ns is None:
         return [replace(one, due_times=one.due_times[-1:]) for one in in_order]
-    return [replace(one, due_times=tuple(due for due in one.due_times if due.due_ns >= since_ns)) for one in in_order]
+    return [
+        replace(one, due_times=tuple(due for due in one.due_times if due.due_ns >= since_ns))
+        for one in in_order
+    ]
 
 
 def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
@@ -108,8 +124,14 @@ class _Judge(Struct, frozen=True, kw_only=True):
         for schedule in members:
             try:
                 context_ns = self._context_ns(schedule, tasks) if len(members) > 1 else self.now_ns
-                first_ns = last_due(schedule, self.now_ns) if self.since_ns is None else self.since_ns
-                dues = [*due_times(schedule, min(first_ns or context_ns, context_ns), self.now_ns + SKEW_NS + 1)]
+                first_ns = (
+                    last_due(schedule, self.now_ns) if self.since_ns is None else self.since_ns
+                )
+                dues = [
+                    *due_times(
+                        schedule, min(first_ns or context_ns, context_ns), self.now_ns + SKEW_NS + 1
+                    )
+                ]
                 is_known = bool(dues) or are_times_known(schedule)
                 if not is_known and len(members) == 1:
                     dues = self._inferred(schedule, tasks)
@@ -121,13 +143,17 @@ class _Judge(Struct, frozen=True, kw_only=True):
             except ScheduleExpressionError as error:
                 rows.append(str(error))
         of_all = [slot for row in rows if not isinstance(row, str) for slot in row]
-        of_all.sort(key=lambda slot: (slot.due_ns, slot.is_certain))  # the last one gets a late task
+        of_all.sort(
+            key=lambda slot: (slot.due_ns, slot.is_certain)
+        )  # the last one gets a late task
         assign_tasks(of_all, tasks, cluster.known_since_ns)
         for schedule, row in zip(members, rows, strict=True):
             if isinstance(row, str):
                 yield JudgedSchedule(schedule=schedule, problem=row)
                 continue
-            of_rows = sorted((task for slot in row for task in slot.tasks), key=attrgetter("created_ns"))
+            of_rows = sorted(
+                (task for slot in row for task in slot.tasks), key=attrgetter("created_ns")
+            )
             own = tasks if len(members) == 1 else of_rows
             # By task: of the tasks created before it, the one that ended last.
             latest = (None, *accumulate(own, partial(max, key=_end)))
@@ -137,7 +163,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
             yield JudgedSchedule(
                 schedule=schedule,
                 due_times=tuple(
-                    _without_doubt(self._due_time(slot, cluster, last_ends, others), schedule, is_restarted)
+                    _without_doubt(
+                        self._due_time(slot, cluster, last_ends, others), schedule, is_restarted
+                    )
                     for slot in row
                     if slot.due_ns <= self.now_ns
                 ),
@@ -162,23 +190,40 @@ class _Judge(Struct, frozen=True, kw_only=True):
         return [
             due_ns
             for start_ns, end_ns in zip(starts_ns, ends_ns, strict=False)
-            for due_ns in due_times(replace(schedule, starts_ns=start_ns), start_ns, max(end_ns, start_ns) + 1)
+            for due_ns in due_times(
+                replace(schedule, starts_ns=start_ns), start_ns, max(end_ns, start_ns) + 1
+            )
         ]
 
     def _due_time(
-        self, slot: TaskSlot, cluster: ClusterTasks, last_ends: Mapping[str, StartedTask | None], others: Sequence[str]
+        self,
+        slot: TaskSlot,
+        cluster: ClusterTasks,
+        last_ends: Mapping[str, StartedTask | None],
+        others: Sequence[str],
     ) -> DueTime:
-        outcome, reason = self._without_task(slot, cluster, others) if slot.is_open else (None, None)
+        outcome, reason = (
+            self._without_task(slot, cluster, others) if slot.is_open else (None, None)
+        )
         if outcome is None:
             outcome, reason = self._with_task(slot, last_ends)
-        return DueTime(due_ns=slot.due_ns, outcome=outcome, reason=reason, task=slot.tasks[0] if slot.tasks else None)
+        return DueTime(
+            due_ns=slot.due_ns,
+            outcome=outcome,
+            reason=reason,
+            task=slot.tasks[0] if slot.tasks else None,
+        )
 
     def _without_task(
         self, slot: TaskSlot, cluster: ClusterTasks, others: Sequence[str]
     ) -> tuple[DueOutcome | None, str | None]:
         """The outcome of a due time that lacks tasks; None if those that were found decide it."""
         schedule = slot.schedule
-        some = f"{len(slot.tasks)} of {schedule.task_count} tasks were started." if slot.tasks else None
+        some = (
+            f"{len(slot.tasks)} of {schedule.task_count} tasks were started."
+            if slot.tasks
+            else None
+        )
         if cluster.tasks is None:
             return "unknown", cluster.problem
         if not schedule.is_enabled:
@@ -190,16 +235,23 @@ class _Judge(Struct, frozen=True, kw_only=True):
         doubt = f"ECS does not distinguish its tasks from the tasks of {first_names(others)}, which may be concerned."
         return "missed", " ".join(filter(None, (some, doubt if others else None))) or None
 
-    def _with_task(self, slot: TaskSlot, last_ends: Mapping[str, StartedTask | None]) -> tuple[DueOutcome, str | None]:
+    def _with_task(
+        self, slot: TaskSlot, last_ends: Mapping[str, StartedTask | None]
+    ) -> tuple[DueOutcome, str | None]:
         first, last = slot.tasks[0], slot.tasks[-1]
         if all(task.stop_code == _FAILED_TO_START for task in slot.tasks):
-            return "refused", f"The task failed to start: {first.stopped_reason or 'ECS gives no reason'}"
+            return (
+                "refused",
+                f"The task failed to start: {first.stopped_reason or 'ECS gives no reason'}",
+            )
         if last.created_ns >= slot.window_end_ns + self.grace_ns:
             after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
             end = "window" if slot.schedule.window_minutes else "due time"
             return "late", f"The task started {after} after the {end}."
         previous = last_ends[first.arn]
-        if previous is not None and (previous.stopped_ns is None or previous.stopped_ns > first.created_ns):
+        if previous is not None and (
+            previous.stopped_ns is None or previous.stopped_ns > first.created_ns
+        ):
             run = f"{task_id(previous.arn)} of {format_ms(previous.created_ns)}"
             return "overlapped", f"The previous run was still running: {run}."
         return ("running" if any(task.stopped_ns is None for task in slot.tasks) else "ran"), None

@@ -57,7 +57,9 @@ class _Cron(Struct, frozen=True):
                 for day in sorted({day for rule in self.day_rules for day in rule(year, month)}):
                     midnight = datetime(year, month, day)  # noqa: DTZ001 - local times have no zone here
                     first = bisect_left(self.minutes_of_day, (since - midnight) / _MINUTE)
-                    yield from (midnight + minutes * _MINUTE for minutes in self.minutes_of_day[first:])
+                    yield from (
+                        midnight + minutes * _MINUTE for minutes in self.minutes_of_day[first:]
+                    )
 
 
 def _parse_cron(text: str) -> _Cron:
@@ -127,7 +129,9 @@ def _length(year: int, month: int) -> int:
 def _on_weekdays(year: int, month: int, weekdays: Sequence[int]) -> list[int]:
     """The days of a month on these weekdays in AWS's numbers, of which 1 is Sunday."""
     first = date(year, month, 1).isoweekday()
-    return [day for day in range(1, _length(year, month) + 1) if (first + day - 1) % 7 + 1 in weekdays]
+    return [
+        day for day in range(1, _length(year, month) + 1) if (first + day - 1) % 7 + 1 in weekdays
+    ]
 
 
 def _nearest_weekday(year: int, month: int, day: int) -> Iterator[int]:
@@ -198,7 +202,9 @@ def _life(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
     begin_ns = max(schedule.created_ns or 0, 0)
     if isinstance(expression, datetime):
         return begin_ns, _END_NS
-    return max(begin_ns, schedule.starts_ns or 0), _END_NS if schedule.ends_ns is None else schedule.ends_ns
+    return max(
+        begin_ns, schedule.starts_ns or 0
+    ), _END_NS if schedule.ends_ns is None else schedule.ends_ns
 
 
 def _local(moment_ns: int, zone: tzinfo) -> datetime:
@@ -226,7 +232,9 @@ def _read_expression(expression: str) -> _Expression:
         value, unit = inner.split()
         return int(value) * _UNIT_NS[unit.removesuffix("s")]
     except (ValueError, KeyError) as error:
-        raise ScheduleExpressionError(f"The schedule expression '{expression}' cannot be read.") from error
+        raise ScheduleExpressionError(
+            f"The schedule expression '{expression}' cannot be read."
+        ) from error
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,18 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_SECOND
 
 ScheduleKind = Literal["schedule", "rule"]
 # ``refused``: AWS did not start the task. ``due``: within the grace period or the window. ``none``: nothing was due.
-DueOutcome = Literal["ran", "missed", "late", "refused", "overlapped", "running", "disabled", "due", "none", "unknown"]
+DueOutcome = Literal[
+    "ran",
+    "missed",
+    "late",
+    "refused",
+    "overlapped",
+    "running",
+    "disabled",
+    "due",
+    "none",
+    "unknown",
+]
 # What ECS stores as ``startedBy``: the starter, then the name of the schedule, cut at this length.
 STARTERS: Mapping[ScheduleKind, str] = {"schedule": "chronos-schedule/", "rule": "events-rule/"}
 _MAX_STARTED_BY = 36
@@ -137,7 +148,9 @@ def may_be_starter(kind: ScheduleKind, name: str, starter: str) -> bool:
     return starter == whole or (len(starter) >= _MAX_STARTED_BY and whole.startswith(starter))
 
 
-def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_since_ns: int) -> None:
+def assign_tasks(
+    slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_since_ns: int
+) -> None:
     """Give each task to the due time that started it. Each due time gets at most the tasks that it starts.
 
     A task created within a minute of a due time, or of its window, belongs to it. The others are late ones of the last
@@ -152,12 +165,19 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
         fitting = [
             slot
             for slot in slots[start:end]
-            if slot.is_open and task.created_ns <= slot.window_end_ns + _PROMPT_NS and did_start(slot.schedule, task)
+            if slot.is_open
+            and task.created_ns <= slot.window_end_ns + _PROMPT_NS
+            and did_start(slot.schedule, task)
         ]
         if fitting:
             # The task of a due time that is too old may be forgotten. It must not take the task of the next due time.
             first = min(
-                fitting, key=lambda slot: (slot.due_ns < known_since_ns, not slot.is_certain, slot.window_end_ns)
+                fitting,
+                key=lambda slot: (
+                    slot.due_ns < known_since_ns,
+                    not slot.is_certain,
+                    slot.window_end_ns,
+                ),
             )
             first.tasks.append(task)
         else:
@@ -165,7 +185,9 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
     for task, end in left:
         for slot in reversed(slots[:end]):
             is_retry = task.created_ns - slot.window_end_ns <= _MAX_RETRY_NS
-            is_next_later = slot.next_ns is None or task.created_ns < max(slot.next_ns, slot.window_end_ns)
+            is_next_later = slot.next_ns is None or task.created_ns < max(
+                slot.next_ns, slot.window_end_ns
+            )
             is_lacking = slot.due_ns >= known_since_ns or is_next_later
             if is_retry and slot.is_open and is_lacking and did_start(slot.schedule, task):
                 slot.tasks.append(task)
@@ -180,17 +202,30 @@ class TaskMemory(Struct):
 
     def add(self, clusters: Mapping[str, ClusterTasks]) -> dict[str, ClusterTasks]:
         """Remember the tasks of clusters. Returns the clusters with all tasks that are known."""
-        merged = {arn: _merged(self._clusters.get(arn), cluster) for arn, cluster in clusters.items()}
-        self._clusters |= {arn: cluster for arn, cluster in merged.items() if cluster.tasks is not None}
+        merged = {
+            arn: _merged(self._clusters.get(arn), cluster) for arn, cluster in clusters.items()
+        }
+        self._clusters |= {
+            arn: cluster for arn, cluster in merged.items() if cluster.tasks is not None
+        }
         return merged
 
 
 def _merged(before: ClusterTasks | None, now: ClusterTasks) -> ClusterTasks:
     """A gap of more than an hour between two readings hides tasks, so the earlier ones do not count then."""
-    if before is None or before.tasks is None or now.tasks is None or before.read_ns < now.known_since_ns:
+    if (
+        before is None
+        or before.tasks is None
+        or now.tasks is None
+        or before.read_ns < now.known_since_ns
+    ):
         return now
     oldest_ns = now.read_ns - _KEPT_NS
-    kept = {task.arn: task for task in before.tasks if task.stopped_ns is not None and task.stopped_ns > oldest_ns}
+    kept = {
+        task.arn: task
+        for task in before.tasks
+        if task.stopped_ns is not None and task.stopped_ns > oldest_ns
+    }
     return ClusterTasks(
         tasks=tuple((kept | {task.arn: task for task in now.tasks}).values()),
         read_ns=now.read_ns,
@@ -205,12 +240,18 @@ class RuleMemory(Struct):
 
     def add(self, schedules: Iterable[Schedule], now_ns: int) -> None:
         """Remember the rules that were read now. One that is not among them counts as new later."""
-        self._since_ns = {one: self._since_ns.get(one, now_ns) for one in schedules if one.kind == "rule"}
+        self._since_ns = {
+            one: self._since_ns.get(one, now_ns) for one in schedules if one.kind == "rule"
+        }
 
     def is_settled(self, schedule: Schedule, now_ns: int) -> bool:
         """Whether CloudTrail shows every change that has an effect on earlier due times."""
-        return schedule.kind != "rule" or now_ns - self._since_ns.get(schedule, now_ns) >= _SETTLED_NS
+        return (
+            schedule.kind != "rule" or now_ns - self._since_ns.get(schedule, now_ns) >= _SETTLED_NS
+        )
 
     def was_seen_before(self, schedule: Schedule, due_ns: int) -> bool:
         """Whether the schedule is unchanged since before the due time. AWS returns the change of schedules only."""
-        return schedule.kind != "rule" or self._since_ns.get(schedule, due_ns) <= due_ns - EFFECTIVE_NS
+        return (
+            schedule.kind != "rule" or self._since_ns.get(schedule, due_ns) <= due_ns - EFFECTIVE_NS
+        )

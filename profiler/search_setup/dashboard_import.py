@@ -18,7 +18,10 @@ SavedObject = dict[str, Any]
 
 _LAST_OPENSEARCH_DASHBOARDS = 3  # OpenSearch Dashboards has versions 1 to 3, Kibana from 4
 _FIRST_LENS = (8, 2)  # older versions show errors for the newest value of a date
-_DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
+_DASHBOARD_FILES: Mapping[Flavour, str] = {
+    "classic": "opensearch-dashboards.ndjson",
+    "lens": "kibana.ndjson",
+}
 _FIRST_LINKS: Final = (8, 12)
 _DASHBOARD_LINK: Final = re.compile(r"\[([^]]+)\]\(#/view/([\w-]+)\)")
 # The id of the text with the links (kibana/saved_objects.py).
@@ -40,7 +43,11 @@ class UiVersion(Struct, frozen=True, kw_only=True):
     @property
     def flavour(self) -> Flavour:
         """Lens for Kibana from 8.2, classic charts for older versions and for OpenSearch Dashboards."""
-        return "lens" if not self.is_opensearch and (self.major, self.minor) >= _FIRST_LENS else "classic"
+        return (
+            "lens"
+            if not self.is_opensearch and (self.major, self.minor) >= _FIRST_LENS
+            else "classic"
+        )
 
     def __str__(self) -> str:
         """Name and version."""
@@ -77,18 +84,30 @@ def dashboard_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
     return [with_index_prefix(line, prefix) for line in lines]
 
 
-def existing_objects(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, str]] | None:
+def existing_objects(
+    ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]
+) -> frozenset[tuple[str, str]] | None:
     """Types and ids of those objects that the server has already; None if it does not list them."""
-    response = ui.find_objects([(str(saved_object["type"]), str(saved_object["id"])) for saved_object in objects])
+    response = ui.find_objects(
+        [(str(saved_object["type"]), str(saved_object["id"])) for saved_object in objects]
+    )
     entries = mapping(response.body).get("saved_objects") if response.ok else None
     if not isinstance(entries, list):
         return None
-    return frozenset((str(one.get("type")), str(one.get("id"))) for one in mappings(entries) if "error" not in one)
+    return frozenset(
+        (str(one.get("type")), str(one.get("id")))
+        for one in mappings(entries)
+        if "error" not in one
+    )
 
 
-def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavour: Flavour) -> None:
+def import_dashboards(
+    ui: DashboardsServer, objects: list[dict[str, Any]], flavour: Flavour
+) -> None:
     """Import all objects. Raises TaskProfilerError unless the response confirms each of them."""
-    content = "".join(json.dumps(saved_object, separators=(",", ":")) + "\n" for saved_object in objects).encode()
+    content = "".join(
+        json.dumps(saved_object, separators=(",", ":")) + "\n" for saved_object in objects
+    ).encode()
     response = ui.import_objects(f"task-profiler-{flavour}.ndjson", content)
     body = mapping(response.body)
     if response.ok and body.get("success") is True and body.get("successCount") == len(objects):
@@ -127,15 +146,27 @@ def _split_navigation(saved_object: SavedObject) -> tuple[SavedObject, SavedObje
         kind = {
             "type": "dashboardLink",
             "destinationRefName": name,
-            "options": {"openInNewTab": False, "useCurrentFilters": True, "useCurrentDateRange": True},
+            "options": {
+                "openInNewTab": False,
+                "useCurrentFilters": True,
+                "useCurrentDateRange": True,
+            },
         }
         links.append({"id": dashboard, "label": label, "order": order, **kind})
         references.append({"name": name, "type": "dashboard", "id": dashboard})
     state["params"]["markdown"] = _SEPARATOR.join(
         link for link in text.split(_SEPARATOR) if not _DASHBOARD_LINK.fullmatch(link)
     )
-    rest = {**saved_object, "attributes": {**attributes, "visState": json.dumps(state, separators=(",", ":"))}}
-    shown = {"title": attributes["title"], "description": "", "layout": "horizontal", "links": links}
+    rest = {
+        **saved_object,
+        "attributes": {**attributes, "visState": json.dumps(state, separators=(",", ":"))},
+    }
+    shown = {
+        "title": attributes["title"],
+        "description": "",
+        "layout": "horizontal",
+        "links": links,
+    }
     return rest, {"type": "links", "id": _NAVIGATION, "attributes": shown, "references": references}
 
 
@@ -150,6 +181,9 @@ def _with_links_panel(dashboard: SavedObject) -> SavedObject:
     reference = {"name": f"{index}:panel_{index}", "type": "links", "id": _NAVIGATION}
     return {
         **dashboard,
-        "attributes": {**attributes, "panelsJSON": json.dumps([links, text, *panels], separators=(",", ":"))},
+        "attributes": {
+            **attributes,
+            "panelsJSON": json.dumps([links, text, *panels], separators=(",", ":")),
+        },
         "references": [*dashboard["references"], reference],
     }

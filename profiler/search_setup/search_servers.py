@@ -70,27 +70,43 @@ def checked_address(url: str) -> str:
     if not separator:
         raise UsageError(f"The address {url} has no scheme: add http:// or https:// before it.")
     if scheme.lower() not in ("http", "https"):
-        raise UsageError(f"{url} is not an address of a web server: write it with http:// or https://.")
+        raise UsageError(
+            f"{url} is not an address of a web server: write it with http:// or https://."
+        )
     return url.rstrip("/")
 
 
-def open_session(environment: Mapping[str, str], signature: AwsSignature | None = None) -> requests.Session:
+def open_session(
+    environment: Mapping[str, str], signature: AwsSignature | None = None
+) -> requests.Session:
     """Open a session that signs in as the variables say, or signs its requests. Raises UsageError."""
     session = requests.Session()
     ca_file = environment.get("ELASTICSEARCH_CA_FILE", "")
     if ca_file:
         if not Path(ca_file).is_file():
-            raise UsageError(f"ELASTICSEARCH_CA_FILE: {ca_file} is not a file of certificates in PEM format.")
+            raise UsageError(
+                f"ELASTICSEARCH_CA_FILE: {ca_file} is not a file of certificates in PEM format."
+            )
         session.mount("https://", _PrivateCa(ca_file))
-    key, name = environment.get("ELASTICSEARCH_API_KEY", ""), environment.get("ELASTICSEARCH_USER", "")
+    key, name = (
+        environment.get("ELASTICSEARCH_API_KEY", ""),
+        environment.get("ELASTICSEARCH_USER", ""),
+    )
     if signature is not None:
         session.auth = signature
     elif key:
-        if not (key.isascii() and key.isprintable()):  # the HTTP client's error would contain the key
-            raise UsageError("The API key contains an invalid character: check it for line ends and quotes.")
+        if not (
+            key.isascii() and key.isprintable()
+        ):  # the HTTP client's error would contain the key
+            raise UsageError(
+                "The API key contains an invalid character: check it for line ends and quotes."
+            )
         session.auth = partial(_with_api_key, key)
     elif name:
-        session.auth = (_as_latin_1(name), _as_latin_1(environment.get("ELASTICSEARCH_PASSWORD", "")))
+        session.auth = (
+            _as_latin_1(name),
+            _as_latin_1(environment.get("ELASTICSEARCH_PASSWORD", "")),
+        )
     return session
 
 
@@ -106,7 +122,12 @@ class _PrivateCa(requests.adapters.HTTPAdapter):
         super().__init__()
         self._file = file
 
-    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:  # noqa: ANN401  requests' own
+    def send(
+        self,
+        request: requests.PreparedRequest,
+        *args: Any,  # noqa: ANN401  requests' own
+        **options: Any,  # noqa: ANN401  requests' own
+    ) -> requests.Response:
         return super().send(request, *args, **{**options, "verify": self._file})
 
 

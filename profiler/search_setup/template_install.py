@@ -24,7 +24,10 @@ Engine = Literal["elasticsearch", "opensearch"]
 
 _POLICY = "task-profiler"
 _PATTERN = re.compile(rf"\b{DEFAULT_PREFIX}-(\w+)-\*")
-_POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
+_POLICY_FILES: Mapping[Engine, str] = {
+    "elasticsearch": "elasticsearch-ilm.json",
+    "opensearch": "opensearch-ism.json",
+}
 # The indices behind the data views of the dashboards: as long as one does not exist, its panels are errors.
 _FIRST_INDICES: tuple[IndexKind, ...] = ("reports", "checkpoints", "notices")
 
@@ -75,7 +78,10 @@ def setup_files() -> SetupFiles:
     folder = setup_folder()
     paths = sorted((folder / "index-templates").glob("*.json"))
     templates = {path.stem: json.loads(path.read_text()) for path in paths}
-    policies = {engine: json.loads((folder / "lifecycle" / name).read_text()) for engine, name in _POLICY_FILES.items()}
+    policies = {
+        engine: json.loads((folder / "lifecycle" / name).read_text())
+        for engine, name in _POLICY_FILES.items()
+    }
     return SetupFiles(templates=templates, policies=policies)
 
 
@@ -87,7 +93,13 @@ class TemplateStep(Struct, frozen=True, kw_only=True):
 
 
 def install_templates(
-    server: SearchServer, files: SetupFiles, *, prefix: str, now: datetime, dry_run: bool, period: str = "month"
+    server: SearchServer,
+    files: SetupFiles,
+    *,
+    prefix: str,
+    now: datetime,
+    dry_run: bool,
+    period: str = "month",
 ) -> Iterator[TemplateStep]:
     """Install the policy, the templates, then the empty indices of the period. Raises TaskProfilerError."""
     product = detect_product(server)
@@ -110,7 +122,9 @@ def install_templates(
             _put(server, f"/_index_template/{full_name}", body, f"index template {full_name}")
         yield TemplateStep(what=f"index template {full_name}", done=True)
     for kind in _FIRST_INDICES:
-        yield from _create_index(server, index_name(kind, now, prefix=prefix, period=period), dry_run=dry_run)
+        yield from _create_index(
+            server, index_name(kind, now, prefix=prefix, period=period), dry_run=dry_run
+        )
 
 
 def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[TemplateStep]:
@@ -134,7 +148,9 @@ def detect_product(server: SearchServer) -> Product:
             f"There is no Elasticsearch or OpenSearch at {response.address} ({rejection(response)}): check URL and "
             "sign-in."
         )
-    engine: Engine = "opensearch" if version.get("distribution") == "opensearch" else "elasticsearch"
+    engine: Engine = (
+        "opensearch" if version.get("distribution") == "opensearch" else "elasticsearch"
+    )
     return Product(engine=engine, is_serverless=version.get("build_flavor") == "serverless")
 
 
@@ -146,10 +162,14 @@ class _LifecyclePolicy:
         self._is_opensearch = engine == "opensearch"
         self.feature = "ISM" if self._is_opensearch else "ILM"
         self.name = name
-        self.path = f"/_plugins/_ism/policies/{name}" if self._is_opensearch else f"/_ilm/policy/{name}"
+        self.path = (
+            f"/_plugins/_ism/policies/{name}" if self._is_opensearch else f"/_ilm/policy/{name}"
+        )
         self.existing = server.request("GET", self.path)
         # Without support, the server reads the path as an index (Elasticsearch 7) or has no handler (8, OpenSearch).
-        is_unknown = self.existing.status == 404 and "policy not found" in str(self.existing.body).lower()  # noqa: PLR2004
+        is_unknown = (
+            self.existing.status == 404 and "policy not found" in str(self.existing.body).lower()  # noqa: PLR2004
+        )
         self.is_supported = self.existing.ok or is_unknown
 
     def put(self, body: Mapping[str, Any]) -> None:
@@ -168,7 +188,11 @@ def with_index_prefix(text: str, prefix: str) -> dict[str, Any]:
 
 def prefixed_name(text: str, prefix: str) -> str:
     """The name of an index, a pattern, a template or a policy with this prefix instead of the default."""
-    return prefix + text.removeprefix(DEFAULT_PREFIX) if text.startswith(f"{DEFAULT_PREFIX}-") else text
+    return (
+        prefix + text.removeprefix(DEFAULT_PREFIX)
+        if text.startswith(f"{DEFAULT_PREFIX}-")
+        else text
+    )
 
 
 def _put(server: SearchServer, path: str, body: Mapping[str, Any], what: str) -> None:
@@ -182,5 +206,9 @@ def rejection(response: ServerResponse) -> str:
     """The status and the reason of a failed request, which Amazon OpenSearch Service names ``message``."""
     body = mapping(response.body)
     error = body.get("error")
-    reason = error.get("reason") if isinstance(error, dict) else body.get("message") or body.get("Message") or error
+    reason = (
+        error.get("reason")
+        if isinstance(error, dict)
+        else body.get("message") or body.get("Message") or error
+    )
     return f"HTTP {response.status}: {reason}" if reason else f"HTTP {response.status}"

@@ -45,7 +45,12 @@ _CAUSES: Mapping[type[BaseException], str] = {
     exceptions.ReadTimeoutError: f"{{host}} did not answer within {_READ_TIMEOUT_SECONDS} s",
     exceptions.ConnectionClosedError: "{host} closed the connection before its answer was complete",
 }
-_PASSING = (OSError, exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.CredentialRetrievalError)
+_PASSING = (
+    OSError,
+    exceptions.ConnectionError,
+    exceptions.HTTPClientError,
+    exceptions.CredentialRetrievalError,
+)
 
 
 class AnswerError(OSError):
@@ -62,7 +67,9 @@ def make_client(region: str | None, on_failure: Callable[[str], None], profile: 
     client: Any = open_session(region, profile).client("logs", config=config)
 
     def note(
-        response: tuple[object, Mapping[str, Any]] | None, caught_exception: Exception | None, **_: object
+        response: tuple[object, Mapping[str, Any]] | None,
+        caught_exception: Exception | None,
+        **_: object,
     ) -> None:
         if caught_exception is not None:
             on_failure(cause_of(caught_exception))
@@ -80,9 +87,13 @@ def _check_answer(http_response: AWSResponse, **_: object) -> None:
     try:
         msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs" if body else "nothing"
+        content = (
+            f"{len(body)} bytes that are not the JSON of CloudWatch Logs" if body else "nothing"
+        )
         status = http_response.status_code
-        raise AnswerError(f"HTTP {status} with {content} was answered, as by a proxy or a sign-in page") from None
+        raise AnswerError(
+            f"HTTP {status} with {content} was answered, as by a proxy or a sign-in page"
+        ) from None
 
 
 def was_accepted(error: Exception) -> bool:
@@ -123,8 +134,14 @@ def _cause(error: Exception) -> str:
         code, status = error_code(error), error_status(error)
         if is_throttled(code, status):
             return f"it throttles ({code}: {_message(error)})"
-        return f"the credentials have expired ({code})" if code in EXPIRED else f"HTTP {status} was answered ({code})"
-    host = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", ""))).netloc or "the endpoint"
+        return (
+            f"the credentials have expired ({code})"
+            if code in EXPIRED
+            else f"HTTP {status} was answered ({code})"
+        )
+    host = (
+        urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", ""))).netloc or "the endpoint"
+    )
     for inner in _chain(error):
         if isinstance(inner, AnswerError):
             return str(inner)

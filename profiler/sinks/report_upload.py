@@ -53,7 +53,11 @@ class CloudWatchLogsSink:
         lines = (line,) if before is None or seconds < _MIN_SECONDS_FOR_TWO else (before, line)
         while True:
             client, answer = self._send(client, lines, self._clock.wall_ns(), target)
-            failure = answer if isinstance(answer, DeliveryFailure) else _rejection(answer, target, len(lines))
+            failure = (
+                answer
+                if isinstance(answer, DeliveryFailure)
+                else _rejection(answer, target, len(lines))
+            )
             had_two, lines = len(lines) > 1, (line,)
             if not isinstance(failure, TransientFailure):
                 if failure is None or not had_two:
@@ -62,7 +66,9 @@ class CloudWatchLogsSink:
             self._note_cause(failure.reason)
             if failure.has_expired:
                 client = None
-            left_seconds = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND - _LAST_ATTEMPT_SECONDS
+            left_seconds = (
+                deadline_ns - self._clock.monotonic_ns()
+            ) / NS_PER_SECOND - _LAST_ATTEMPT_SECONDS
             if left_seconds <= 0:
                 return not_accepted(seconds, failure.reason)
             self._clock.sleep(min(pause_seconds, left_seconds))
@@ -77,10 +83,15 @@ class CloudWatchLogsSink:
         while True:
             try:
                 client = self._connect(target.region, self._note_cause)
-                pages = pages_backwards(partial(client.get_log_events, **where, startFromHead=False), _MAX_PAGES)
+                pages = pages_backwards(
+                    partial(client.get_log_events, **where, startFromHead=False), _MAX_PAGES
+                )
                 events = next(filter(None, (page.get("events") for page in pages)), ())
             except SDK_ERRORS as error:
-                is_late = self._clock.monotonic_ns() + round(_MAX_PAUSE_SECONDS * NS_PER_SECOND) >= deadline_ns
+                is_late = (
+                    self._clock.monotonic_ns() + round(_MAX_PAUSE_SECONDS * NS_PER_SECOND)
+                    >= deadline_ns
+                )
                 if is_late or not isinstance(failure_of(error, target), TransientFailure):
                     return False
                 self._clock.sleep(_MAX_PAUSE_SECONDS)
@@ -90,7 +101,9 @@ class CloudWatchLogsSink:
 
     def check_permission(self, target: LogTarget) -> DeliveryFailure | None:
         """Check that a line could be put: CloudWatch drops so old an event after its checks. None means success."""
-        _, answer = self._send(None, (_PROBE_MESSAGE,), self._clock.wall_ns() - _PROBE_AGE_NS, target)
+        _, answer = self._send(
+            None, (_PROBE_MESSAGE,), self._clock.wall_ns() - _PROBE_AGE_NS, target
+        )
         if isinstance(answer, TransientFailure):
             return DeliveryFailure(f"CloudWatch Logs cannot be reached: {answer.reason}.")
         return answer if isinstance(answer, DeliveryFailure) else None
@@ -102,19 +115,28 @@ class CloudWatchLogsSink:
         self, client: AwsClient, lines: Sequence[bytes], time_ns: int, target: LogTarget
     ) -> tuple[AwsClient, Mapping[str, object] | DeliveryFailure]:
         """Send lines with the client, or with a new one; returns the client and the answer."""
-        from profiler.sinks.logs_client import SDK_ERRORS, failure_of, was_accepted  # see the module's docstring
+        from profiler.sinks.logs_client import (
+            SDK_ERRORS,
+            failure_of,
+            was_accepted,
+        )  # see the module's docstring
 
         events = [{"timestamp": time_ns // NS_PER_MS, "message": line.decode()} for line in lines]
         try:
             client = client or self._connect(target.region, self._note_cause)
-            answer = client.put_log_events(logGroupName=target.group, logStreamName=target.stream, logEvents=events)
+            answer = client.put_log_events(
+                logGroupName=target.group, logStreamName=target.stream, logEvents=events
+            )
         except SDK_ERRORS as error:
             return client, {} if was_accepted(error) else failure_of(error, target)
         return client, answer
 
 
 def connect(
-    region: str | None, on_failure: Callable[[str], None] = lambda _cause: None, *, profile: str | None = None
+    region: str | None,
+    on_failure: Callable[[str], None] = lambda _cause: None,
+    *,
+    profile: str | None = None,
 ) -> AwsClient:
     """A client of a region, with the credentials that boto3 finds now; see :func:`logs_client.make_client`."""
     from profiler.sinks.logs_client import make_client  # see the module's docstring
@@ -129,7 +151,9 @@ def not_accepted(seconds: float, cause: str) -> DeliveryFailure:
     )
 
 
-def _rejection(answer: Mapping[str, object], target: LogTarget, events: int) -> DeliveryFailure | None:
+def _rejection(
+    answer: Mapping[str, object], target: LogTarget, events: int
+) -> DeliveryFailure | None:
     """The failure in a response with HTTP 200: CloudWatch lists the events outside of the accepted time.
 
     An ``…EndIndex`` is the first event that is not dropped. The report, the last one, may be stored without the first.
@@ -137,7 +161,9 @@ def _rejection(answer: Mapping[str, object], target: LogTarget, events: int) -> 
     rejected = answer.get("rejectedLogEventsInfo")
     if not isinstance(rejected, dict) or not rejected:
         return None
-    if events > 1 and all(str(key).endswith("EndIndex") and end == events - 1 for key, end in rejected.items()):
+    if events > 1 and all(
+        str(key).endswith("EndIndex") and end == events - 1 for key, end in rejected.items()
+    ):
         return None
     reasons = ", ".join(_REJECTIONS.get(str(key), str(key)) for key in rejected)
     return DeliveryFailure(f"CloudWatch Logs dropped the report for {target.stream}: {reasons}.")

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from profiler.record.hardware import WHOLE_INSTANCE, gpu_advice
 from profiler.record.impossible_values import without_impossible
 from profiler.record.record_model import Recommendation, Record, Report, TaskSize
-from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory, format_percent, format_usd
+from profiler.record.units import (
+    VCPU_DIGITS,
+    as_number,
+    format_count,
+    format_memory,
+    format_percent,
+    format_usd,
+)
 from profiler.record.worth_a_word import is_near_limit
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
@@ -31,7 +38,9 @@ class Advice(Struct, frozen=True, kw_only=True):
         """A sentence if the current memory may be too small. A kill at a size below the current one does not count."""
         evidence, size_mb = self.evidence, self.choice.current.memory_mb
         oom_size_mb, peak_mb = evidence.oom_size_mb, evidence.required_memory_mb
-        if evidence.out_of_memory and (size_mb is None or oom_size_mb is None or oom_size_mb >= size_mb):
+        if evidence.out_of_memory and (
+            size_mb is None or oom_size_mb is None or oom_size_mb >= size_mb
+        ):
             return f"{format_count(evidence.out_of_memory, 'run')} ran out of memory"
         if size_mb is not None and peak_mb is not None and is_near_limit(peak_mb, size_mb):
             return f"a run needed {format_memory(peak_mb)} of the task's {format_memory(size_mb)} of memory"
@@ -42,11 +51,18 @@ class Advice(Struct, frozen=True, kw_only=True):
         """What the runs say about the current size. It fits if a larger one is recommended only for its margin."""
         choice, saving_percent = self.choice, self.choice.saving_percent
         is_outgrown = choice.outgrown is not None and choice.has_more_memory
-        if self.risk is not None or choice.needs_more_vcpu or choice.needs_more_memory or is_outgrown:
+        if (
+            self.risk is not None
+            or choice.needs_more_vcpu
+            or choice.needs_more_memory
+            or is_outgrown
+        ):
             return "too small"
         if choice.current == TaskSize() or not self.evidence.has_success:
             return "not known"
-        is_cheaper = saving_percent > 0 if saving_percent is not None else not choice.has_more_memory
+        is_cheaper = (
+            saving_percent > 0 if saving_percent is not None else not choice.has_more_memory
+        )
         return "saves" if choice.is_fargate and choice.changes and is_cheaper else "fits"
 
     @property
@@ -63,7 +79,11 @@ class Advice(Struct, frozen=True, kw_only=True):
     def saving_usd_per_month(self) -> float | None:
         """The saving in a month at the upper bound of the duration; negative if the recommended size costs more."""
         chosen = self.choice.chosen
-        return None if chosen is None else usd_per_month(chosen.usd_saved_at(self.choice.factor.max), self.evidence)
+        return (
+            None
+            if chosen is None
+            else usd_per_month(chosen.usd_saved_at(self.choice.factor.max), self.evidence)
+        )
 
     def possible_saving(self, min_saving_percent: float, min_saving_usd: float = 0) -> str | None:
         """A sentence if the recommended size saves at least ``min_saving_percent``, and in a month the USD."""
@@ -76,7 +96,9 @@ class Advice(Struct, frozen=True, kw_only=True):
         return f"the recommended size saves {saved}{'' if usd is None else f', {format_usd(usd)} a month'}"
 
 
-def advise(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, *, brief: bool = False) -> Advice:
+def advise(
+    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, *, brief: bool = False
+) -> Advice:
     """Recommend a size for a family where its latest run was. ``brief``: no other sizes."""
     choice = recommend_size(evidence, policy, price_overrides)
     return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice, brief=brief))
@@ -84,7 +106,11 @@ def advise(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, 
 
 def as_json(advice: Advice) -> Mapping[str, Any]:
     """Build the object that ``recommend --json`` prints; unknown values are null."""
-    evidence, choice, saturated_percent = advice.evidence, advice.choice, advice.evidence.saturated_percent
+    evidence, choice, saturated_percent = (
+        advice.evidence,
+        advice.choice,
+        advice.evidence.saturated_percent,
+    )
     return {
         "family": evidence.family.name,
         "accountId": evidence.family.account_id,
@@ -105,8 +131,12 @@ def as_json(advice: Advice) -> Mapping[str, Any]:
             "outOfMemory": evidence.out_of_memory,
             "ignored": evidence.ignored,
             "peakMB": as_number(evidence.required_memory_mb),
-            "p95Vcpu": None if evidence.required_vcpu is None else round(evidence.required_vcpu, VCPU_DIGITS),
-            "saturatedPercent": None if saturated_percent is None else as_number(round(saturated_percent, 1)),
+            "p95Vcpu": None
+            if evidence.required_vcpu is None
+            else round(evidence.required_vcpu, VCPU_DIGITS),
+            "saturatedPercent": None
+            if saturated_percent is None
+            else as_number(round(saturated_percent, 1)),
             "peakSource": evidence.peak_source,
             "statsPeriodMs": evidence.stats_period_ms,
             "from": evidence.first_started_at,
@@ -122,7 +152,11 @@ def rounded_usd(usd: float | None) -> float | None:
 
 def size_object(size: TaskSize) -> Mapping[str, object] | None:
     """A size in JSON."""
-    return None if size == TaskSize() else {"vcpu": as_number(size.vcpu), "memoryMB": as_number(size.memory_mb)}
+    return (
+        None
+        if size == TaskSize()
+        else {"vcpu": as_number(size.vcpu), "memoryMB": as_number(size.memory_mb)}
+    )
 
 
 def _option(option: SizeOption) -> Mapping[str, object]:
@@ -130,14 +164,18 @@ def _option(option: SizeOption) -> Mapping[str, object]:
     return {
         "vcpu": as_number(option.size.vcpu),
         "memoryMB": as_number(option.size.memory_mb),
-        "durationFactor": None if factor is None else {"min": as_number(factor.min), "max": as_number(factor.max)},
+        "durationFactor": None
+        if factor is None
+        else {"min": as_number(factor.min), "max": as_number(factor.max)},
         "usdPerRun": option.usd_per_run,
         "savingPercent": option.saving_percent,
         "acceptable": option.acceptable,
     }
 
 
-def with_recommendation(record: Record, price_overrides: PriceOverrides | None, *, time: str) -> Record:
+def with_recommendation(
+    record: Record, price_overrides: PriceOverrides | None, *, time: str
+) -> Record:
     """Add cost and recommendation to the record of an ended run. Advice on GPUs that may be others' is left out."""
     if record.status == "running":
         return record
@@ -151,7 +189,10 @@ def with_recommendation(record: Record, price_overrides: PriceOverrides | None, 
         advised = advise(evidence, Policy(), prices, brief=True)
         size, saving_percent = advised.choice.size, advised.choice.saving_percent
         advice = Recommendation(
-            vcpu=size.vcpu, memory_mb=size.memory_mb, saving_percent=saving_percent, reasons=advised.reasons
+            vcpu=size.vcpu,
+            memory_mb=size.memory_mb,
+            saving_percent=saving_percent,
+            reasons=advised.reasons,
         )
     of_gpus = () if record.gpu_scope == WHOLE_INSTANCE else tuple(gpu_advice(record))
     if of_gpus:

@@ -63,7 +63,9 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     @property
     def is_right(self) -> bool:
         """Whether the current size is known, and neither another one is better nor more is needed."""
-        return self.current != TaskSize() and not (self.changes or self.needs_more_vcpu or self.needs_more_memory)
+        return self.current != TaskSize() and not (
+            self.changes or self.needs_more_vcpu or self.needs_more_memory
+        )
 
     @property
     def has_more_memory(self) -> bool:
@@ -78,10 +80,14 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         pairs = ((self.current.vcpu, self.size.vcpu), (self.current.memory_mb, self.size.memory_mb))
         if self.is_fargate:
             return any(current != new for current, new in pairs if new is not None)
-        return any(current < new for current, new in pairs if current is not None and new is not None)
+        return any(
+            current < new for current, new in pairs if current is not None and new is not None
+        )
 
 
-def recommend_size(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides) -> SizeDecision:
+def recommend_size(
+    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides
+) -> SizeDecision:
     """Recommend a size for a family. A size that the growing peak passes within 30 runs is too small."""
     if evidence.is_by_minute:
         margin_percent = max(policy.memory_margin_percent, MINUTE_MARGIN_PERCENT)
@@ -99,16 +105,23 @@ def recommend_size(evidence: Evidence, policy: Policy, price_overrides: PriceOve
     return replace(larger, growth=trend, outgrown=outgrown)
 
 
-def _decide(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, need: MemoryNeed) -> SizeDecision:
+def _decide(
+    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, need: MemoryNeed
+) -> SizeDecision:
     task, current = evidence.latest, evidence.size
     # A machine on which every run failed is no size of Fargate to compare with.
     is_unproven = evidence.is_moved and not (evidence.has_success or evidence.out_of_memory)
     if task.launch_type != FARGATE or is_unproven:
         size = _round_up(evidence, need)
         return SizeDecision(current=current, size=size, is_fargate=False, policy=policy, need=need)
-    known_prices = prices(task.region, task.cpu_architecture, price_overrides, on_spot=is_on_spot(task.cost))
+    known_prices = prices(
+        task.region, task.cpu_architecture, price_overrides, on_spot=is_on_spot(task.cost)
+    )
     what_if = WhatIf(
-        evidence=evidence, need=need, max_slowdown_percent=policy.max_slowdown_percent, prices=known_prices
+        evidence=evidence,
+        need=need,
+        max_slowdown_percent=policy.max_slowdown_percent,
+        prices=known_prices,
     )
     every = [what_if.option(size) for size in LEGAL_SIZES]
     needs_more_vcpu = not any(option.is_fast_enough for option in every)
@@ -117,13 +130,19 @@ def _decide(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides,
         option
         for option in every
         if (option.is_fast_enough or (needs_more_vcpu and option.size.vcpu == LARGEST.vcpu))
-        and (option.holds_memory or (needs_more_memory and option.size.memory_mb == LARGEST.memory_mb))
+        and (
+            option.holds_memory
+            or (needs_more_memory and option.size.memory_mb == LARGEST.memory_mb)
+        )
     ]
     larger = [option for option in fitting if option.size.vcpu > (current.vcpu or LARGEST.vcpu)]
     if larger and policy.faster and evidence.is_saturated:
         chosen = min(larger, key=lambda option: option.size)
     else:  # of several sizes that cost the same, the one with the most vCPUs, then the least memory
-        chosen = min(fitting, key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb))
+        chosen = min(
+            fitting,
+            key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb),
+        )
     return SizeDecision(
         current=current,
         size=TaskSize(vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)),
@@ -140,7 +159,11 @@ def _decide(evidence: Evidence, policy: Policy, price_overrides: PriceOverrides,
 def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
     """Add the margin. The size stays if all runs failed or were too short, or a usage reached the limit unseen."""
     current, memory_mb = evidence.size, evidence.required_memory_mb
-    needed_mb = current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100)
+    needed_mb = (
+        current.memory_mb or 0
+        if memory_mb is None
+        else memory_mb * (1 + policy.memory_margin_percent / 100)
+    )
     keeps_size = evidence.is_too_short or not evidence.has_success
     kept_mb = (current.memory_mb or 0) if keeps_size else 0
     least_mb = max(evidence.reached_size_mb or 0, kept_mb, policy.least_memory_mb)
@@ -156,8 +179,12 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
             rounded = min(rounded, limit)
         not_slower = None
         if evidence.slowdowns is not None and evidence.vcpu_without_slowdown is None:
-            factors = ((vcpu, evidence.slowdowns.get(vcpu, SAME_DURATION)) for vcpu in smaller_vcpus(limit))
-            not_slower = next((vcpu for vcpu, factor in factors if factor.max < MIN_SLOWER_FACTOR), None)
+            factors = (
+                (vcpu, evidence.slowdowns.get(vcpu, SAME_DURATION)) for vcpu in smaller_vcpus(limit)
+            )
+            not_slower = next(
+                (vcpu for vcpu, factor in factors if factor.max < MIN_SLOWER_FACTOR), None
+            )
         vcpu = as_number(min(rounded, not_slower or rounded))
     if evidence.has_memory:
         memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, 64))

@@ -48,12 +48,16 @@ FACTOR_DIGITS = 3
 # From here on, a run counts as slower.
 MIN_SLOWER_FACTOR = 1.05
 LAST_RUNS = 50
-MAX_FINE_PERIOD_MS = 2000  # of the statistics: with a longer one, sampled peaks can miss a short spike
+MAX_FINE_PERIOD_MS = (
+    2000  # of the statistics: with a longer one, sampled peaks can miss a short spike
+)
 MIN_MINUTES = 10  # a shorter run is too short for the means of minutes to show its memory peak
 SAME_DURATION = SlowdownBounds(min=1, max=1)
 
 
-def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Mapping[float, SlowdownBounds] | None:
+def duration_factors(
+    runs: Iterable[RunFacts], current_vcpu: float | None
+) -> Mapping[float, SlowdownBounds] | None:
     """The factors of the vCPU sizes at which a run would be slower than now; None if no run has a slowdown."""
     slowdowns = [run.slowdown for run in runs if run.slowdown is not None]
     if not slowdowns:
@@ -82,7 +86,9 @@ def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
     return round(min(max(slowdown / current_slowdown, 1.0), limit), FACTOR_DIGITS)
 
 
-def _mean_percent(records: Iterable[Record], read: Callable[[Record], float | None]) -> float | None:
+def _mean_percent(
+    records: Iterable[Record], read: Callable[[Record], float | None]
+) -> float | None:
     """Return the mean weighted by the runs' durations. A run of unknown duration hardly counts."""
     known = [
         (percent, 1 if record.metrics.duration_ms is None else record.metrics.duration_ms)
@@ -92,7 +98,9 @@ def _mean_percent(records: Iterable[Record], read: Callable[[Record], float | No
     total_ms = math.fsum(duration_ms for _, duration_ms in known)
     if not total_ms:
         return None
-    return round(math.fsum(percent * duration_ms for percent, duration_ms in known) / total_ms, FACTOR_DIGITS)
+    return round(
+        math.fsum(percent * duration_ms for percent, duration_ms in known) / total_ms, FACTOR_DIGITS
+    )
 
 
 class _Run(NamedTuple):
@@ -229,7 +237,10 @@ class Families:
     def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
         """Aggregate the last runs of each family, in the order of the families; None if none of them was measured."""
         families = sorted(self._families.items(), key=lambda family: family[0].order)
-        return {key: evidence_of_runs(key, self._newest(runs), self._on_fargate) for key, runs in families}
+        return {
+            key: evidence_of_runs(key, self._newest(runs), self._on_fargate)
+            for key, runs in families
+        }
 
     def runs(self) -> Mapping[FamilyKey, Sequence[RunFacts]]:
         """The last runs of each family, in the order of time."""
@@ -239,7 +250,9 @@ class Families:
         return sorted(runs.values(), key=lambda run: (run.began_ns, run.key))[-self._last :]
 
 
-def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: str | None = None) -> Evidence | None:
+def evidence_of_runs(
+    family: FamilyKey, window: Sequence[RunFacts], on_fargate: str | None = None
+) -> Evidence | None:
     """Aggregate a family's runs, given in the order of time; None if none of them was measured."""
     runs = [run for run in window if run.is_measured]
     if not runs:
@@ -249,8 +262,13 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
     records = [run.record for run in runs]
     latest, newest = records[-1], window[-1].record
     if newest.task_size is not None:
-        sizes = {"vcpu_size": newest.metrics.vcpu_size, "memory_size_mb": newest.metrics.memory_size_mb}
-        latest = replace(latest, task_size=newest.task_size, metrics=replace(latest.metrics, **sizes))
+        sizes = {
+            "vcpu_size": newest.metrics.vcpu_size,
+            "memory_size_mb": newest.metrics.memory_size_mb,
+        }
+        latest = replace(
+            latest, task_size=newest.task_size, metrics=replace(latest.metrics, **sizes)
+        )
     current_vcpu = size_of(latest).vcpu
     records_now = [record for record in records if size_of(record).vcpu == current_vcpu]
     of_largest = max(runs, key=lambda run: run.needed_memory_mb or -1).record.metrics
@@ -274,13 +292,21 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         slowdowns=duration_factors(runs, current_vcpu),
         vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
         # Runs at another vCPU size do not show how busy the task is now.
-        saturated_percent=_mean_percent(records_now, lambda record: record.metrics.vcpu_saturated_percent),
+        saturated_percent=_mean_percent(
+            records_now, lambda record: record.metrics.vcpu_saturated_percent
+        ),
         cpu_wait_percent=_mean_percent(records_now, counted_cpu_wait),
         is_cpu_wait_partial=any(map(is_cpu_wait_partial, records_now)),
-        processors=tuple(Counter(short_processor_name(model) for model in processors if model).most_common()),
+        processors=tuple(
+            Counter(short_processor_name(model) for model in processors if model).most_common()
+        ),
         oom_size_mb=max_known(*(oom_size_mb(run.record) for run in killed)),
         reached_size_mb=max_known(*map(reached_size_mb, records)),
-        peak_source="sampled" if "sampled" in sources else "kernel" if "kernel" in sources else None,
+        peak_source="sampled"
+        if "sampled" in sources
+        else "kernel"
+        if "kernel" in sources
+        else None,
         stats_period_ms=max_known(*map(stats_period_ms, records)),
         first_started_at=runs[0].began,
         last_started_at=runs[-1].began,
@@ -288,11 +314,17 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         window_tasks=len({run.record.task_id for run in window}),
         billed=_billed_tasks(records_now or records),
         has_run_at_current_vcpu=bool(records_now),
-        peaks_mb=tuple(peak for record in records if (peak := record.metrics.max_memory_used_mb) is not None),
-        unknown_memory=tuple(one.name for one in records[-1].containers if memory_of(one, records[-1]) is None),
+        peaks_mb=tuple(
+            peak for record in records if (peak := record.metrics.max_memory_used_mb) is not None
+        ),
+        unknown_memory=tuple(
+            one.name for one in records[-1].containers if memory_of(one, records[-1]) is None
+        ),
         needs_mb=tuple(run.needed_memory_mb for run in runs if run.needed_memory_mb is not None),
         gpus_idle=bool(idle_flags) and all(idle_flags),
-        idle_gpu_hours=mean_known(*(record.gpu_idle.gpu_hours for record in records if record.gpu_idle is not None)),
+        idle_gpu_hours=mean_known(
+            *(record.gpu_idle.gpu_hours for record in records if record.gpu_idle is not None)
+        ),
         has_gpus_of_others=any(record.gpu_scope == WHOLE_INSTANCE for record in records),
         is_by_minute=any(map(is_sampled_each_minute, records)),
         is_too_short=all(map(_is_too_short, records)),
@@ -303,8 +335,12 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
 
 def _has_succeeded(record: Record) -> bool:
     """Whether the run succeeded, or perhaps: Container Insights alone does not know how a run ended."""
-    return record.status == "success" or (record.status == "unknown" and is_sampled_each_minute(record))
+    return record.status == "success" or (
+        record.status == "unknown" and is_sampled_each_minute(record)
+    )
 
 
 def _is_too_short(record: Record) -> bool:
-    return is_sampled_each_minute(record) and (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
+    return (
+        is_sampled_each_minute(record) and (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
+    )

@@ -28,6 +28,8 @@ _MEMORIES_GB = (
     (60, 120, 244),
 )
 LEGAL_SIZES: Final = tuple(
-    Size(vcpu, round(1024 * gb)) for vcpu, sizes_gb in zip(VCPU_SIZES, _MEMORIES_GB, strict=True) for gb in sizes_gb
+    Size(vcpu, round(1024 * gb))
+    for vcpu, sizes_gb in zip(VCPU_SIZES, _MEMORIES_GB, strict=True)
+    for gb in sizes_gb
 )
 LARGEST: Final = LEGAL_SIZES[-1]

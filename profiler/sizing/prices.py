@@ -98,7 +98,11 @@ class Prices(Struct, frozen=True, kw_only=True):
         size_usd, charged_gb = self.size_hour_usd(vcpu, memory_mb), charged_storage_gb(storage_mb)
         if not charged_gb:
             return size_usd
-        return None if self.storage_gb_hour_usd is None else size_usd + charged_gb * self.storage_gb_hour_usd
+        return (
+            None
+            if self.storage_gb_hour_usd is None
+            else size_usd + charged_gb * self.storage_gb_hour_usd
+        )
 
 
 # A vCPU costs nine times as much as a GiB in every region, so the cheapest size is the same everywhere.
@@ -106,21 +110,32 @@ REFERENCE_PRICES: Final = Prices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
 
 
 def prices(
-    region: str | None, architecture: str | None, overrides: PriceOverrides, *, on_spot: bool = False
+    region: str | None,
+    architecture: str | None,
+    overrides: PriceOverrides,
+    *,
+    on_spot: bool = False,
 ) -> Prices | None:
     """Fargate's prices from the settings, else from the table, on Spot times a fraction; None if neither has them."""
-    listed = dict(zip(_ARCHITECTURES, PRICE_TABLE.get(region or "", ()), strict=False)).get(architecture or "", _NONE)
+    listed = dict(zip(_ARCHITECTURES, PRICE_TABLE.get(region or "", ()), strict=False)).get(
+        architecture or "", _NONE
+    )
     fraction = SPOT_FRACTION if on_spot and not overrides.fargate_names() else 1
     own = (overrides.vcpu_hour_usd, overrides.gb_hour_usd, overrides.storage_gb_hour_usd)
     vcpu_hour_usd, gb_hour_usd, storage_gb_hour_usd = (
-        usd and usd * fraction if set_usd is None else set_usd for set_usd, usd in zip(own, listed, strict=True)
+        usd and usd * fraction if set_usd is None else set_usd
+        for set_usd, usd in zip(own, listed, strict=True)
     )
     if vcpu_hour_usd is None or gb_hour_usd is None:
         return None
     uses_table = overrides.vcpu_hour_usd is None or overrides.gb_hour_usd is None
     names = ", ".join(overrides.fargate_names())
     where = (region, FARGATE, architecture)
-    basis = (*where, PRICE_TABLE_DATE if uses_table else None, f"with {names}" if names else ON_DEMAND_PRICE)
+    basis = (
+        *where,
+        PRICE_TABLE_DATE if uses_table else None,
+        f"with {names}" if names else ON_DEMAND_PRICE,
+    )
     return Prices(
         vcpu_hour_usd=vcpu_hour_usd,
         gb_hour_usd=gb_hour_usd,
@@ -131,7 +146,9 @@ def prices(
 
 def is_priced(region: str, overrides: PriceOverrides) -> bool:
     """Whether the prices of any architecture in the Region are known."""
-    return any(prices(region, architecture, overrides) is not None for architecture in _ARCHITECTURES)
+    return any(
+        prices(region, architecture, overrides) is not None for architecture in _ARCHITECTURES
+    )
 
 
 def charged_storage_gb(storage_mb: float | None) -> int:
@@ -147,7 +164,9 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
     elif record.launch_type == FARGATE and size.vcpu is not None and size.memory_mb is not None:
         region_prices = prices(record.region, record.cpu_architecture, overrides)
         if region_prices is not None:
-            hour_usd = region_prices.hour_usd(size.vcpu, size.memory_mb, metrics.ephemeral_storage_size_mb)
+            hour_usd = region_prices.hour_usd(
+                size.vcpu, size.memory_mb, metrics.ephemeral_storage_size_mb
+            )
             basis = region_prices.basis
     if metrics.billed_duration_ms is None or hour_usd is None:
         return None

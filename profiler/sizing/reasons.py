@@ -65,17 +65,33 @@ def _basis(evidence: Evidence) -> str:
         parts.append(f"at most {format_memory(evidence.required_memory_mb)} of memory{source}")
     if evidence.required_vcpu is not None:
         parts.append(f"for 95 % of the time at most {format_vcpu(evidence.required_vcpu)}")
-    others_mb = (evidence.required_memory_mb or 0) - (evidence.batch_peak_mb or evidence.required_memory_mb or 0)
-    others_text = f"; {format_memory(others_mb)} of this memory is for the other containers" if others_mb >= 1 else ""
+    others_mb = (evidence.required_memory_mb or 0) - (
+        evidence.batch_peak_mb or evidence.required_memory_mb or 0
+    )
+    others_text = (
+        f"; {format_memory(others_mb)} of this memory is for the other containers"
+        if others_mb >= 1
+        else ""
+    )
     unmeasured = evidence.out_of_memory_unmeasured
-    unmeasured_text = f"; {unmeasured} more ran out of memory before the first measurement" if unmeasured else ""
+    unmeasured_text = (
+        f"; {unmeasured} more ran out of memory before the first measurement" if unmeasured else ""
+    )
     return f"{runs} used {' and '.join(parts)}{others_text}{unmeasured_text}."
 
 
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    size_mb, oom_size_mb, required_mb = choice.current.memory_mb, evidence.oom_size_mb, evidence.required_memory_mb
+    size_mb, oom_size_mb, required_mb = (
+        choice.current.memory_mb,
+        evidence.oom_size_mb,
+        evidence.required_memory_mb,
+    )
     if not (evidence.has_success or evidence.out_of_memory or choice.changes):
-        succeeded = "succeeded" if evidence.failed + evidence.stopped == evidence.runs else "is known to have succeeded"
+        succeeded = (
+            "succeeded"
+            if evidence.failed + evidence.stopped == evidence.runs
+            else "is known to have succeeded"
+        )
         yield f"No run {succeeded}, so no smaller size is recommended: failures do not show how much a run needs."
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
@@ -85,7 +101,9 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"less than {format_memory(evidence.reached_size_mb)} is not recommended."
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
-    elif size_mb and size_mb >= 1 and required_mb is not None and is_near_limit(required_mb, size_mb):
+    elif (
+        size_mb and size_mb >= 1 and required_mb is not None and is_near_limit(required_mb, size_mb)
+    ):
         share = format_percent(100 * required_mb / size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
     own_mb, container = evidence.latest.metrics.memory_size_mb, evidence.latest.container.name
@@ -103,8 +121,13 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     percent, vcpu = evidence.saturated_percent, vcpu_limit(evidence.latest)
     if not evidence.is_saturated or percent is None or not vcpu:
         return
-    used = f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
-    larger = next((option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory), None)
+    used = (
+        f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
+    )
+    larger = next(
+        (option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory),
+        None,
+    )
     if larger is None or larger.factor is None:
         yield f"{used}."
         return
@@ -178,7 +201,9 @@ def _monthly(usd_per_run: float, evidence: Evidence) -> str:
     runs, usd = runs_per_month(evidence), usd_per_month(usd_per_run, evidence)
     if runs is None or usd is None:
         return ""
-    count = f"{runs:.0f}" if runs >= _MANY_RUNS else f"{runs:.2g}"  # a quarterly batch has no month of 0 runs
+    count = (
+        f"{runs:.0f}" if runs >= _MANY_RUNS else f"{runs:.2g}"
+    )  # a quarterly batch has no month of 0 runs
     return f", about {format_usd(usd)} a month at {count} {'run' if count == '1' else 'runs'}"
 
 
@@ -190,7 +215,11 @@ def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
     usd = chosen.usd_per_run
     if chosen.hour_usd is None:
         architecture = evidence.latest.cpu_architecture
-        of = f"for {architecture} are unknown" if architecture else "depend on the CPU architecture, which is unknown"
+        of = (
+            f"for {architecture} are unknown"
+            if architecture
+            else "depend on the CPU architecture, which is unknown"
+        )
         yield f"Fargate's prices in {region} {of}, so a run has no price."
     elif usd is not None:
         size = format_task_size(chosen.size.vcpu, chosen.size.memory_mb)
@@ -201,15 +230,23 @@ def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
 def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the memory is not smaller."""
     vcpu, memory_mb = choice.size.vcpu, choice.size.memory_mb
-    if not (choice.is_fargate and evidence.has_memory and evidence.has_success) or vcpu is None or memory_mb is None:
+    if (
+        not (choice.is_fargate and evidence.has_memory and evidence.has_success)
+        or vcpu is None
+        or memory_mb is None
+    ):
         return
-    smaller = [(size.vcpu == vcpu, size.memory_mb) for size in LEGAL_SIZES if size.memory_mb < memory_mb]
+    smaller = [
+        (size.vcpu == vcpu, size.memory_mb) for size in LEGAL_SIZES if size.memory_mb < memory_mb
+    ]
     if not smaller:
         return
     _, smaller_mb = max(smaller)
     if choice.need.fits(smaller_mb):
         yield f"{format_memory(memory_mb)} of memory is the least that Fargate allows with {format_vcpu(vcpu)}."
-    elif choice.need.above_mb < smaller_mb and choice.outgrown is None and not evidence.is_too_short:
+    elif (
+        choice.need.above_mb < smaller_mb and choice.outgrown is None and not evidence.is_too_short
+    ):
         yield (
             f"{format_memory(smaller_mb)} of memory would be too little: with a margin of "
             f"{choice.policy.memory_margin_percent:g} %, the task needs {format_memory(choice.need.memory_mb)}."
@@ -219,11 +256,20 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the vCPU size is not smaller: the next smaller one, and why it was not chosen."""
     vcpu = choice.size.vcpu
-    smaller = max((size.vcpu for size in LEGAL_SIZES if vcpu is not None and size.vcpu < vcpu), default=None)
+    smaller = max(
+        (size.vcpu for size in LEGAL_SIZES if vcpu is not None and size.vcpu < vcpu), default=None
+    )
     if not (choice.is_fargate and evidence.has_cpu and evidence.has_success) or smaller is None:
         return
     name = format_vcpu(smaller)
-    option = next((option for option in choice.options if option.size.vcpu == smaller and option.holds_memory), None)
+    option = next(
+        (
+            option
+            for option in choice.options
+            if option.size.vcpu == smaller and option.holds_memory
+        ),
+        None,
+    )
     if option is None:
         largest_mb = max(size.memory_mb for size in LEGAL_SIZES if size.vcpu == smaller)
         yield f"{name} allows at most {format_memory(largest_mb)} of memory, which would be too little."
@@ -235,7 +281,11 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     elif option.factor.max > 1:
         # The option that would choose the size, if only its duration excludes it.
         chosen, hint = choice.chosen, ""
-        if not option.is_fast_enough and chosen is not None and option.comparable_cost < chosen.comparable_cost:
+        if (
+            not option.is_fast_enough
+            and chosen is not None
+            and option.comparable_cost < chosen.comparable_cost
+        ):
             hint = f": --max-slowdown {math.ceil(100 * (option.factor.max - 1) - ROUNDING)} accepts that"
         duration = f"With {name}, a run would take {_times(option.factor)} as long"
         yield f"{duration}{_cost_range(option, option.factor)}{hint}."
@@ -247,7 +297,11 @@ def _cost_range(option: SizeOption, factor: SlowdownBounds) -> str:
     if least is None or most is None:
         return ""
     if least >= 0:
-        return f" and cost {format_range(least, most, 0)} % less" if most >= _MIN_PERCENT else " and cost the same"
+        return (
+            f" and cost {format_range(least, most, 0)} % less"
+            if most >= _MIN_PERCENT
+            else " and cost the same"
+        )
     if most <= 0:
         return f" and cost {format_range(-most, -least, 0)} % more"
     return f" and cost between {format_percent(most)} less and {format_percent(-least)} more"
@@ -266,11 +320,23 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         grows = f"The memory peak grows by about {format_memory(needed.per_run)} a run (over {needed.runs} runs)"
         smaller = format_task_size(choice.outgrown.vcpu, choice.outgrown.memory_mb)
         left = needed.runs_until(choice.outgrown.memory_mb or 0)
-        when = "is too small already" if left is None else f"would be too small in about {format_count(left, 'run')}"
+        when = (
+            "is too small already"
+            if left is None
+            else f"would be too small in about {format_count(left, 'run')}"
+        )
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
-    elif needed is not None and needed.per_run * (needed.runs - 1) >= 0.05 * needed.now:  # a rise by 5 % over the runs
-        limits_mb = {limit for limit in (size_mb, current_mb) if limit is not None and limit > passed_mb}
-        passed = [text for limit_mb in sorted(limits_mb) if (text := _limit_passed(needed, limit_mb)) is not None]
+    elif (
+        needed is not None and needed.per_run * (needed.runs - 1) >= 0.05 * needed.now
+    ):  # a rise by 5 % over the runs
+        limits_mb = {
+            limit for limit in (size_mb, current_mb) if limit is not None and limit > passed_mb
+        }
+        passed = [
+            text
+            for limit_mb in sorted(limits_mb)
+            if (text := _limit_passed(needed, limit_mb)) is not None
+        ]
         passes = f": it will pass {' and '.join(passed)}" if passed else ""
         yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
     own_limit_mb = evidence.latest.metrics.memory_size_mb
@@ -296,7 +362,9 @@ def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
             f"The memory peak is a short spike: {format_memory(peak_mb)} for less than 1 % of the time, "
             f"at most {format_memory(p99_mb)} otherwise."
         )
-    if evidence.gpus_idle and evidence.runs > 1:  # the record of a single run has a warning for each GPU
+    if (
+        evidence.gpus_idle and evidence.runs > 1
+    ):  # the record of a single run has a warning for each GPU
         yield (
             "The GPUs were allocated but never used in any run: run the task without GPUs, or check why the program "
             "does not find them."
@@ -333,12 +401,17 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """What the runs and their sizes cannot be compared with."""
     if len(evidence.processors) > 1:
-        listed = first_names([f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors])
+        listed = first_names(
+            [f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors]
+        )
         yield f"The runs had different processors, so their durations and CPU use are hard to compare: {listed}."
     others = evidence.latest.containers
     for what, names in (
         ("memory of {} was not measured and has no limit to use instead", evidence.unknown_memory),
-        ("CPU use of {} was not measured", [other.name for other in others if vcpu_p95(other.metrics) is None]),
+        (
+            "CPU use of {} was not measured",
+            [other.name for other in others if vcpu_p95(other.metrics) is None],
+        ),
     ):
         if names:
             yield f"The {what.format(first_names([repr(name) for name in names]))}: it is not included."

@@ -43,7 +43,9 @@ def size_before(tag: str | None) -> SizeBefore | None:
     revision, *sizes = (tag or "").split("/")
     if len(sizes) != 2 or not all(part.isdecimal() for part in (revision, *sizes)):  # noqa: PLR2004  CPU and memory
         return None
-    return SizeBefore(revision=revision, size=TaskSize(vcpu=int(sizes[0]) / _CPU_UNITS, memory_mb=int(sizes[1])))
+    return SizeBefore(
+        revision=revision, size=TaskSize(vcpu=int(sizes[0]) / _CPU_UNITS, memory_mb=int(sizes[1]))
+    )
 
 
 class SizedRevision(Struct, frozen=True, kw_only=True):
@@ -95,11 +97,16 @@ class Resize(Struct, frozen=True, kw_only=True):
 
 
 def decide(
-    runs: Sequence[RunFacts], revision: SizedRevision, policy: ResizePolicy, price_overrides: PriceOverrides
+    runs: Sequence[RunFacts],
+    revision: SizedRevision,
+    policy: ResizePolicy,
+    price_overrides: PriceOverrides,
 ) -> Resize:
     """Decide on a family by its runs, in the order of time."""
     own = _own_runs(runs, revision)
-    case = _Case(runs=runs, own=own, revision=revision, policy=policy, price_overrides=price_overrides)
+    case = _Case(
+        runs=runs, own=own, revision=revision, policy=policy, price_overrides=price_overrides
+    )
     advice = case.advice(runs)
     return replace(case.decision(), usd_per_month=None if advice is None else advice.usd_per_month)
 
@@ -117,7 +124,9 @@ class _Case(Struct, frozen=True, kw_only=True):
         """The decision, without what the runs cost."""
         own, revision = self.own, self.revision
         of_revision = "" if revision.revision is None else f" of revision {revision.revision}"
-        none = Resize(action="none", reason=f"no run{of_revision} is known yet", runs=len(self.runs))
+        none = Resize(
+            action="none", reason=f"no run{of_revision} is known yet", runs=len(self.runs)
+        )
         if not own:
             return none
         if other := self._other_size():
@@ -127,7 +136,9 @@ class _Case(Struct, frozen=True, kw_only=True):
         advised = self.advised(self.runs)
         if revision.overwritten is not None:
             reason = "a later revision has the old size again: set the size at its source"
-            return replace(advised, action="none", reason=reason, size=advised.size or revision.overwritten)
+            return replace(
+                advised, action="none", reason=reason, size=advised.size or revision.overwritten
+            )
         if advised.action == "resize" and revision.reverted_from is not None:
             return self.after_revert(advised)
         return advised
@@ -137,7 +148,11 @@ class _Case(Struct, frozen=True, kw_only=True):
         seen, defined = size_of(self.own[-1].record), self.revision.size
         shown = format_task_size(seen.vcpu, seen.memory_mb) or "an unknown size"
         if self.revision.revision is not None:
-            return None if seen == defined else f"its runs have {shown}, so the definition's size has no effect"
+            return (
+                None
+                if seen == defined
+                else f"its runs have {shown}, so the definition's size has no effect"
+            )
         if defined.vcpu in (None, seen.vcpu) and defined.memory_mb in (None, seen.memory_mb):
             return None
         return f"its newest run has {shown}, not the size of the file"
@@ -149,7 +164,10 @@ class _Case(Struct, frozen=True, kw_only=True):
         before = [run for run in others if size_of(run.record) == old.size][-self.policy.last :]
         verdict = self._verdict(before)
         none = Resize(
-            action="none", reason=f"{len(own)} of {_MIN_RUNS_TO_KEEP} runs seen", runs=len(self.runs), verdict=verdict
+            action="none",
+            reason=f"{len(own)} of {_MIN_RUNS_TO_KEEP} runs seen",
+            runs=len(self.runs),
+            verdict=verdict,
         )
         # At the old size, a limit of a container was raised.
         is_larger = size == old.size or (size.memory_mb or 0) > (old.size.memory_mb or 0)
@@ -159,7 +177,9 @@ class _Case(Struct, frozen=True, kw_only=True):
         if failure and not is_larger:
             usd = verdict.saved_usd_per_month
             spent = None if usd is None else -usd
-            return replace(none, action="revert", reason=failure, size=old.size, saving_usd_per_month=spent)
+            return replace(
+                none, action="revert", reason=failure, size=old.size, saving_usd_per_month=spent
+            )
         if len(own) < _MIN_RUNS_TO_KEEP:
             return none
         again = self._unlike_failed(self.advised(own))
@@ -168,15 +188,23 @@ class _Case(Struct, frozen=True, kw_only=True):
         if failure:
             return replace(none, reason=f"{failure}; a larger size is not put back")
         at_new_size = f"{format_count(len(own), 'run')} at the new size"
-        some_failed = f"{verdict.failed} of {at_new_size} failed, which is no reason to put the old size back"
-        return replace(none, action="keep", reason=some_failed if verdict.failed else f"{at_new_size} went well")
+        some_failed = (
+            f"{verdict.failed} of {at_new_size} failed, which is no reason to put the old size back"
+        )
+        return replace(
+            none,
+            action="keep",
+            reason=some_failed if verdict.failed else f"{at_new_size} went well",
+        )
 
     def _verdict(self, before: Sequence[RunFacts]) -> ResizeVerdict:
         own = self.own
         then_ms, now_ms = _durations_ms(before), _durations_ms(own)
         change = 100 * (median(now_ms) / median(then_ms) - 1) if now_ms and then_ms else None
         evidence = evidence_of_runs(own[-1].family, [*before, *own])
-        usual_usd, new_usd = (None if one is None else one.usd_per_run for one in map(self.advice, (before, own)))
+        usual_usd, new_usd = (
+            None if one is None else one.usd_per_run for one in map(self.advice, (before, own))
+        )
         saved_usd = None if usual_usd is None or new_usd is None else usual_usd - new_usd
         saved = None if evidence is None else usd_per_month(saved_usd, evidence)
         return ResizeVerdict(
@@ -190,8 +218,12 @@ class _Case(Struct, frozen=True, kw_only=True):
     def after_revert(self, advised: Resize) -> Resize:
         """The advice for a family whose smaller size has failed: not soon, unless a run was killed now, too."""
         own = self.own
-        is_killed = self.revision.killed_limit or any(_was_killed_at(run, self.revision.size) for run in own)
-        is_soon = len(own) < _RUNS_AFTER_REVERT and own[-1].began_ns - own[0].began_ns < _NS_AFTER_REVERT
+        is_killed = self.revision.killed_limit or any(
+            _was_killed_at(run, self.revision.size) for run in own
+        )
+        is_soon = (
+            len(own) < _RUNS_AFTER_REVERT and own[-1].began_ns - own[0].began_ns < _NS_AFTER_REVERT
+        )
         if is_soon and not is_killed:
             reason = "a smaller size has failed, so the size is left alone for 60 runs or 90 days"
             return replace(advised, action="none", reason=reason)
@@ -202,17 +234,31 @@ class _Case(Struct, frozen=True, kw_only=True):
         failed, present = self.revision.reverted_from, self.revision.size
         if failed is None or advised.action != "resize":
             return advised
-        of_failed = [run for run in self.runs if not _is_after(run, failed) and size_of(run.record) == failed.size]
+        of_failed = [
+            run
+            for run in self.runs
+            if not _is_after(run, failed) and size_of(run.record) == failed.size
+        ]
         size = advised.size or TaskSize()
-        has_its_memory = (size.memory_mb or 0) <= min(failed.size.memory_mb or 0, (present.memory_mb or 0) - 1)
-        has_its_vcpu = (size.vcpu or 0) <= (failed.size.vcpu or 0) and (size.vcpu or 0) < (present.vcpu or 0)
+        has_its_memory = (size.memory_mb or 0) <= min(
+            failed.size.memory_mb or 0, (present.memory_mb or 0) - 1
+        )
+        has_its_vcpu = (size.vcpu or 0) <= (failed.size.vcpu or 0) and (size.vcpu or 0) < (
+            present.vcpu or 0
+        )
         if _killed(of_failed):
             has_failed = has_its_memory
-        elif of_failed and len(_failed(of_failed)) < _MIN_FAILURES and (failed.size.vcpu or 0) < (present.vcpu or 0):
+        elif (
+            of_failed
+            and len(_failed(of_failed)) < _MIN_FAILURES
+            and (failed.size.vcpu or 0) < (present.vcpu or 0)
+        ):
             has_failed = has_its_vcpu  # its runs were slow
         else:  # such as a heap that follows the limit
             has_failed = has_its_memory or has_its_vcpu
-        none = replace(advised, action="none", reason="this size, or a larger one, has failed before")
+        none = replace(
+            advised, action="none", reason="this size, or a larger one, has failed before"
+        )
         return self._with_raised_limit(none) if has_failed else advised
 
     def _with_raised_limit(self, none: Resize) -> Resize:
@@ -227,18 +273,28 @@ class _Case(Struct, frozen=True, kw_only=True):
         last = self.policy.last
         if any(run.record.status == "success" for run in runs[-last:]):
             return runs[-last:]
-        return [*[run for run in runs[:-last] if run.record.status == "success"][-last:], *runs[-last:]]
+        return [
+            *[run for run in runs[:-last] if run.record.status == "success"][-last:],
+            *runs[-last:],
+        ]
 
     def advice(self, runs: Sequence[RunFacts]) -> Advice | None:
         """The advice that the last runs call for; None if none was measured."""
         window = self._window(runs)
         evidence = evidence_of_runs(window[-1].family, window) if window else None
-        return None if evidence is None else advise(evidence, self.policy.size, self.price_overrides, brief=True)
+        return (
+            None
+            if evidence is None
+            else advise(evidence, self.policy.size, self.price_overrides, brief=True)
+        )
 
     def advised(self, runs: Sequence[RunFacts]) -> Resize:
         """The change that the last runs call for."""
         policy, size, killed_limit = self.policy, self.revision.size, self.revision.killed_limit
-        advice, none = self.advice(runs), Resize(action="none", reason="no run was measured", runs=len(self.runs))
+        advice, none = (
+            self.advice(runs),
+            Resize(action="none", reason="no run was measured", runs=len(self.runs)),
+        )
         if advice is None:
             return none
         is_killed = killed_limit or any(_was_killed_at(run, size) for run in self._window(runs))
@@ -257,21 +313,32 @@ class _Case(Struct, frozen=True, kw_only=True):
                 return raised
             reason = killed_limit
         # Few runs do not show that fewer vCPUs are enough, and after a revert these may be what has failed.
-        chosen = _keeping_vcpu(advice) if is_few or self.revision.reverted_from is not None else choice.chosen
+        chosen = (
+            _keeping_vcpu(advice)
+            if is_few or self.revision.reverted_from is not None
+            else choice.chosen
+        )
         found = replace(none, action="resize", reason=reason, size=choice.size)
         if chosen is None:
             return found
-        usd = usd_per_month(chosen.usd_saved_at((chosen.factor or SAME_DURATION).max), advice.evidence)
+        usd = usd_per_month(
+            chosen.usd_saved_at((chosen.factor or SAME_DURATION).max), advice.evidence
+        )
         return replace(
             found,
-            size=TaskSize(vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)),
+            size=TaskSize(
+                vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)
+            ),
             saving_usd_per_month=usd,
         )
 
 
 def _change(advice: Advice, min_saving_percent: float) -> tuple[ResizeAction, str]:
     """Whether the recommended size is a reason to change, and the reason."""
-    choice, fits = advice.choice, "the size fits" if advice.evidence.has_success else "no run has succeeded"
+    choice, fits = (
+        advice.choice,
+        "the size fits" if advice.evidence.has_success else "no run has succeeded",
+    )
     if not choice.is_fargate:
         return "none", "its runs are not on Fargate, where the size is a reservation"
     if choice.has_more_memory or (choice.size.vcpu or 0) > (choice.current.vcpu or math.inf):
@@ -281,16 +348,24 @@ def _change(advice: Advice, min_saving_percent: float) -> tuple[ResizeAction, st
     saving_percent = choice.saving_percent
     shown = "an unknown part" if saving_percent is None else format_percent(saving_percent)
     is_enough = saving_percent is not None and saving_percent >= min_saving_percent
-    return ("resize", f"saves {shown}") if is_enough else ("none", f"the recommended size saves only {shown}")
+    return (
+        ("resize", f"saves {shown}")
+        if is_enough
+        else ("none", f"the recommended size saves only {shown}")
+    )
 
 
-def _failure_of(own: Sequence[RunFacts], before: Sequence[RunFacts], max_slowdown_percent: float) -> str:
+def _failure_of(
+    own: Sequence[RunFacts], before: Sequence[RunFacts], max_slowdown_percent: float
+) -> str:
     """Why the new size is too small; empty if nothing shows it."""
     if _killed(own):
         return f"{format_count(len(_killed(own)), 'run')} ran out of memory"
     then_ms, now_ms = _durations_ms(before), _durations_ms(own)
     if len(own) >= _MIN_RUNS_OF_DURATION and len(then_ms) > 1 and now_ms:
-        slowest_ms = quantiles(then_ms, n=10, method="inclusive")[-1] * (1 + max_slowdown_percent / 100)
+        slowest_ms = quantiles(then_ms, n=10, method="inclusive")[-1] * (
+            1 + max_slowdown_percent / 100
+        )
         if median(now_ms) > slowest_ms:
             return f"runs take {format_percent(round(100 * (median(now_ms) / median(then_ms) - 1)))} longer"
     # Without enough runs before, it is not known what is usual: most runs have to fail.
@@ -307,7 +382,9 @@ def _keeping_vcpu(advice: Advice) -> SizeOption | None:
     choice, vcpu = advice.choice, advice.choice.current.vcpu or 0
     if not choice.has_more_memory or (choice.size.vcpu or 0) >= vcpu:
         return choice.chosen
-    return next((one for one in choice.options if one.acceptable and one.size.vcpu >= vcpu), choice.chosen)
+    return next(
+        (one for one in choice.options if one.acceptable and one.size.vcpu >= vcpu), choice.chosen
+    )
 
 
 def _own_runs(runs: Sequence[RunFacts], revision: SizedRevision) -> Sequence[RunFacts]:
@@ -329,7 +406,9 @@ def _is_after(run: RunFacts, change: SizeBefore) -> bool:
 def _was_killed_at(run: RunFacts, size: TaskSize) -> bool:
     """Whether a run ran out of memory with at least this size's."""
     killed_at_mb = oom_size_mb(run.record)
-    return bool(run.record.likely_out_of_memory) and (killed_at_mb is None or killed_at_mb >= (size.memory_mb or 0))
+    return bool(run.record.likely_out_of_memory) and (
+        killed_at_mb is None or killed_at_mb >= (size.memory_mb or 0)
+    )
 
 
 def _killed(runs: Sequence[RunFacts]) -> list[RunFacts]:
@@ -338,7 +417,11 @@ def _killed(runs: Sequence[RunFacts]) -> list[RunFacts]:
 
 def _failed(runs: Sequence[RunFacts]) -> list[RunFacts]:
     """The runs that failed otherwise: a heap that follows the limit ends with an exit code, not with a kill."""
-    return [run for run in runs if run.record.status == "failure" and not run.record.likely_out_of_memory]
+    return [
+        run
+        for run in runs
+        if run.record.status == "failure" and not run.record.likely_out_of_memory
+    ]
 
 
 def _durations_ms(runs: Sequence[RunFacts]) -> list[float]:

@@ -72,7 +72,9 @@ def facts_of(report: Report, on_fargate: str | None = None) -> RunFacts:
         began=began,
         began_ns=parse_ns(began) or 0,
         needed_memory_mb=None if peak_mb is None else peak_mb + _others_memory_mb(record),
-        needed_vcpu=None if vcpu is None else min(sum_known(*vcpus) or 0, vcpu_limit(record) or math.inf),
+        needed_vcpu=None
+        if vcpu is None
+        else min(sum_known(*vcpus) or 0, vcpu_limit(record) or math.inf),
         slowdown=_slowdown(record.metrics),
         is_moved=record.launch_type != given.launch_type,
     )
@@ -92,13 +94,23 @@ def size_of(record: Record) -> TaskSize:
 def stats_period_ms(record: Record) -> int | None:
     """The time between two values of the statistics."""
     sampling = record.sampling or Sampling()
-    return int(sampling.interval_ms or 0) if is_sampled_each_minute(record) else sampling.stats_period_ms
+    return (
+        int(sampling.interval_ms or 0)
+        if is_sampled_each_minute(record)
+        else sampling.stats_period_ms
+    )
 
 
 def gpus_idle(record: Record) -> bool | None:
     """Whether the run used none of its GPUs; None without GPUs that are known to belong to the batch."""
-    knows_gpus = bool(record.gpus) and all(gpu.utilization_percent is not None for gpu in record.gpus)
-    return all(map(is_idle, record.gpus)) if knows_gpus and record.gpu_scope != WHOLE_INSTANCE else None
+    knows_gpus = bool(record.gpus) and all(
+        gpu.utilization_percent is not None for gpu in record.gpus
+    )
+    return (
+        all(map(is_idle, record.gpus))
+        if knows_gpus and record.gpu_scope != WHOLE_INSTANCE
+        else None
+    )
 
 
 def reached_size_mb(record: Record) -> float | None:
@@ -163,7 +175,11 @@ def record_on_fargate(record: Record, region: str) -> Record:
     """
     # A GPU that may be another task's does not count.
     uses_gpus = record.gpu_scope != WHOLE_INSTANCE and any(not is_idle(gpu) for gpu in record.gpus)
-    if record.launch_type == FARGATE or uses_gpus or (record.neuron is not None and record.neuron.cores):
+    if (
+        record.launch_type == FARGATE
+        or uses_gpus
+        or (record.neuron is not None and record.neuron.cores)
+    ):
         return record
     metrics, size = record.metrics, size_of(record)
     duration_ns = None if metrics.duration_ms is None else round(metrics.duration_ms * NS_PER_MS)
@@ -177,16 +193,25 @@ def record_on_fargate(record: Record, region: str) -> Record:
         region=region,
         task_size=None if known == TaskSize() else known,
         metrics=replace(
-            metrics, billed_duration_ms=billed_ms(0, duration_ns), init_duration_ms=0, ephemeral_storage_size_mb=None
+            metrics,
+            billed_duration_ms=billed_ms(0, duration_ns),
+            init_duration_ms=0,
+            ephemeral_storage_size_mb=None,
         ),
     )
 
 
-def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOverrides) -> Cost | None:
+def cost_on_fargate(
+    record: Record, region: str | None, price_overrides: PriceOverrides
+) -> Cost | None:
     """The run's own cost; with a Region, what a run elsewhere would cost there, if Fargate has its size."""
     if region is None or record.launch_type == FARGATE:
         return record.cost
     moved = record_on_fargate(record, region)
     size = size_of(moved)
-    is_legal = size.vcpu is not None and size.memory_mb is not None and Size(size.vcpu, size.memory_mb) in LEGAL_SIZES
+    is_legal = (
+        size.vcpu is not None
+        and size.memory_mb is not None
+        and Size(size.vcpu, size.memory_mb) in LEGAL_SIZES
+    )
     return cost_of(moved, price_overrides) if moved.launch_type == FARGATE and is_legal else None

@@ -36,7 +36,9 @@ def growth(values: Sequence[float]) -> Growth | None:
     above 0.
     https://doi.org/10.1080/01621459.1968.10480934
     """
-    recent = values[-200:]  # all pairs of these are compared; older runs are weaker evidence for the future
+    recent = values[
+        -200:
+    ]  # all pairs of these are compared; older runs are weaker evidence for the future
     count = len(recent)
     if count < _MIN_TREND_RUNS:
         return None

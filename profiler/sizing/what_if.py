@@ -4,7 +4,13 @@ from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import SlowdownBounds
-from profiler.sizing.evidence import FACTOR_DIGITS, SAME_DURATION, BilledTasks, Evidence, mean_billed_ms
+from profiler.sizing.evidence import (
+    FACTOR_DIGITS,
+    SAME_DURATION,
+    BilledTasks,
+    Evidence,
+    mean_billed_ms,
+)
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
 from profiler.sizing.run_facts import vcpu_limit
@@ -127,7 +133,9 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     def current(self) -> Size | None:
         """The current size; None if a part of it is unknown."""
         size = self.evidence.size
-        return None if size.vcpu is None or size.memory_mb is None else Size(size.vcpu, size.memory_mb)
+        return (
+            None if size.vcpu is None or size.memory_mb is None else Size(size.vcpu, size.memory_mb)
+        )
 
     def factor(self, vcpu: float) -> SlowdownBounds | None:
         """The bounds of the duration with this vCPU size; None if nothing is known about it.
@@ -139,20 +147,29 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         seen_vcpu = vcpu_limit(evidence.latest)
         if seen_vcpu and vcpu > seen_vcpu:
             saturated = (evidence.saturated_percent or 0) / 100 if evidence.is_saturated else 0
-            return SlowdownBounds(min=round(1 - saturated * (1 - seen_vcpu / vcpu), FACTOR_DIGITS), max=1)
+            return SlowdownBounds(
+                min=round(1 - saturated * (1 - seen_vcpu / vcpu), FACTOR_DIGITS), max=1
+            )
         if current_vcpu is not None and vcpu >= current_vcpu:
             return SAME_DURATION
         if not evidence.has_cpu or (not evidence.has_success and vcpu < (seen_vcpu or 0)):
             return None
-        if evidence.vcpu_without_slowdown is not None and vcpu < evidence.vcpu_without_slowdown - ROUNDING:
+        if (
+            evidence.vcpu_without_slowdown is not None
+            and vcpu < evidence.vcpu_without_slowdown - ROUNDING
+        ):
             return None
         return (evidence.slowdowns or {}).get(vcpu, SAME_DURATION)
 
     def _hour_usd(self, size: Size) -> float | None:
         """Return the price of an hour. A machine that counts as a task may have a size that Fargate does not have."""
-        if self.prices is None or (self.evidence.on_fargate is not None and size not in LEGAL_SIZES):
+        if self.prices is None or (
+            self.evidence.on_fargate is not None and size not in LEGAL_SIZES
+        ):
             return None
-        return self.prices.hour_usd(size.vcpu, size.memory_mb, self.evidence.latest.metrics.ephemeral_storage_size_mb)
+        return self.prices.hour_usd(
+            size.vcpu, size.memory_mb, self.evidence.latest.metrics.ephemeral_storage_size_mb
+        )
 
     def table(self, chosen: Size) -> tuple[SizeOption, ...]:
         """Return the smallest size of each vCPU size that holds the memory need, the current and the chosen one."""

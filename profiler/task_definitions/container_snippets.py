@@ -7,8 +7,17 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.core.ecs_terms import AWSLOGS, ReportStream
-from profiler.task_definitions.containers import REPORT_STREAM_VARIABLE, DefinedContainer, environment_of
-from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, MonitorContainer, OwnLog, StacksAccess
+from profiler.task_definitions.containers import (
+    REPORT_STREAM_VARIABLE,
+    DefinedContainer,
+    environment_of,
+)
+from profiler.task_definitions.monitor_container import (
+    DEFAULT_STREAM_PREFIX,
+    MonitorContainer,
+    OwnLog,
+    StacksAccess,
+)
 from profiler.task_definitions.text_style import STACK_REGION, TextStyle
 
 ContainerFormat = Literal["json", "terraform", "cloudformation", "cdk"]
@@ -30,13 +39,21 @@ class ContainerRequest(Struct, frozen=True, kw_only=True):
     stacks: StacksAccess | None = None
 
 
-def monitor_container(request: ContainerRequest, *, default_region: str | None = None) -> Mapping[str, object]:
+def monitor_container(
+    request: ContainerRequest, *, default_region: str | None = None
+) -> Mapping[str, object]:
     """The container definition of the monitor for a batch with the awslogs log driver."""
     region = request.region or default_region
-    options = OwnLog(group=request.log_group, region=region, stream_prefix=request.stream_prefix).options
+    options = OwnLog(
+        group=request.log_group, region=region, stream_prefix=request.stream_prefix
+    ).options
     batch = DefinedContainer(name=request.container, log_driver=AWSLOGS, log_options=options)
-    settings = {} if request.report_stream == "batch" else {REPORT_STREAM_VARIABLE: request.report_stream}
-    return MonitorContainer(image=request.image, batch=batch, stacks=request.stacks, settings=settings).definition()
+    settings = (
+        {} if request.report_stream == "batch" else {REPORT_STREAM_VARIABLE: request.report_stream}
+    )
+    return MonitorContainer(
+        image=request.image, batch=batch, stacks=request.stacks, settings=settings
+    ).definition()
 
 
 def container_text(request: ContainerRequest, container_format: ContainerFormat) -> str:
@@ -44,7 +61,9 @@ def container_text(request: ContainerRequest, container_format: ContainerFormat)
     match container_format:
         case "json":
             return json.dumps(monitor_container(request), indent=_INDENT, ensure_ascii=False) + "\n"
-        case "terraform":  # an object for jsonencode() in container_definitions of aws_ecs_task_definition
+        case (
+            "terraform"
+        ):  # an object for jsonencode() in container_definitions of aws_ecs_task_definition
             return f"{_hcl(monitor_container(request), '')}\n"
         case "cloudformation":  # an item of ContainerDefinitions, in YAML
             container = pascal_case(monitor_container(request, default_region=STACK_REGION))
@@ -58,7 +77,9 @@ def _hcl(value: object, indent: str) -> str:
     if isinstance(value, dict):
         names = {name: name if name.isidentifier() else json.dumps(name) for name in value}
         width = max(len(name) for name in names.values())
-        lines = (f"{inner}{names[name]:<{width}} = {_hcl(item, inner)}\n" for name, item in value.items())
+        lines = (
+            f"{inner}{names[name]:<{width}} = {_hcl(item, inner)}\n" for name, item in value.items()
+        )
         return f"{{\n{''.join(lines)}{indent}}}"
     if isinstance(value, list):
         return f"[{', '.join(_hcl(item, indent) for item in value)}]"
@@ -79,7 +100,9 @@ def camel_case(value: object) -> object:
 def _with_case(value: object, change: Callable[[str], str]) -> object:
     if isinstance(value, dict):
         return {
-            change(name[:1]) + name[1:]: item if name[:1].lower() + name[1:] in FREE_KEYS else _with_case(item, change)
+            change(name[:1]) + name[1:]: item
+            if name[:1].lower() + name[1:] in FREE_KEYS
+            else _with_case(item, change)
             for name, item in value.items()
         }
     return [_with_case(item, change) for item in value] if isinstance(value, list) else value
@@ -99,10 +122,15 @@ def _cdk(request: ContainerRequest) -> str:
     )
     monitor = monitor_container(request)
     variables = ", ".join(
-        f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in environment_of(monitor).items()
+        f"{name}: {json.dumps(value, ensure_ascii=False)}"
+        for name, value in environment_of(monitor).items()
     )
     is_granted = request.stacks is not None
-    access = '  linuxParameters: new ecs.LinuxParameters(taskDefinition, "TaskMonitorLinux"),\n' if is_granted else ""
+    access = (
+        '  linuxParameters: new ecs.LinuxParameters(taskDefinition, "TaskMonitorLinux"),\n'
+        if is_granted
+        else ""
+    )
     return f"""\
 const monitor = taskDefinition.addContainer({json.dumps(monitor["name"])}, {{
   image: ecs.ContainerImage.fromRegistry({image}),

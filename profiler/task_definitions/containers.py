@@ -75,7 +75,9 @@ def read_containers(definition: Mapping[str, object]) -> tuple[DefinedContainer,
     return tuple(map(read_container, mappings(definition.get("containerDefinitions"))))
 
 
-def find_monitor(containers: Sequence[DefinedContainer], image: str | None = None) -> DefinedContainer | None:
+def find_monitor(
+    containers: Sequence[DefinedContainer], image: str | None = None
+) -> DefinedContainer | None:
     """The monitor of the definition, None if it has none. Raises TaskProfilerError if another program has its name."""
     name = roles_of(containers, image).monitor
     monitor = next((container for container in containers if container.name == name), None)
@@ -92,7 +94,9 @@ def find_monitor(containers: Sequence[DefinedContainer], image: str | None = Non
     return monitor
 
 
-def monitor_of(definition: Mapping[str, object], image: str | None = None) -> DefinedContainer | None:
+def monitor_of(
+    definition: Mapping[str, object], image: str | None = None
+) -> DefinedContainer | None:
     """The monitor of the definition; another program's container with its name does not count."""
     try:
         return find_monitor(read_containers(definition), image)
@@ -101,23 +105,32 @@ def monitor_of(definition: Mapping[str, object], image: str | None = None) -> De
 
 
 def roles_of(
-    containers: Sequence[DefinedContainer], image: str | None = None, *, requested: str | None = None
+    containers: Sequence[DefinedContainer],
+    image: str | None = None,
+    *,
+    requested: str | None = None,
 ) -> ContainerRoles:
     """The role of each container; ``requested`` is the value of TASK_PROFILER_CONTAINER."""
-    return container_roles([_with_known_image(container, image) for container in containers], requested=requested)
+    return container_roles(
+        [_with_known_image(container, image) for container in containers], requested=requested
+    )
 
 
 def requested_batch(containers: Sequence[DefinedContainer]) -> str | None:
     """The container that the monitor's own setting names as the batch, whether it exists or not."""
     monitor = roles_of(containers).monitor
-    environment = next((container.environment for container in containers if container.name == monitor), {})
+    environment = next(
+        (container.environment for container in containers if container.name == monitor), {}
+    )
     return text(environment.get(CONTAINER_VARIABLE))
 
 
 def log_target(container: DefinedContainer, task_arn: str | None = None) -> AwslogsTarget:
     """Where a container of a task logs; without the awslogs log driver, nothing is known."""
     options = container.log_options if container.log_driver == AWSLOGS else {}
-    return awslogs_target({name: str(value) for name, value in options.items() if value}, container.name, task_arn)
+    return awslogs_target(
+        {name: str(value) for name, value in options.items() if value}, container.name, task_arn
+    )
 
 
 def _with_known_image(container: DefinedContainer, image: str | None) -> DefinedContainer:
@@ -147,7 +160,9 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
 def find_batch(containers: Sequence[DefinedContainer], requested: str | None) -> DefinedContainer:
     """The requested container, else the only essential one that AWS has not injected. Raises TaskProfilerError."""
     if requested is not None:
-        others = {container.name: container for container in containers if container.name != MONITOR_NAME}
+        others = {
+            container.name: container for container in containers if container.name != MONITOR_NAME
+        }
         if requested not in others:
             raise TaskProfilerError(
                 f"--container names {requested!r}, which cannot be the batch of this task definition: choose one of "
@@ -158,9 +173,16 @@ def find_batch(containers: Sequence[DefinedContainer], requested: str | None) ->
     essential = roles.candidates
     if len(essential) > 1:
         listed = ", ".join(essential)
-        raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one with --container.")
+        raise TaskProfilerError(
+            f"Several containers could be the batch ({listed}): choose one with --container."
+        )
     if not essential:
-        listed = ", ".join(one.name for one in containers if one.name not in (MONITOR_NAME, *roles.injected)) or "none"
+        listed = (
+            ", ".join(
+                one.name for one in containers if one.name not in (MONITOR_NAME, *roles.injected)
+            )
+            or "none"
+        )
         raise TaskProfilerError(
             "No essential container of this task definition can be the batch "
             f"(others that are not injected by AWS: {listed}): choose one with --container."
@@ -181,11 +203,17 @@ def read_container(raw: Mapping[str, object]) -> DefinedContainer:
         cpu_units=count(raw.get("cpu")) or 0,
         memory_mb=count(raw.get("memory")) or None,
         memory_reservation_mb=count(raw.get("memoryReservation")) or None,
-        requirements=frozenset(str(item.get("type")) for item in mappings(raw.get("resourceRequirements"))),
-        neuron_devices=tuple(
-            one for one in mappings(linux.get("devices")) if str(one.get("hostPath")).startswith("/dev/neuron")
+        requirements=frozenset(
+            str(item.get("type")) for item in mappings(raw.get("resourceRequirements"))
         ),
-        depends_on=tuple(str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))),
+        neuron_devices=tuple(
+            one
+            for one in mappings(linux.get("devices"))
+            if str(one.get("hostPath")).startswith("/dev/neuron")
+        ),
+        depends_on=tuple(
+            str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))
+        ),
         command=(*_words(raw.get("entryPoint")), *_words(raw.get("command"))),
         environment=environment_of(raw),
         user=text(raw.get("user")),
@@ -195,7 +223,9 @@ def read_container(raw: Mapping[str, object]) -> DefinedContainer:
 
 def environment_of(container: Mapping[str, object]) -> dict[str, object]:
     """The environment variables of a container definition, by their names."""
-    return {str(item.get("name")): item.get("value") for item in mappings(container.get("environment"))}
+    return {
+        str(item.get("name")): item.get("value") for item in mappings(container.get("environment"))
+    }
 
 
 def _words(value: object) -> tuple[str, ...]:

@@ -17,14 +17,20 @@ _NAMED = {"environment": "name", "secrets": "name", "tags": "key"}
 
 
 def difference(
-    first: Mapping[str, object], second: Mapping[str, object], image: str | None = None, *, part: Part = "monitor"
+    first: Mapping[str, object],
+    second: Mapping[str, object],
+    image: str | None = None,
+    *,
+    part: Part = "monitor",
 ) -> Difference:
     """Whether two definitions are equal, differ by ``part`` alone, or differ in something else."""
     if _comparable(first) == _comparable(second):
         return "none"
     try:
         jobs = [
-            _comparable(without_size(one) if part == "size" else remove_monitor(one, image).definition)
+            _comparable(
+                without_size(one) if part == "size" else remove_monitor(one, image).definition
+            )
             for one in (first, second)
         ]
     except TaskProfilerError:  # another program's container has the monitor's name
@@ -35,7 +41,11 @@ def difference(
 def _comparable(value: object, field: str = "") -> object:
     """The value without what ECS adds to a definition that it returns: empty lists, and ``cpu: 0``."""
     if isinstance(value, Mapping):
-        items = {name: _comparable(item, name) for name, item in value.items() if (name, item) != ("cpu", 0)}
+        items = {
+            name: _comparable(item, name)
+            for name, item in value.items()
+            if (name, item) != ("cpu", 0)
+        }
         return {name: item for name, item in items.items() if item not in (None, [], {})}
     if isinstance(value, list):
         items_of_list = [_comparable(item) for item in value]

@@ -72,7 +72,11 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     is_answer = isinstance(described, dict) or arn is not None
     if is_answer:  # the API rejects an empty list of tags and AWS's own tags
         definition = {name: value for name, value in definition.items() if name not in READ_ONLY}
-        tags = [dict(tag) for tag in mappings(outer.get("tags")) if not str(tag.get("key")).lower().startswith("aws:")]
+        tags = [
+            dict(tag)
+            for tag in mappings(outer.get("tags"))
+            if not str(tag.get("key")).lower().startswith("aws:")
+        ]
         definition |= {"tags": tags} if tags else {}
     return TaskDefinitionDocument(
         definition=definition,
@@ -91,7 +95,11 @@ def tags_of(tags: object) -> Mapping[str, str]:
 def check_definition(definition: Mapping[str, object], source_name: str) -> None:
     """Raise TaskProfilerError for an object without containers."""
     containers = definition.get("containerDefinitions")
-    if not isinstance(containers, list) or not containers or not all(isinstance(item, dict) for item in containers):
+    if (
+        not isinstance(containers, list)
+        or not containers
+        or not all(isinstance(item, dict) for item in containers)
+    ):
         raise TaskProfilerError(
             f"{source_name} is not a task definition, because it has no containerDefinitions: give the JSON that "
             "'aws ecs register-task-definition' takes or 'aws ecs describe-task-definition' prints."

@@ -24,7 +24,14 @@ from profiler.task_definitions.definition_json import (
 )
 from profiler.task_definitions.text_edits import Edit, Names, TextEditor, with_edits
 from profiler.task_definitions.text_style import STACK_REGION, Function, TextStyle, style_of
-from profiler.task_definitions.text_tree import Node, decoded, encoded, json_tree, read_json, yaml_tree
+from profiler.task_definitions.text_tree import (
+    Node,
+    decoded,
+    encoded,
+    json_tree,
+    read_json,
+    yaml_tree,
+)
 
 _TYPE = "AWS::ECS::TaskDefinition"
 _CONTAINERS = "ContainerDefinitions"
@@ -40,7 +47,9 @@ _CONTAINER_FLAGS = ("essential", "readonlyRootFilesystem")
 _FLAGS = dict.fromkeys(("true", "yes", "on"), True) | dict.fromkeys(("false", "no", "off"), False)
 _TEMPLATE_NAMES = Names(lambda name: name[:1].lower() + name[1:], pascal_case, FREE_KEYS)
 # Changes a definition: (definition, the ARN of its revision, the text that is a template's Region of the stack).
-ChangeDefinition: TypeAlias = Callable[[Mapping[str, object], str | None, str | None], ChangedDefinition]
+ChangeDefinition: TypeAlias = Callable[
+    [Mapping[str, object], str | None, str | None], ChangedDefinition
+]
 
 
 class ChangedText(Struct, frozen=True, kw_only=True):
@@ -80,7 +89,9 @@ class _Source(Struct, frozen=True, kw_only=True):
     rest: object
 
 
-def read_definitions(data: bytes, source_name: str) -> tuple[tuple[Mapping[str, object], str | None], ...]:
+def read_definitions(
+    data: bytes, source_name: str
+) -> tuple[tuple[Mapping[str, object], str | None], ...]:
     """The definitions of a text, and the ARN of a revision that ECS returned. Raises TaskProfilerError."""
     document = _response(data, source_name)
     if document is not None:
@@ -88,7 +99,9 @@ def read_definitions(data: bytes, source_name: str) -> tuple[tuple[Mapping[str, 
     return tuple((place.definition, None) for place in _read(data, source_name).places)
 
 
-def change_text(data: bytes, source_name: str, change: ChangeDefinition, *, keeps_form: bool = False) -> ChangedText:
+def change_text(
+    data: bytes, source_name: str, change: ChangeDefinition, *, keeps_form: bool = False
+) -> ChangedText:
     """Change the definition in a text, or each one in a template. Raises TaskProfilerError, with ``source_name``.
 
     A response of ECS becomes the definition in it, unless ``keeps_form``.
@@ -98,7 +111,10 @@ def change_text(data: bytes, source_name: str, change: ChangeDefinition, *, keep
         changed = change(document.definition, document.arn, None)
         text = decoded(data, source_name)
         style = style_of(text, json_tree(text), is_yaml=False)
-        before, after = (f"{style.lines(one, '')}\n".encode() for one in (document.definition, changed.definition))
+        before, after = (
+            f"{style.lines(one, '')}\n".encode()
+            for one in (document.definition, changed.definition)
+        )
         return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
     source = _read(data, source_name)
     editor = TextEditor(
@@ -113,7 +129,9 @@ def change_text(data: bytes, source_name: str, change: ChangeDefinition, *, keep
     for place in source.places:
         changed = place.changed_by(change)
         edits += editor.edits(place.node, place.definition, changed.definition, names)
-        notes += (f"{place.logical_id}: {note}" if place.logical_id else note for note in changed.notes)
+        notes += (
+            f"{place.logical_id}: {note}" if place.logical_id else note for note in changed.notes
+        )
         wanted.append(changed.definition)
     after = encoded(with_edits(source.text, edits), data) if edits else data
     if edits:
@@ -140,7 +158,11 @@ def _comparable(value: object) -> object:
     """The value without the functions in lists, which no change removes."""
     if isinstance(value, dict):
         return {name: _comparable(item) for name, item in value.items()}
-    return [_comparable(item) for item in value if not isinstance(item, Function)] if isinstance(value, list) else value
+    return (
+        [_comparable(item) for item in value if not isinstance(item, Function)]
+        if isinstance(value, list)
+        else value
+    )
 
 
 def _response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
@@ -166,14 +188,21 @@ def _read(data: bytes, source_name: str) -> _Source:
         place = _Place(node=described, definition=definition)
         whole = mapping(_view(root, text, is_template=False))
         outside = None if described is root else {**whole, "taskDefinition": None}
-        return _Source(text=text, root=root, is_yaml=is_yaml, is_template=False, places=(place,), rest=outside)
+        return _Source(
+            text=text, root=root, is_yaml=is_yaml, is_template=False, places=(place,), rest=outside
+        )
     resources = _task_definitions(root, source_name, "YAML" if is_yaml else "JSON")
     places = tuple(_resource(logical_id, node, text) for logical_id, node in resources.items())
     rest = mapping(_view(root, text, is_template=True))
     for logical_id in resources:
         resource = mapping(mapping(rest[_RESOURCES])[logical_id])
-        rest = {**rest, _RESOURCES: {**mapping(rest[_RESOURCES]), logical_id: {**resource, "Properties": None}}}
-    return _Source(text=text, root=root, is_yaml=is_yaml, is_template=True, places=places, rest=rest)
+        rest = {
+            **rest,
+            _RESOURCES: {**mapping(rest[_RESOURCES]), logical_id: {**resource, "Properties": None}},
+        }
+    return _Source(
+        text=text, root=root, is_yaml=is_yaml, is_template=True, places=places, rest=rest
+    )
 
 
 def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, Node]:
@@ -200,14 +229,22 @@ def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, 
 def _resource(logical_id: str, resource: Node, text: str) -> _Place:
     properties = resource.members.get("Properties")
     containers = None if properties is None else properties.members.get(_CONTAINERS)
-    if properties is None or containers is None or containers.kind != "sequence" or _is_function(containers):
+    if (
+        properties is None
+        or containers is None
+        or containers.kind != "sequence"
+        or _is_function(containers)
+    ):
         raise TaskProfilerError(
             f"{logical_id} has no list of ContainerDefinitions, or a function in its place: write the containers as a "
             "list."
         )
     view = mapping(camel_case(_view(properties, text, is_template=True)))
     # Templates may write numbers and flags as texts, and texts as numbers.
-    typed = [_with_types(one) if isinstance(one, dict) else one for one in _list(view["containerDefinitions"])]
+    typed = [
+        _with_types(one) if isinstance(one, dict) else one
+        for one in _list(view["containerDefinitions"])
+    ]
     sizes = {name: str(view[name]) for name in _TASK_NUMBERS if isinstance(view.get(name), int)}
     definition = {"family": logical_id, **view, **sizes, "containerDefinitions": typed}
     return _Place(node=properties, definition=definition, logical_id=logical_id)
@@ -217,7 +254,12 @@ def _with_types(container: Mapping[str, object]) -> Mapping[str, object]:
     texts = ((name, str(container.get(name))) for name in _CONTAINER_NUMBERS)
     numbers = {name: int(written) for name, written in texts if written.isdecimal()}
     words = ((name, str(container.get(name)).lower()) for name in _CONTAINER_FLAGS)
-    return {"name": "", **container, **numbers, **{name: _FLAGS[word] for name, word in words if word in _FLAGS}}
+    return {
+        "name": "",
+        **container,
+        **numbers,
+        **{name: _FLAGS[word] for name, word in words if word in _FLAGS},
+    }
 
 
 def _list(value: object) -> list[object]:
@@ -238,7 +280,9 @@ def _view(node: Node, text: str, *, is_template: bool) -> object:
     """The value of the node; in a template, with functions as texts."""
     value = node.scalar
     if node.kind == "mapping":
-        value = {name: _view(item, text, is_template=is_template) for name, item in node.members.items()}
+        value = {
+            name: _view(item, text, is_template=is_template) for name, item in node.members.items()
+        }
     elif node.kind == "sequence":
         value = [_view(child.node, text, is_template=is_template) for child in node.children]
     if not is_template or not _is_function(node):
@@ -270,4 +314,6 @@ def write_definition(path: Path, content: bytes, *, remedy: str) -> None:
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
         write_atomically(target, content, mode=mode)
     except OSError as error:
-        raise TaskProfilerError(f"{path} cannot be written ({error.strerror}): {remedy}.") from error
+        raise TaskProfilerError(
+            f"{path} cannot be written ({error.strerror}): {remedy}."
+        ) from error

@@ -82,7 +82,11 @@ def add_monitor(
     else:
         added = _with_new_monitor(definition, containers, options, image)
     family = definition.get("family")
-    if isinstance(family, Function) and added.monitor is not None and added.monitor.own_log_group == _own_group(family):
+    if (
+        isinstance(family, Function)
+        and added.monitor is not None
+        and added.monitor.own_log_group == _own_group(family)
+    ):
         raise TaskProfilerError(
             f"The report needs a log group of its own, and only a deployment knows the family ({family}): name the "
             "group with --log-group."
@@ -105,7 +109,9 @@ def log_group_note(group: str | None) -> str:
     )
 
 
-def _with_report_stream(options: AddMonitorOptions, existing: DefinedContainer | None) -> AddMonitorOptions:
+def _with_report_stream(
+    options: AddMonitorOptions, existing: DefinedContainer | None
+) -> AddMonitorOptions:
     """The options with the chosen stream as a setting. The batch's is left out, unless it replaces another one."""
     is_set = existing is not None and REPORT_STREAM_VARIABLE in existing.environment
     stream = options.report_stream or (None if is_set else options.default_report_stream)
@@ -129,7 +135,9 @@ def _with_existing_monitor(
             f"The existing monitor is kept for {batch.name!r}: to create it for {options.container!r}, "
             "remove it from the definition first."
         )
-    present = _monitor(definition, others, batch, options, image=options.image or existing.image or "")
+    present = _monitor(
+        definition, others, batch, options, image=options.image or existing.image or ""
+    )
     started_before = {*batch.depends_on}
     for _ in containers:  # directly and indirectly
         started_before.update(*(one.depends_on for one in containers if one.name in started_before))
@@ -169,7 +177,10 @@ def _batch_of(
 
 
 def _with_new_monitor(
-    definition: Mapping[str, object], containers: Sequence[DefinedContainer], options: AddMonitorOptions, image: str
+    definition: Mapping[str, object],
+    containers: Sequence[DefinedContainer],
+    options: AddMonitorOptions,
+    image: str,
 ) -> ChangedDefinition:
     batch = find_batch(containers, options.container)
     if len(containers) >= _MAX_CONTAINERS:
@@ -216,7 +227,8 @@ def _monitor(
         own_log = OwnLog(
             group=options.log_group or _own_group(text(definition.get("family")) or batch.name),
             region=text(batch.log_options.get("awslogs-region")) or options.region,
-            stream_prefix=text(batch.log_options.get("awslogs-stream-prefix")) or DEFAULT_STREAM_PREFIX,
+            stream_prefix=text(batch.log_options.get("awslogs-stream-prefix"))
+            or DEFAULT_STREAM_PREFIX,
             is_requested=options.log_group is not None,
         )
     return MonitorContainer(
@@ -247,13 +259,23 @@ def _with_shared_pids(added: ChangedDefinition) -> ChangedDefinition:
     if mode == "task":
         return added
     *others, own = _raw_containers(added.definition)  # the monitor is the last one
-    labelled = {**own, "dockerLabels": {**mapping(own.get("dockerLabels")), PID_MODE_LABEL: PID_MODE_ADDED}}
+    labelled = {
+        **own,
+        "dockerLabels": {**mapping(own.get("dockerLabels")), PID_MODE_LABEL: PID_MODE_ADDED},
+    }
     return replace(
-        added, definition={**added.definition, "containerDefinitions": [*others, labelled], "pidMode": "task"}
+        added,
+        definition={
+            **added.definition,
+            "containerDefinitions": [*others, labelled],
+            "pidMode": "task",
+        },
     )
 
 
-def unreachable_notes(definition: Mapping[str, object], environment: Mapping[str, object]) -> Iterator[str]:
+def unreachable_notes(
+    definition: Mapping[str, object], environment: Mapping[str, object]
+) -> Iterator[str]:
     """Why the report of the monitor with these environment variables does not arrive in its log stream."""
     if needs_put(environment) and not definition.get("taskRoleArn"):
         yield (
@@ -279,7 +301,9 @@ def architecture_notes(definition: Mapping[str, object], image: str) -> Iterator
 
 
 def _memory_notes(
-    definition: Mapping[str, object], containers: Sequence[DefinedContainer], monitor: MonitorContainer
+    definition: Mapping[str, object],
+    containers: Sequence[DefinedContainer],
+    monitor: MonitorContainer,
 ) -> Iterator[str]:
     """Refuse if the containers may use all of the task's memory: the monitor would use memory of the batch."""
     task_mb = task_memory_mb(definition)
@@ -303,7 +327,11 @@ def _log_notes(batch: DefinedContainer, monitor: MonitorContainer) -> Iterator[s
     own_log = monitor.own_log
     if own_log is None:
         return
-    reason = "" if batch.log_driver == AWSLOGS else f"The batch {batch.name!r} does not log by awslogs, so the"
+    reason = (
+        ""
+        if batch.log_driver == AWSLOGS
+        else f"The batch {batch.name!r} does not log by awslogs, so the"
+    )
     yield f"{reason or 'The'} report goes to the monitor's own log stream in the log group {own_log.group}."
     yield log_group_note(own_log.group)
     if own_log.region is None:
@@ -326,11 +354,16 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
         for container in containers
         if monitor.name in container.depends_on
     ]
-    changed = {**definition, "containerDefinitions": [_independent_of(monitor.name, container) for container in raw]}
+    changed = {
+        **definition,
+        "containerDefinitions": [_independent_of(monitor.name, container) for container in raw],
+    }
     if mapping(own.get("dockerLabels")).get(PID_MODE_LABEL) == PID_MODE_ADDED:
         changed.pop("pidMode", None)
     left = tuple(container for container in containers if container is not monitor)
-    return ChangedDefinition(definition=changed, notes=tuple(notes), containers=left, old_monitor=monitor)
+    return ChangedDefinition(
+        definition=changed, notes=tuple(notes), containers=left, old_monitor=monitor
+    )
 
 
 def _independent_of(monitor: str, container: Mapping[str, object]) -> Mapping[str, object]:

@@ -9,7 +9,13 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.core.aws_clients import service_domain
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY, arn_part
+from profiler.core.ecs_terms import (
+    AWSLOGS,
+    CONTAINER_VARIABLE,
+    MONITOR_NAME,
+    MONITOR_REPOSITORY,
+    arn_part,
+)
 from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.core.version import __version__
 from profiler.task_definitions.containers import (
@@ -83,7 +89,11 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
     def definition(self) -> Mapping[str, object]:
         log_group = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
-        variables = {CONTAINER_VARIABLE: self.batch.name} | log_group | (GPU_VARIABLES if self.uses_gpu else {})
+        variables = (
+            {CONTAINER_VARIABLE: self.batch.name}
+            | log_group
+            | (GPU_VARIABLES if self.uses_gpu else {})
+        )
         if self.stacks is not None:
             variables[STACKS_VARIABLE] = self.stacks
         variables |= self.settings
@@ -123,22 +133,33 @@ def default_image(revision_arn: str | None) -> str:
 
 
 def refresh(
-    container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool
+    container: Mapping[str, object],
+    present: MonitorContainer,
+    *,
+    has_image: bool,
+    is_stricter: bool,
 ) -> tuple[Mapping[str, object], tuple[str, ...]]:
     """Upgrade the container of a monitor to ``present``, which would be added today. Returns a note for each change.
 
     Without ``has_image``, its image stays. If the batch depends on the monitor (``is_stricter``), ``essential`` and
     ``dependsOn`` stay.
     """
-    kept = {*(() if has_image else ("image",)), *(("essential", "dependsOn") if is_stricter else ())}
+    kept = {
+        *(() if has_image else ("image",)),
+        *(("essential", "dependsOn") if is_stricter else ()),
+    }
     wanted = {name: value for name, value in present.definition().items() if name not in kept}
-    values = {name: _present_value(name, container, value, present) for name, value in wanted.items()}
+    values = {
+        name: _present_value(name, container, value, present) for name, value in wanted.items()
+    }
     changes = {name: value for name, value in values.items() if value != container.get(name)}
     notes = tuple(_note(field, container.get(field), value) for field, value in changes.items())
     return {**container, **changes}, notes
 
 
-def _present_value(field: str, container: Mapping[str, object], value: object, present: MonitorContainer) -> object:
+def _present_value(
+    field: str, container: Mapping[str, object], value: object, present: MonitorContainer
+) -> object:
     """The new value of the field; ``value`` is a new monitor's."""
     old = container.get(field)
     if old is None or field in ("image", "essential"):
@@ -152,7 +173,14 @@ def _present_value(field: str, container: Mapping[str, object], value: object, p
         case "dependsOn":
             dependencies, (start,) = list(mappings(old)), mappings(value)
             if start not in dependencies:
-                new = [*(one for one in dependencies if one.get("containerName") != present.batch.name), start]
+                new = [
+                    *(
+                        one
+                        for one in dependencies
+                        if one.get("containerName") != present.batch.name
+                    ),
+                    start,
+                ]
         case "environment":
             new = _with_variables(list(mappings(old)), list(mappings(value)), present)
         case "linuxParameters":
@@ -171,10 +199,14 @@ def _with_variables(
     given = {str(variable.get("name")): variable for variable in old}
     kept = given.keys() & (GPU_VARIABLES.keys() - present.settings.keys())
     is_requested = present.own_log is not None and present.own_log.is_requested
-    if not is_requested and not given.keys().isdisjoint((LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM")):
+    if not is_requested and not given.keys().isdisjoint(
+        (LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM")
+    ):
         kept.add(LOG_GROUP_VARIABLE)
     wanted = {str(variable["name"]): variable for variable in new if variable["name"] not in kept}
-    return list((given | {name: {**given.get(name, {}), **one} for name, one in wanted.items()}).values())
+    return list(
+        (given | {name: {**given.get(name, {}), **one} for name, one in wanted.items()}).values()
+    )
 
 
 def _with_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mapping[str, object]:
@@ -191,20 +223,32 @@ def _joined(old: object, new: object) -> list[object]:
 
 
 def _present_log(
-    container: Mapping[str, object], old: Mapping[str, object], new: Mapping[str, object], present: MonitorContainer
+    container: Mapping[str, object],
+    old: Mapping[str, object],
+    new: Mapping[str, object],
+    present: MonitorContainer,
 ) -> Mapping[str, object]:
     """The owner's log configuration, without options that join lines, unless the report would not arrive by it."""
     own_log = present.own_log
     options = mapping(old.get("options"))
     if own_log is not None:
         is_set_by_owner = "TASK_PROFILER_LOG_STREAM" in environment_of(container)
-        is_same = old.get("logDriver") == AWSLOGS and text(options.get("awslogs-group")) == own_log.group
-        is_right = is_same if own_log.is_requested else old.get("logDriver") == AWSLOGS or is_set_by_owner
+        is_same = (
+            old.get("logDriver") == AWSLOGS and text(options.get("awslogs-group")) == own_log.group
+        )
+        is_right = (
+            is_same if own_log.is_requested else old.get("logDriver") == AWSLOGS or is_set_by_owner
+        )
         if not is_right:
             return new
     if not MULTILINE_OPTIONS & set(options):
         return old
-    return {**old, "options": {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}}
+    return {
+        **old,
+        "options": {
+            name: value for name, value in options.items() if name not in MULTILINE_OPTIONS
+        },
+    }
 
 
 def _note(field: str, old: object, new: object) -> str:
@@ -222,4 +266,7 @@ def _differences(old: object, new: object) -> list[str]:
     if not (isinstance(old, list) and isinstance(new, list)):
         return []
     items = [item for item in new if item not in old] or [item for item in old if item not in new]
-    return [str(mapping(item).get("name") or mapping(item).get("containerName") or item) for item in items]
+    return [
+        str(mapping(item).get("name") or mapping(item).get("containerName") or item)
+        for item in items
+    ]

@@ -41,12 +41,19 @@ def report_streams(changed: ChangedDefinition, revision_arn: str) -> frozenset[s
     stream = f"{prefix}/{batch.name}/*" if prefix else "*"
     partition, account = arn_part(revision_arn, 1) or "aws", arn_account(revision_arn) or ""
     region = target.region or arn_region(revision_arn) or ""
-    return frozenset({f"arn:{partition}:logs:{region}:{account}:log-group:{target.group}:log-stream:{stream}"})
+    return frozenset(
+        {f"arn:{partition}:logs:{region}:{account}:log-group:{target.group}:log-stream:{stream}"}
+    )
 
 
 def policy(streams: Iterable[str]) -> Mapping[str, object]:
     """The policy document that allows writing to these log streams."""
-    statement = {"Sid": _SID, "Effect": "Allow", "Action": "logs:PutLogEvents", "Resource": sorted(streams)}
+    statement = {
+        "Sid": _SID,
+        "Effect": "Allow",
+        "Action": "logs:PutLogEvents",
+        "Resource": sorted(streams),
+    }
     return {"Version": "2012-10-17", "Statement": [statement]}
 
 
@@ -73,7 +80,11 @@ class RolePolicy(Struct, frozen=True, kw_only=True):
 
 
 def planned_policy(
-    role: str, streams: frozenset[str], existing: Mapping[str, object] | None = None, *, other_characters: int = 0
+    role: str,
+    streams: frozenset[str],
+    existing: Mapping[str, object] | None = None,
+    *,
+    other_characters: int = 0,
 ) -> RolePolicy:
     """The existing policy of the role with these log streams. Raises TaskProfilerError if not even prefixes fit."""
     statements = statements_of(existing)
@@ -86,7 +97,10 @@ def planned_policy(
         (new,) = mappings(policy(resources)["Statement"])
         statement = new if own is None else {**own, "Resource": new["Resource"]}
         kept = [statement if one is own else one for one in statements]
-        return {**(existing or policy(())), "Statement": kept if own is not None else [*kept, statement]}
+        return {
+            **(existing or policy(())),
+            "Statement": kept if own is not None else [*kept, statement],
+        }
 
     exact = resources = _without_covered(sorted(allowed | streams))
     exact_characters = characters(document(exact))
@@ -100,7 +114,12 @@ def planned_policy(
             )
         resources = _without_covered([*resources, f"{prefix}*"])
     prefixes = tuple(resource for resource in resources if resource not in exact)
-    return RolePolicy(role=role, document=document(resources), exact_characters=exact_characters, prefixes=prefixes)
+    return RolePolicy(
+        role=role,
+        document=document(resources),
+        exact_characters=exact_characters,
+        prefixes=prefixes,
+    )
 
 
 def is_allowed(stream: str, resources: Iterable[str]) -> bool:

@@ -11,7 +11,12 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings
 from profiler.record.record_model import TaskSize
-from profiler.task_definitions.containers import DefinedContainer, read_containers, roles_of, task_memory_mb
+from profiler.task_definitions.containers import (
+    DefinedContainer,
+    read_containers,
+    roles_of,
+    task_memory_mb,
+)
 from profiler.task_definitions.definition_json import ChangedDefinition
 
 # The tags in which a revision remembers the size before.
@@ -53,15 +58,22 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
         containers = self.containers(definition)
         own = roles_of(containers).monitor
         reserved = (
-            _reserved_mb(one) if one.name == own else self.least_mb(one, _reserved_mb(one)) for one in containers
+            _reserved_mb(one) if one.name == own else self.least_mb(one, _reserved_mb(one))
+            for one in containers
         )
-        return max(sum(reserved), *(self.least_mb(one, one.memory_mb or 0) for one in containers if one.name != own), 0)
+        return max(
+            sum(reserved),
+            *(self.least_mb(one, one.memory_mb or 0) for one in containers if one.name != own),
+            0,
+        )
 
 
 _NOTHING_SEEN = SeenMemory()
 
 
-def with_size(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory = _NOTHING_SEEN) -> ChangedDefinition:
+def with_size(
+    definition: Mapping[str, object], size: TaskSize, seen: SeenMemory = _NOTHING_SEEN
+) -> ChangedDefinition:
     """Set the task's ``cpu`` and ``memory``; a part of ``size`` that is None does not change.
 
     Nor does an equal size in another notation ("1 vCPU", "2 GB"). Containers that do not fit are lowered, but not the
@@ -72,13 +84,19 @@ def with_size(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory
     memory_mb = None if size.memory_mb is None else math.floor(size.memory_mb)
     present = {"cpu": task_cpu_units(definition), "memory": task_memory_mb(definition)}
     given = {"cpu": units, "memory": memory_mb}
-    wanted = {name: str(value) for name, value in given.items() if value is not None and value != present[name]}
+    wanted = {
+        name: str(value)
+        for name, value in given.items()
+        if value is not None and value != present[name]
+    }
     for name, value in wanted.items():
         if present[name] is None and definition.get(name) is not None:
             raise TaskProfilerError(
                 f"The task's {name} is {definition[name]}, which only a deployment knows: set {value} at its source."
             )
-    changes: dict[str, dict[str, int]] = {container.name: {} for container in read_containers(definition)}
+    changes: dict[str, dict[str, int]] = {
+        container.name: {} for container in read_containers(definition)
+    }
     if units is not None:
         for name, cpu_units in _cpu_changes(definition, units):
             changes[name]["cpu"] = cpu_units
@@ -100,7 +118,9 @@ def with_size(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory
     )
     changed = wanted | {**definition} | wanted
     if notes:
-        changed["containerDefinitions"] = [one | changes[str(one.get("name") or "")] for one in map(dict, raw)]
+        changed["containerDefinitions"] = [
+            one | changes[str(one.get("name") or "")] for one in map(dict, raw)
+        ]
     return ChangedDefinition(definition=changed, notes=notes, changes=notes)
 
 
@@ -131,9 +151,22 @@ def _memory_changes(
         limit_mb = None if one.memory_mb is None else min(one.memory_mb, memory_mb)
         if one.memory_reservation_mb is None and limit_mb is not None:
             limit_mb = min(limit_mb, fitting[one.name])
-        was = {"memory": present[one.name].memory_mb, "memoryReservation": one.memory_reservation_mb}
-        new = {"memory": limit_mb, "memoryReservation": one.memory_reservation_mb and fitting[one.name]}
-        yield one.name, {name: value for name, value in new.items() if value is not None and value != was[name]}
+        was = {
+            "memory": present[one.name].memory_mb,
+            "memoryReservation": one.memory_reservation_mb,
+        }
+        new = {
+            "memory": limit_mb,
+            "memoryReservation": one.memory_reservation_mb and fitting[one.name],
+        }
+        yield (
+            one.name,
+            {
+                name: value
+                for name, value in new.items()
+                if value is not None and value != was[name]
+            },
+        )
 
 
 def _reserved_mb(container: DefinedContainer) -> int:
@@ -148,21 +181,30 @@ def _check_fits(least: int, given: int, unit: str) -> None:
         )
 
 
-def _fitting(amounts: Mapping[str, int], least: Mapping[str, int], available: int) -> Mapping[str, int]:
+def _fitting(
+    amounts: Mapping[str, int], least: Mapping[str, int], available: int
+) -> Mapping[str, int]:
     """The amounts with one upper limit for all of them, so that their sum is available. The least ones fit."""
 
     def limited(limit: int) -> dict[str, int]:
         return {name: max(min(amount, limit), least[name]) for name, amount in amounts.items()}
 
     limit = bisect_right(
-        range(max(amounts.values(), default=0) + 1), available, key=lambda one: sum(limited(one).values())
+        range(max(amounts.values(), default=0) + 1),
+        available,
+        key=lambda one: sum(limited(one).values()),
     )
     return limited(limit - 1)
 
 
-def with_size_of(definition: Mapping[str, object], old: Mapping[str, object]) -> Mapping[str, object]:
+def with_size_of(
+    definition: Mapping[str, object], old: Mapping[str, object]
+) -> Mapping[str, object]:
     """Give the definition the size of an old revision, and the limits that its containers had there."""
-    limits = {one.get("name"): _only(one, _CONTAINER_SIZES) for one in mappings(old.get("containerDefinitions"))}
+    limits = {
+        one.get("name"): _only(one, _CONTAINER_SIZES)
+        for one in mappings(old.get("containerDefinitions"))
+    }
     containers = [
         _without(one, _CONTAINER_SIZES) | limits.get(one.get("name"), _only(one, _CONTAINER_SIZES))
         for one in mappings(definition.get("containerDefinitions"))
@@ -173,9 +215,13 @@ def with_size_of(definition: Mapping[str, object], old: Mapping[str, object]) ->
 
 def with_size_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[str, object]:
     """Remember the size before in a tag, beside one that has failed. Raises TaskProfilerError for too many tags."""
-    tags = [tag for tag in mappings(definition.get("tags")) if tag.get("key") not in (RESIZED_FROM, key)]
+    tags = [
+        tag for tag in mappings(definition.get("tags")) if tag.get("key") not in (RESIZED_FROM, key)
+    ]
     if len(tags) >= _MAX_TAGS:
-        raise TaskProfilerError(f"It has {_MAX_TAGS} tags, so the tag {key} cannot be added: remove a tag.")
+        raise TaskProfilerError(
+            f"It has {_MAX_TAGS} tags, so the tag {key} cannot be added: remove a tag."
+        )
     return {**definition, "tags": [*tags, {"key": key, "value": value}]}
 
 
@@ -185,9 +231,19 @@ def _only(value: Mapping[str, object], names: Collection[str]) -> dict[str, obje
 
 def without_size(definition: Mapping[str, object]) -> Mapping[str, object]:
     """The definition without its size, the containers' limits and reservations, and the tags about a size."""
-    containers = [_without(one, _CONTAINER_SIZES) for one in mappings(definition.get("containerDefinitions"))]
-    tags = [tag for tag in mappings(definition.get("tags")) if not str(tag.get("key")).startswith(TAG_PREFIX)]
-    return {**_without(definition, ("cpu", "memory")), "containerDefinitions": containers, "tags": tags}
+    containers = [
+        _without(one, _CONTAINER_SIZES) for one in mappings(definition.get("containerDefinitions"))
+    ]
+    tags = [
+        tag
+        for tag in mappings(definition.get("tags"))
+        if not str(tag.get("key")).startswith(TAG_PREFIX)
+    ]
+    return {
+        **_without(definition, ("cpu", "memory")),
+        "containerDefinitions": containers,
+        "tags": tags,
+    }
 
 
 def _without(value: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
@@ -203,4 +259,6 @@ def task_cpu_units(definition: Mapping[str, object]) -> float | None:
 def definition_size(definition: Mapping[str, object]) -> TaskSize:
     """The size of a definition or of a task, of which each part may be unknown."""
     units = task_cpu_units(definition)
-    return TaskSize(vcpu=units / _CPU_UNITS if units else None, memory_mb=task_memory_mb(definition))
+    return TaskSize(
+        vcpu=units / _CPU_UNITS if units else None, memory_mb=task_memory_mb(definition)
+    )

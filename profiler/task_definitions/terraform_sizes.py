@@ -30,9 +30,15 @@ class TerraformSize(Struct, frozen=True, kw_only=True):
 def terraform_sizes(data: bytes, file: str) -> Sequence[TerraformSize]:
     """The resources of task definitions. Raises TaskProfilerError if there are none."""
     rows = list(enumerate(decoded(data, file).splitlines(), start=1))
-    found = [_resource(rows[at:], file, one[1]) for at, (_, row) in enumerate(rows) if (one := _RESOURCE.match(row))]
+    found = [
+        _resource(rows[at:], file, one[1])
+        for at, (_, row) in enumerate(rows)
+        if (one := _RESOURCE.match(row))
+    ]
     if not found:
-        raise TaskProfilerError(f"{file} has no resource aws_ecs_task_definition: name the file that has it.")
+        raise TaskProfilerError(
+            f"{file} has no resource aws_ecs_task_definition: name the file that has it."
+        )
     return found
 
 

@@ -77,20 +77,34 @@ class TextEditor(Struct, frozen=True, kw_only=True):
             is_changed = name not in before or before[name] != value
             if name in own:
                 previous = own[name]
-                edits += self.edits(previous.node, before.get(name), value, names.inside(name)) if is_changed else []
+                edits += (
+                    self.edits(previous.node, before.get(name), value, names.inside(name))
+                    if is_changed
+                    else []
+                )
             elif is_changed:
                 ((key, written),) = mapping(names.write({name: value})).items()
-                edits.append(self._inserted(node, previous, kept[0], partial(self._entry, node, key, written)))
+                edits.append(
+                    self._inserted(
+                        node, previous, kept[0], partial(self._entry, node, key, written)
+                    )
+                )
         return edits + list(self._removals(node, kept))
 
     def _entry(self, parent: Node, key: str, value: object, margin: str | None) -> str:
         """A member of a mapping, or an item of a list, which has no key."""
         is_member = parent.kind == "mapping"
         if parent.is_flow:
-            written = self.style.one_line(value) if margin is None else self.style.lines(value, margin)
-            return f"{self.style.one_line(key)}{self.style.colon}{written}" if is_member else written
+            written = (
+                self.style.one_line(value) if margin is None else self.style.lines(value, margin)
+            )
+            return (
+                f"{self.style.one_line(key)}{self.style.colon}{written}" if is_member else written
+            )
         if is_member:
-            return self.style.block_member(key, value, margin or "").replace("\n", self.style.newline)
+            return self.style.block_member(key, value, margin or "").replace(
+                "\n", self.style.newline
+            )
         return f"- {self.style.lines(value, (margin or '') + '  ')}"
 
     def _in_sequence(
@@ -107,25 +121,39 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         if not kept:
             return None
         edits: list[Edit] = []
-        last_in_place = max((at for at, source in enumerate(sources) if source in in_place), default=-1)
+        last_in_place = max(
+            (at for at, source in enumerate(sources) if source in in_place), default=-1
+        )
         previous: Child | None = None
         for at, (source, value) in enumerate(zip(sources, after, strict=True)):
             child = None if source is None else node.children[source]
-            changes = [] if child is None or source is None else self.edits(child.node, before[source], value, names)
+            changes = (
+                []
+                if child is None or source is None
+                else self.edits(child.node, before[source], value, names)
+            )
             if child is not None and source in in_place:
                 edits += changes
                 previous = child
                 continue
             place = kept[-1] if at > last_in_place else previous
             if child is None:
-                edits.append(self._inserted(node, place, kept[0], partial(self._entry, node, "", names.write(value))))
+                edits.append(
+                    self._inserted(
+                        node, place, kept[0], partial(self._entry, node, "", names.write(value))
+                    )
+                )
             else:
                 end = child.end if node.is_flow else self._line_end(child.end)
-                moved = ("" if node.is_flow else "- ") + with_edits(self.text, changes, child.start, end)
+                moved = ("" if node.is_flow else "- ") + with_edits(
+                    self.text, changes, child.start, end
+                )
                 edits.append(self._inserted(node, place, kept[0], lambda _, moved=moved: moved))  # type: ignore[misc]
         return edits + list(self._removals(node, kept))
 
-    def _inserted(self, parent: Node, previous: Child | None, first: Child, write: Callable[[str | None], str]) -> Edit:
+    def _inserted(
+        self, parent: Node, previous: Child | None, first: Child, write: Callable[[str | None], str]
+    ) -> Edit:
         """Insert after a child, or before ``first``. ``write`` gets the margin of the lines, None for one line."""
         neighbour = previous or first
         if not parent.is_flow:
@@ -189,9 +217,19 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         old = self.text[node.start : node.end]
         if self.keeps_types and isinstance(node.scalar, str) and type(value) is int:
             value = str(value)
-        elif self.keeps_types and type(node.scalar) is int and isinstance(value, str) and value.isdecimal():
+        elif (
+            self.keeps_types
+            and type(node.scalar) is int
+            and isinstance(value, str)
+            and value.isdecimal()
+        ):
             value = int(value)
-        if isinstance(value, str) and self.style.is_yaml and old[:1] in ("'", '"') and value.isdecimal():
+        if (
+            isinstance(value, str)
+            and self.style.is_yaml
+            and old[:1] in ("'", '"')
+            and value.isdecimal()
+        ):
             written = f"{old[0]}{value}{old[0]}"
         elif self.style.is_yaml and node.children and not node.is_flow:
             # A list may start in the column of its key, and nothing else.

@@ -47,8 +47,14 @@ class TextStyle(Struct, frozen=True, kw_only=True):
 
     def one_line(self, value: object) -> str:
         if self.is_yaml:
-            return self._flow(value) if isinstance(value, dict | list) else self._yaml_scalar(value, in_flow=False)
-        return json.dumps(_restored(value), separators=(self.comma, self.colon), ensure_ascii=self.ascii_only)
+            return (
+                self._flow(value)
+                if isinstance(value, dict | list)
+                else self._yaml_scalar(value, in_flow=False)
+            )
+        return json.dumps(
+            _restored(value), separators=(self.comma, self.colon), ensure_ascii=self.ascii_only
+        )
 
     def lines(self, value: object, margin: str) -> str:
         """The value on as many lines as it needs, which begin with ``margin`` except for the first."""
@@ -108,7 +114,9 @@ def style_of(text: str, root: Node, *, is_yaml: bool) -> TextStyle:
         indents = [(kind, width) for kind, width in _block_indents(text, root) if width >= 0]
         mapping = next((width for kind, width in indents if kind == "mapping"), len(INDENT))
         dash = next((width for kind, width in indents if kind == "sequence"), len(INDENT))
-        return TextStyle(is_yaml=True, indent=" " * mapping, dash_indent=" " * dash, newline=newline)
+        return TextStyle(
+            is_yaml=True, indent=" " * mapping, dash_indent=" " * dash, newline=newline
+        )
     space = text[root.start + 1 : root.children[0].start] if root.children else ""
     first = next(iter(root.children), None)
     is_compact = first is not None and text[: first.node.start].endswith('":')

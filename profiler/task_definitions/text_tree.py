@@ -49,7 +49,9 @@ def decoded(data: bytes, source_name: str) -> str:
     try:
         return data.decode(json.detect_encoding(data), _ERRORS)
     except ValueError as error:
-        raise TaskProfilerError(f"{source_name} is not a text in UTF-8: save it with this encoding.") from error
+        raise TaskProfilerError(
+            f"{source_name} is not a text in UTF-8: save it with this encoding."
+        ) from error
 
 
 def encoded(text: str, like: bytes) -> bytes:
@@ -63,7 +65,9 @@ def read_json(data: bytes, source_name: str) -> Any:  # noqa: ANN401  any JSON
         return json.loads(data)
     except ValueError as error:
         where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise TaskProfilerError(f"{source_name} is not valid JSON: correct the mistake{where}.") from error
+        raise TaskProfilerError(
+            f"{source_name} is not valid JSON: correct the mistake{where}."
+        ) from error
 
 
 def json_tree(text: str) -> Node:
@@ -100,14 +104,18 @@ def yaml_tree(text: str, source_name: str) -> Node:
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
     except ImportError as error:
-        raise TaskProfilerError(f"Task definitions in YAML need ruamel.yaml: {install_hint('ruamel.yaml')}.") from error
+        raise TaskProfilerError(
+            f"Task definitions in YAML need ruamel.yaml: {install_hint('ruamel.yaml')}."
+        ) from error
     yaml = YAML(typ="safe", pure=True)
     try:
         return _YamlReader(text, yaml, source_name).document()
     except (YAMLError, ValueError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" in line {line + 1}"
-        raise TaskProfilerError(f"{source_name} is not valid YAML: correct the mistake{where}.") from error
+        raise TaskProfilerError(
+            f"{source_name} is not valid YAML: correct the mistake{where}."
+        ) from error
 
 
 class _YamlReader:
@@ -139,10 +147,23 @@ class _YamlReader:
         tag = None if event.tag is None or event.tag.startswith(_YAML_TAG) else str(event.tag)
         if kind == "ScalarEvent":
             written = self._text[start:end].rstrip()
-            return Node(start=start, end=start + len(written), kind="scalar", scalar=self._scalar(event), tag=tag)
-        return self._collection(event, "sequence" if kind == "SequenceStartEvent" else "mapping", tag)
+            return Node(
+                start=start,
+                end=start + len(written),
+                kind="scalar",
+                scalar=self._scalar(event),
+                tag=tag,
+            )
+        return self._collection(
+            event, "sequence" if kind == "SequenceStartEvent" else "mapping", tag
+        )
 
-    def _collection(self, start: Any, kind: Literal["mapping", "sequence"], tag: str | None) -> Node:  # noqa: ANN401
+    def _collection(
+        self,
+        start: Any,  # noqa: ANN401
+        kind: Literal["mapping", "sequence"],
+        tag: str | None,
+    ) -> Node:
         children: list[Child] = []
         begin = start.start_mark.index
         at = begin
@@ -156,11 +177,24 @@ class _YamlReader:
             if node.start == node.end:  # an empty value, whose mark is at the next one
                 at = self._text.index(":" if kind == "mapping" else "-", at) + 1
                 node = replace(node, start=at, end=at)
-            children.append(Child(key=key, start=node.start if kind == "sequence" else first.start, node=node))
+            children.append(
+                Child(key=key, start=node.start if kind == "sequence" else first.start, node=node)
+            )
             at = node.end
         # The mark of a block's end is at the next value, too.
-        end = event.end_mark.index if start.flow_style else max((one.end for one in children), default=0)
-        return Node(start=begin, end=end, kind=kind, children=tuple(children), is_flow=start.flow_style, tag=tag)
+        end = (
+            event.end_mark.index
+            if start.flow_style
+            else max((one.end for one in children), default=0)
+        )
+        return Node(
+            start=begin,
+            end=end,
+            kind=kind,
+            children=tuple(children),
+            is_flow=start.flow_style,
+            tag=tag,
+        )
 
     def _scalar(self, event: Any) -> object:  # noqa: ANN401  as above
         """The value of the types that task definitions have; everything else is a text."""

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.e2e
 _ELF_MACHINE_ARM64 = 0xB7
 
 
-def test_the_image_and_every_compiled_module_of_it_is_for_arm64(engine: Engine, monitor_image: str) -> None:
+def test_the_image_and_every_compiled_module_of_it_is_for_arm64(
+    engine: Engine, monitor_image: str
+) -> None:
     assert engine.api.call("GET", f"/images/{monitor_image}/json")["Architecture"] == "arm64"
     code = (
         "import json, pathlib, platform; "
@@ -28,13 +30,17 @@ def test_the_image_and_every_compiled_module_of_it_is_for_arm64(engine: Engine, 
     machine, modules = json.loads(in_container(engine, monitor_image, "-c", code, platform=ARM64))
     assert machine == "aarch64"
     assert any(name.startswith("_core") for name in modules), modules
-    machines = {name: struct.unpack("<H", bytes.fromhex(head)[18:20])[0] for name, head in modules.items()}
+    machines = {
+        name: struct.unpack("<H", bytes.fromhex(head)[18:20])[0] for name, head in modules.items()
+    }
     assert set(machines.values()) == {_ELF_MACHINE_ARM64}, machines
 
 
 def test_the_command_starts_without_rights(engine: Engine, monitor_image: str) -> None:
     assert (
-        in_container(engine, monitor_image, "--version", entrypoint="task-profiler", platform=ARM64).strip()
+        in_container(
+            engine, monitor_image, "--version", entrypoint="task-profiler", platform=ARM64
+        ).strip()
         == f"task-profiler {profiler.__version__}"
     )
 
@@ -42,7 +48,12 @@ def test_the_command_starts_without_rights(engine: Engine, monitor_image: str) -
 def test_the_monitor_reports(start: Start, monitor_image: str, aws: FakeAws) -> None:
     # The emulator's own memory counts, too.
     monitor = replace(monitor_container(aws.environment(), memory_mib=512), image=monitor_image)
-    task = start(batch_container("--cpu-seconds", "3", "--memory-mib", "100", "--idle-seconds", "20", cpus=1), monitor)
+    task = start(
+        batch_container(
+            "--cpu-seconds", "3", "--memory-mib", "100", "--idle-seconds", "20", cpus=1
+        ),
+        monitor,
+    )
     record = finished(aws, task)
     assert (record["status"], record["exitCode"]) == ("success", 0)
     assert record["metrics"]["maxMemoryUsedMB"] > 100

@@ -25,7 +25,9 @@ from tools.example_runs import runs
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 FLAGS = ["--no-sandbox", "--no-first-run"]
-FLAGS += [f"--disable-{name}" for name in ("gpu", "background-networking", "component-update", "sync")]
+FLAGS += [
+    f"--disable-{name}" for name in ("gpu", "background-networking", "component-update", "sync")
+]
 AXE = Path(__file__).resolve().parents[2] / "profiler/report_page/node_modules/axe-core/axe.min.js"
 RUNS = 120
 MANY = 5000
@@ -75,7 +77,9 @@ def violations(tab: Page) -> list[str]:
     tab.evaluate(AXE.read_text("utf-8"))
     found = tab.evaluate("axe.run({ resultTypes: ['violations'] })")
     return [
-        f"{rule['id']}: {rule['help']}: {node['html'][:200]}" for rule in found["violations"] for node in rule["nodes"]
+        f"{rule['id']}: {rule['help']}: {node['html'][:200]}"
+        for rule in found["violations"]
+        for node in rule["nodes"]
     ]
 
 
@@ -86,7 +90,9 @@ def make_page(out: Path, *options: str) -> Path:
     return out
 
 
-def page_of(folder: Path, *reports: Report, more: bytes = b"", options: tuple[str, ...] = ()) -> Path:
+def page_of(
+    folder: Path, *reports: Report, more: bytes = b"", options: tuple[str, ...] = ()
+) -> Path:
     (folder / "lines").write_bytes(lines(reports) + more)
     return make_page(folder / "page.html", "--from", str(folder / "lines"), *options)
 
@@ -94,7 +100,9 @@ def page_of(folder: Path, *reports: Report, more: bytes = b"", options: tuple[st
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if not CHROMIUM.exists():
-        skip_or_fail(f"{CHROMIUM} is missing: on Debian, apt-get install chromium (or name another by CHROMIUM).")
+        skip_or_fail(
+            f"{CHROMIUM} is missing: on Debian, apt-get install chromium (or name another by CHROMIUM)."
+        )
     with sync_playwright() as playwright:
         try:
             started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
@@ -148,9 +156,15 @@ def opened(browser: Browser) -> Iterator[Opener]:
     ) -> Page:
         size: ViewportSize = {"width": width, "height": 900}
         tab = browser.new_context(viewport=size, timezone_id=zone, color_scheme=theme).new_page()
-        tab.on("console", lambda said: trouble.append(said.text) if said.type in {"error", "warning"} else None)
+        tab.on(
+            "console",
+            lambda said: trouble.append(said.text) if said.type in {"error", "warning"} else None,
+        )
         tab.on("pageerror", lambda error: trouble.append(str(error)))
-        tab.on("request", lambda asked: trouble.append(asked.url) if is_foreign(asked.url, file) else None)
+        tab.on(
+            "request",
+            lambda asked: trouble.append(asked.url) if is_foreign(asked.url, file) else None,
+        )
         tab.goto(file.as_uri() + address)
         ready(tab)
         return tab

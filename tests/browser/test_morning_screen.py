@@ -22,29 +22,55 @@ def at(report: Report, days_ago: int, family: str = "nightly-etl") -> Report:
     """The run, some days before."""
     started_at = format_ms(shown_runs.STARTED_NS - days_ago * 86_400 * NS_PER_SECOND)
     task_id = f"{family}-{report.record.task_id[:8]}-{days_ago}"
-    return replace(report, record=replace(report.record, family=family, started_at=started_at, task_id=task_id))
+    return replace(
+        report, record=replace(report.record, family=family, started_at=started_at, task_id=task_id)
+    )
 
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     etl, failed = shown_runs.etl(), shown_runs.failure()
-    reports = [at(etl, 10), at(etl, 2), at(KILLED, 0), at(failed, 0), at(etl, 0), at(failed, 1, LONG)]
-    return page_of(tmp_path_factory.mktemp("nights"), *reports, at(shown_runs.unmeasured(), 9, LONG), more=MISSED)
+    reports = [
+        at(etl, 10),
+        at(etl, 2),
+        at(KILLED, 0),
+        at(failed, 0),
+        at(etl, 0),
+        at(failed, 1, LONG),
+    ]
+    return page_of(
+        tmp_path_factory.mktemp("nights"),
+        *reports,
+        at(shown_runs.unmeasured(), 9, LONG),
+        more=MISSED,
+    )
 
 
 def names(tab: Page) -> list[str]:
-    found: list[str] = tab.evaluate("[...document.querySelectorAll('#morning a')].map((one) => one.ariaLabel)")
+    found: list[str] = tab.evaluate(
+        "[...document.querySelectorAll('#morning a')].map((one) => one.ariaLabel)"
+    )
     return found
 
 
 def test_a_cell_names_its_night_and_opens_the_killed_run(opened: Opener, nights: Path) -> None:
     """Red is for kills, failures and 90 % alone. Each run is in one tile."""
     tab = opened(nights)
-    kinds = tab.evaluate("[...document.querySelectorAll('#morning a')].map((one) => one.className.trim())")
-    assert kinds == ["heat memory", "heat memory", "killed  two", "unmeasured", "heat memory failed two"]
+    kinds = tab.evaluate(
+        "[...document.querySelectorAll('#morning a')].map((one) => one.className.trim())"
+    )
+    assert kinds == [
+        "heat memory",
+        "heat memory",
+        "killed  two",
+        "unmeasured",
+        "heat memory failed two",
+    ]
     tiles = tab.locator("#tiles .tile:has(.outcome)").all_inner_texts()
     assert tiles == ["4\nSucceeded", "2\nFailed", "1\nOut of memory"]
-    assert tab.evaluate("document.querySelector('#failed + .panel').contains(document.getElementById('morning'))")
+    assert tab.evaluate(
+        "document.querySelector('#failed + .panel').contains(document.getElementById('morning'))"
+    )
     assert names(tab) == [
         "nightly-etl, 2026-11-09, memory peak 81 %, success",
         "nightly-etl, 2026-11-17, memory peak 81 %, success",
@@ -56,7 +82,10 @@ def test_a_cell_names_its_night_and_opens_the_killed_run(opened: Opener, nights:
     assert tab.locator("#morning a.killed").inner_text() == "99\n✕!"
     counts = tab.locator("#morning td.count")
     assert counts.count() == 11
-    assert counts.last.get_attribute("aria-label") == "2026-11-19, 3 runs, 1 success, 1 failure, 1 out of memory"
+    assert (
+        counts.last.get_attribute("aria-label")
+        == "2026-11-19, 3 runs, 1 success, 1 failure, 1 out of memory"
+    )
     row = tab.locator("#morning tbody tr").first.inner_text()
     assert "19m 42s" in row
     assert "$" in row
@@ -71,7 +100,11 @@ def test_arrow_keys_move_between_the_cells(opened: Opener, nights: Path) -> None
     while tab.evaluate("document.activeElement.id || document.activeElement.tagName") != "A":
         tab.keyboard.press("Tab")
     assert "2026-11-19" in tab.evaluate(FOCUSED)
-    for key, expected in (("ArrowDown", "2026-11-18"), ("ArrowLeft", "2026-11-10"), ("ArrowUp", "2026-11-09")):
+    for key, expected in (
+        ("ArrowDown", "2026-11-18"),
+        ("ArrowLeft", "2026-11-10"),
+        ("ArrowUp", "2026-11-09"),
+    ):
         tab.keyboard.press(key)
         assert expected in tab.evaluate(FOCUSED)
     tab.keyboard.press("Enter")
@@ -95,7 +128,9 @@ def test_the_filters_hold_and_the_time_zone_is_the_readers(opened: Opener, night
 
 
 @LOOKS
-def test_the_nights_scroll_in_their_own_box(opened: Opener, nights: Path, width: int, theme: str) -> None:
+def test_the_nights_scroll_in_their_own_box(
+    opened: Opener, nights: Path, width: int, theme: str
+) -> None:
     tab = opened(nights, width=width, theme=theme)
     assert tab.evaluate(OVERFLOW) == 0
     box = "document.querySelector('#morning .nights')"
@@ -117,7 +152,9 @@ def test_families_beyond_the_first_are_shown_on_demand(opened: Opener, tmp_path:
     assert tab.locator("#morning tbody tr").count() == 35
 
 
-def test_the_heatmap_shows_a_peak_or_an_average_and_the_address_keeps_it(opened: Opener, nights: Path) -> None:
+def test_the_heatmap_shows_a_peak_or_an_average_and_the_address_keeps_it(
+    opened: Opener, nights: Path
+) -> None:
     tab = opened(nights)
     tab.click("#morning-choice button:has-text('Average CPU')")
     assert tab.evaluate("location.hash") == "#statistic=cpu"
@@ -133,7 +170,9 @@ def test_the_page_begins_with_the_last_night_and_its_failures(opened: Opener, ni
     shown = tab.inner_text("#last-night")
     etl = "(nightly-etl)"
     night = "Nothing ran last night. Night of 2026-11-19"
-    assert shown == f"{night}: 1 missed {etl}, 1 killed for memory {etl}, 1 failed {etl}, 1 succeeded"
+    assert (
+        shown == f"{night}: 1 missed {etl}, 1 killed for memory {etl}, 1 failed {etl}, 1 succeeded"
+    )
     assert tab.locator("#failures tbody tr").count() == 2
     tab.click("#last-night a >> nth=0")
     tab.wait_for_selector("#detail[open] .verdict.bad")
@@ -156,7 +195,9 @@ def test_a_page_of_few_runs_is_the_list_alone(opened: Opener, tmp_path: Path) ->
 
 def test_a_run_that_is_gone_and_a_bad_date_are_said_in_words(opened: Opener, nights: Path) -> None:
     tab = opened(nights, "#from=2026-02-30&run=gone")
-    assert tab.inner_text("#troubles").startswith("“2026-02-30” is not a date and is ignored: write YYYY-MM-DD.")
+    assert tab.inner_text("#troubles").startswith(
+        "“2026-02-30” is not a date and is ignored: write YYYY-MM-DD."
+    )
     assert "This page has no run “gone”" in tab.inner_text("#troubles")
     tab.fill("#from", "2026-11-20")
     ready(tab)

@@ -12,7 +12,17 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Container, Cost
 from tests import shown_runs
-from tests.browser.conftest import LOOKS, MISSED, RUNS, Opener, count, page_of, ready, violations, wait_for_count
+from tests.browser.conftest import (
+    LOOKS,
+    MISSED,
+    RUNS,
+    Opener,
+    count,
+    page_of,
+    ready,
+    violations,
+    wait_for_count,
+)
 from tests.fakes import START_NS
 from tests.runs import report as run_report
 
@@ -51,7 +61,9 @@ def test_the_night_chart_has_lanes_of_families_and_bars_of_runs_and_moves_by_day
     assert len(colours) == 5, "the outcome is the colour"
 
 
-def test_back_from_a_run_keeps_the_overview_and_the_focus(opened: Opener, ecs_dashboard: Path) -> None:
+def test_back_from_a_run_keeps_the_overview_and_the_focus(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
     tab = opened(ecs_dashboard)
     tab.evaluate("document.querySelector('#morning table').dataset.kept = 'yes'")
     first = tab.locator("#runs tbody a").first
@@ -73,7 +85,10 @@ def test_a_run_is_a_link_that_opens_in_another_tab_with_the_filters(
 ) -> None:
     tab = opened(ecs_dashboard, "#outcome=failure")
     link = tab.locator(place).first
-    assert link.evaluate("(one) => one.href") == f"{ecs_dashboard.as_uri()}#outcome=failure&run=invoices-1"
+    assert (
+        link.evaluate("(one) => one.href")
+        == f"{ecs_dashboard.as_uri()}#outcome=failure&run=invoices-1"
+    )
     with tab.context.expect_page() as waiting:
         link.click(button="middle")
     other = waiting.value
@@ -82,13 +97,19 @@ def test_a_run_is_a_link_that_opens_in_another_tab_with_the_filters(
     assert not tab.is_visible("#detail")
 
 
-def test_arrow_keys_move_between_the_bars_and_enter_opens_one(opened: Opener, ecs_dashboard: Path) -> None:
+def test_arrow_keys_move_between_the_bars_and_enter_opens_one(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
     tab = opened(ecs_dashboard)
     tab.click("#night-controls button:has-text('All')")
     tab.keyboard.press("Tab")
     assert tab.evaluate(FOCUSED) == "nightly-etl, 2026-11-20 03:12, 14m 06s, out of memory"
     before = "nightly-etl, 2026-11-19"
-    for key, expected in (("ArrowLeft", before), ("ArrowDown", "infer, "), ("ArrowDown", "invoices")):
+    for key, expected in (
+        ("ArrowLeft", before),
+        ("ArrowDown", "infer, "),
+        ("ArrowDown", "invoices"),
+    ):
         tab.keyboard.press(key)
         assert tab.evaluate(FOCUSED).startswith(expected)
     tab.keyboard.press("Enter")
@@ -139,7 +160,10 @@ def test_days_clusters_and_tags_select_runs(opened: Opener, tmp_path: Path) -> N
 
 
 def test_the_selection_is_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
-    odd = replace(shown_runs.failure(), record=replace(shown_runs.failure().record, family='=1+1,"x"', task_id="odd"))
+    odd = replace(
+        shown_runs.failure(),
+        record=replace(shown_runs.failure().record, family='=1+1,"x"', task_id="odd"),
+    )
     tab = opened(page_of(tmp_path, *shown_runs.night(), odd))
     with tab.expect_download() as waiting:
         tab.click("#csv")
@@ -155,10 +179,18 @@ def test_the_selection_is_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
     assert numbers == (KILLED.metrics.duration_ms, KILLED.metrics.max_memory_used_mb)
 
 
-def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(opened: Opener, tmp_path: Path) -> None:
-    places = [("111122223333", "eu-west-1"), ("444455556666", "eu-west-1"), ("444455556666", "us-east-1")]
+def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(
+    opened: Opener, tmp_path: Path
+) -> None:
+    places = [
+        ("111122223333", "eu-west-1"),
+        ("444455556666", "eu-west-1"),
+        ("444455556666", "us-east-1"),
+    ]
     reports = [
-        run_report(number, account_id=account, region=region, task_id=f"{account}-{region}-{number}")
+        run_report(
+            number, account_id=account, region=region, task_id=f"{account}-{region}-{number}"
+        )
         for account, region in places
         for number in range(2)
     ]
@@ -174,10 +206,17 @@ def test_families_in_several_accounts_are_apart_and_accounts_can_be_chosen(opene
     wait_for_count(tab, 2)
 
 
-def test_a_task_with_two_reports_is_paid_once_and_shows_both(opened: Opener, tmp_path: Path) -> None:
+def test_a_task_with_two_reports_is_paid_once_and_shows_both(
+    opened: Opener, tmp_path: Path
+) -> None:
     """The report of each container has the cost of the whole task until then."""
     both = [
-        run_report(container=Container(name=name), task_id="both", cost=Cost(usd=usd), metrics={"duration_ms": ms})
+        run_report(
+            container=Container(name=name),
+            task_id="both",
+            cost=Cost(usd=usd),
+            metrics={"duration_ms": ms},
+        )
         for name, usd, ms in (("batch", 0.5, 500_000), ("side", 0.25, 250_000))
     ]
     page = page_of(tmp_path, *both, run_report(1, cost=Cost(usd=1)), more=MISSED)
@@ -193,10 +232,14 @@ def test_a_task_with_two_reports_is_paid_once_and_shows_both(opened: Opener, tmp
     assert f"Container {other}." in again.inner_text("#detail-body .run-head + .note")
 
 
-def test_the_night_chart_says_how_many_runs_it_does_not_draw(opened: Opener, tmp_path: Path) -> None:
+def test_the_night_chart_says_how_many_runs_it_does_not_draw(
+    opened: Opener, tmp_path: Path
+) -> None:
     hour_ns = 3600 * NS_PER_SECOND
     started = [format_ms(START_NS + number * hour_ns // 2000) for number in range(6010)]
-    reports = [run_report(task_id=f"task-{number}", started_at=one) for number, one in enumerate(started)]
+    reports = [
+        run_report(task_id=f"task-{number}", started_at=one) for number, one in enumerate(started)
+    ]
     tab = opened(page_of(tmp_path, *reports))
     left_out = tab.inner_text("#night-left-out")
     assert left_out.startswith("The oldest 10 of 6010 runs in this period are not drawn")
@@ -233,7 +276,10 @@ def test_a_row_of_the_table_shows_the_course_of_the_memory_and_its_share_of_the_
     assert course.startswith("M0 ")
     assert course.endswith("V4H100"), "the memory grows to its peak"
     assert course.count("H") == 24
-    assert row.locator(".course .bar i").get_attribute("style") == "width: 80.8105%; --tone: var(--memory);"
+    assert (
+        row.locator(".course .bar i").get_attribute("style")
+        == "width: 80.8105%; --tone: var(--memory);"
+    )
     unmeasured = tab.locator("#runs tbody tr", has_text="unmeasured-one")
     assert unmeasured.locator("svg, .bar").count() == 0
 
@@ -245,6 +291,8 @@ def test_the_overview_and_an_opened_run_have_no_violation(
     tab = opened(ecs_dashboard, theme=theme, width=width)
     tab.locator("#sizing td.advice button").first.click()
     assert violations(tab) == []
-    tab = opened(ecs_dashboard, f"#run={shown_runs.out_of_memory().record.task_id}", theme=theme, width=width)
+    tab = opened(
+        ecs_dashboard, f"#run={shown_runs.out_of_memory().record.task_id}", theme=theme, width=width
+    )
     tab.wait_for_selector("#detail[open] .facts")
     assert violations(tab) == []

@@ -39,21 +39,32 @@ def evaluated(browser: Browser, expression: str, values: Sequence[Any]) -> list[
     ],
 )
 def test_the_page_has_the_formats_of_the_terminal(
-    browser: Browser, function: str, python: Callable[[float], str], cases: tuple[tuple[float, str], ...]
+    browser: Browser,
+    function: str,
+    python: Callable[[float], str],
+    cases: tuple[tuple[float, str], ...],
 ) -> None:
-    assert evaluated(browser, f"{function}(value)", [value for value, _ in cases]) == [text for _, text in cases]
+    assert evaluated(browser, f"{function}(value)", [value for value, _ in cases]) == [
+        text for _, text in cases
+    ]
     chance = random.Random(function)
     values = [10 ** chance.uniform(-7, 10) for _ in range(RANDOM_VALUES)]
-    values += [chance.randrange(1 << 20) / 8 for _ in range(RANDOM_VALUES)]  # with ties between two roundings
+    values += [
+        chance.randrange(1 << 20) / 8 for _ in range(RANDOM_VALUES)
+    ]  # with ties between two roundings
     assert evaluated(browser, f"{function}(value)", values) == [python(value) for value in values]
 
 
 def test_the_page_has_the_task_sizes_and_the_changes_of_the_terminal(browser: Browser) -> None:
     sizes = [(1, 2048), (0.25, 512), (None, 1024), (4, None)]
-    texts = evaluated(browser, "asTaskSize(value)", [{"vcpu": vcpu, "memoryMB": mb} for vcpu, mb in sizes])
+    texts = evaluated(
+        browser, "asTaskSize(value)", [{"vcpu": vcpu, "memoryMB": mb} for vcpu, mb in sizes]
+    )
     assert texts == [units.format_task_size(*size) for size in sizes]
     chance = random.Random("changes")
     pairs = [(new, old) for new, old, _ in CHANGES]
-    pairs += [(10 ** chance.uniform(-3, 5), 10 ** chance.uniform(-3, 5)) for _ in range(RANDOM_VALUES)]
+    pairs += [
+        (10 ** chance.uniform(-3, 5), 10 ** chance.uniform(-3, 5)) for _ in range(RANDOM_VALUES)
+    ]
     texts = evaluated(browser, "asChangeFrom(...value, formats.asMemory)", pairs)
     assert texts == [units.format_change(*pair, units.format_memory) for pair in pairs]

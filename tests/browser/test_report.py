@@ -7,7 +7,17 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from profiler.record.record_model import Container
-from tests.browser.conftest import MANY, MISSED, OVERFLOW, RUNS, Opener, count, page_of, ready, wait_for_count
+from tests.browser.conftest import (
+    MANY,
+    MISSED,
+    OVERFLOW,
+    RUNS,
+    Opener,
+    count,
+    page_of,
+    ready,
+    wait_for_count,
+)
 from tests.report_page import INJECTIONS
 from tests.runs import report as sized_run
 from tools.example_runs import runs
@@ -33,7 +43,9 @@ def test_the_overview_is_drawn_without_the_chart_library(opened: Opener, dashboa
     assert not tab.evaluate("'Plotly' in window")
 
 
-def test_no_page_is_wider_than_its_window(opened: Opener, dashboard: Path, ecs_dashboard: Path) -> None:
+def test_no_page_is_wider_than_its_window(
+    opened: Opener, dashboard: Path, ecs_dashboard: Path
+) -> None:
     """Local runs, and runs with places and costs: a table that does not fit has fewer columns."""
     for page in (dashboard, ecs_dashboard):
         tab = opened(page)
@@ -45,7 +57,9 @@ def test_no_page_is_wider_than_its_window(opened: Opener, dashboard: Path, ecs_d
 
 def open_run(tab: Page, family: str) -> None:
     tab.click(f"#runs tbody tr:has-text('{family}') a >> nth=0")
-    tab.wait_for_selector("#detail[open] #run-plot .scatterlayer path.js-line >> nth=0", state="attached")
+    tab.wait_for_selector(
+        "#detail[open] #run-plot .scatterlayer path.js-line >> nth=0", state="attached"
+    )
 
 
 def test_dark_and_light(opened: Opener, dashboard: Path) -> None:
@@ -58,14 +72,18 @@ def test_dark_and_light(opened: Opener, dashboard: Path) -> None:
     light = tab.evaluate(ground), tab.evaluate(text)
     assert all(one != other for one, other in zip(dark, light, strict=True))
     tab.emulate_media(color_scheme="light")
-    tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    tab.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
     tab.emulate_media(color_scheme="dark")
     tab.wait_for_selector("html[data-theme=dark]", state="attached")
     ready(tab)
     assert (tab.evaluate(ground), tab.evaluate(text)) == dark
 
 
-def test_printing_at_once_has_all_tables_and_an_old_browser_a_sentence(browser: Browser, dashboard: Path) -> None:
+def test_printing_at_once_has_all_tables_and_an_old_browser_a_sentence(
+    browser: Browser, dashboard: Path
+) -> None:
     tab = browser.new_page()
     tab.add_init_script(PRINT_EARLY)
     tab.goto(dashboard.as_uri())
@@ -77,7 +95,9 @@ def test_printing_at_once_has_all_tables_and_an_old_browser_a_sentence(browser: 
     tab.close()
 
 
-def test_charts_are_whole_on_paper_and_as_wide_as_before_after_it(opened: Opener, dashboard: Path) -> None:
+def test_charts_are_whole_on_paper_and_as_wide_as_before_after_it(
+    opened: Opener, dashboard: Path
+) -> None:
     tab = opened(dashboard, theme="dark")
     open_run(tab, "nightly-etl")
     width = "document.querySelector('#run-plot .main-svg').clientWidth"
@@ -87,7 +107,12 @@ def test_charts_are_whole_on_paper_and_as_wide_as_before_after_it(opened: Opener
     assert 600 < tab.evaluate(width) < 700
     assert tab.evaluate("document.getElementById('run-plot').offsetHeight") < 1030
     tab.emulate_media(media="print")
-    assert tab.evaluate("Math.max(...[...document.querySelectorAll('main table')].map((one) => one.offsetWidth))") < 700
+    assert (
+        tab.evaluate(
+            "Math.max(...[...document.querySelectorAll('main table')].map((one) => one.offsetWidth))"
+        )
+        < 700
+    )
     tab.emulate_media(media="screen")
     tab.evaluate("window.dispatchEvent(new Event('afterprint'))")
     ready(tab)
@@ -98,16 +123,27 @@ def test_charts_are_whole_on_paper_and_as_wide_as_before_after_it(opened: Opener
 def test_text_from_records_is_only_text(opened: Opener, tmp_path: Path) -> None:
     reports = []
     for day, text in enumerate(INJECTIONS, start=1):
-        names: dict[str, Any] = {"task_id": text, "family": text, "cluster": text, "container": Container(name=text)}
+        names: dict[str, Any] = {
+            "task_id": text,
+            "family": text,
+            "cluster": text,
+            "container": Container(name=text),
+        }
         started_at = f"2026-11-{day:02d}T06:00:00.000Z"
-        reports.append(sized_run(labels={text: text}, status="failure", started_at=started_at, region=None, **names))
+        reports.append(
+            sized_run(
+                labels={text: text}, status="failure", started_at=started_at, region=None, **names
+            )
+        )
     tab = opened(page_of(tmp_path, *reports, more=MISSED), width=400)
     labels = tab.locator("#morning tbody th").all_text_contents()
     assert len(labels) == len(INJECTIONS)
     assert {"&lt;i&gt;", "2026-01-01", "1", "__proto__"} <= set(labels)
     assert any(label.startswith("<b>bold</b><br>") for label in labels)
     assert tab.locator("#all img, #all svg a").count() == 0
-    addresses = tab.evaluate("[...document.querySelectorAll('#all a')].map((one) => one.getAttribute('href'))")
+    addresses = tab.evaluate(
+        "[...document.querySelectorAll('#all a')].map((one) => one.getAttribute('href'))"
+    )
     assert all(one.startswith(f"{tab.url}#run=") for one in addresses)
     for place in range(len(INJECTIONS)):
         tab.click(f"#runs tbody tr:nth-child({place + 1}) a")
@@ -137,7 +173,9 @@ def test_five_thousand_runs(opened: Opener, long_dashboard: Path) -> None:
     assert tab.inner_text("#runs tbody tr >> nth=0") == newest
 
 
-def test_the_right_size_is_in_the_table_and_opens_to_sizes_and_reasons(tmp_path: Path, opened: Opener) -> None:
+def test_the_right_size_is_in_the_table_and_opens_to_sizes_and_reasons(
+    tmp_path: Path, opened: Opener
+) -> None:
     tab = opened(page_of(tmp_path, *(sized_run(number) for number in range(6)), more=MISSED))
     toggle = tab.locator("#sizing td.advice button")
     assert toggle.inner_text().replace("\u00a0", " ") == "0.25 vCPU, 512 MB"

@@ -39,17 +39,25 @@ def shown_range(tab: Page) -> list[float]:
     return limits
 
 
-def test_a_killed_run_has_a_sentence_a_mark_links_and_its_last_success(opened: Opener, ecs_dashboard: Path) -> None:
+def test_a_killed_run_has_a_sentence_a_mark_links_and_its_last_success(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
     tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
     assert "ran out of memory after 14m 06s" in tab.inner_text(".verdict.bad")
     assert {"start", "killed: out of memory", "limit 4 GB"} <= set(annotations(tab))
     ends = tab.evaluate(f"{LAYOUT}.shapes.filter((one) => one.name === 'oom').map((one) => one.x0)")
     assert ends == [846_000]
     names = tab.evaluate("document.getElementById('run-plot').data.map((trace) => trace.name)")
-    assert {"vcpu", "mb", "vcpu of the other run", "mb of the other run", "memory peak"} <= set(names)
+    assert {"vcpu", "mb", "vcpu of the other run", "mb of the other run", "memory peak"} <= set(
+        names
+    )
     assert "last success" in tab.locator(".compare select option:checked").inner_text()
     assert "memory peak ≥4 GB at +14m 04s" in text_of(tab).lower().replace("gb", "GB")
-    links = dict(tab.evaluate("[...document.querySelectorAll('#detail a')].map((one) => [one.textContent, one.href])"))
+    links = dict(
+        tab.evaluate(
+            "[...document.querySelectorAll('#detail a')].map((one) => [one.textContent, one.href])"
+        )
+    )
     assert links == {
         "Log stream": log_stream(KILLED.region, KILLED.log_group, KILLED.log_stream),
         "ECS task": ecs_task(KILLED.region, KILLED.cluster, KILLED.task_id),
@@ -60,7 +68,9 @@ def test_a_killed_run_has_a_sentence_a_mark_links_and_its_last_success(opened: O
     assert not any("other run" in name for name in names)
 
 
-def test_charts_share_one_time_axis_that_zooms_and_pans(opened: Opener, ecs_dashboard: Path) -> None:
+def test_charts_share_one_time_axis_that_zooms_and_pans(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
     tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
     axes = tab.evaluate(f"Object.keys({LAYOUT}).filter((name) => name.startsWith('xaxis'))")
     assert axes == ["xaxis"], "every chart is on it"
@@ -74,14 +84,18 @@ def test_charts_share_one_time_axis_that_zooms_and_pans(opened: Opener, ecs_dash
     tab.wait_for_function(f"(whole) => {LAYOUT}.xaxis.range[0] > whole", arg=whole[0] + 1000)
     length = whole[1] - whole[0]
     dragged = shown_range(tab)
-    assert dragged == pytest.approx([whole[0] + 0.2 * length, whole[0] + 0.6 * length], abs=0.02 * length)
+    assert dragged == pytest.approx(
+        [whole[0] + 0.2 * length, whole[0] + 0.6 * length], abs=0.02 * length
+    )
     tab.click(".plot-head button[aria-label=Later]")
     tab.wait_for_function(f"(before) => {LAYOUT}.xaxis.range[0] > before", arg=dragged[0])
     tab.click(".plot-head button:has-text('Whole run')")
     tab.wait_for_function(f"(whole) => {LAYOUT}.xaxis.range[1] === whole", arg=whole[1])
 
 
-def test_one_cursor_reads_all_charts_by_mouse_and_by_keyboard(opened: Opener, ecs_dashboard: Path) -> None:
+def test_one_cursor_reads_all_charts_by_mouse_and_by_keyboard(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
     tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
     slider = tab.get_by_role("slider", name="Time in the run")
     slider.focus()
@@ -102,7 +116,9 @@ def test_one_cursor_reads_all_charts_by_mouse_and_by_keyboard(opened: Opener, ec
     assert tab.inner_text(".card").startswith("+")
 
 
-def test_the_strip_zooms_by_drag_handles_keys_and_resets(opened: Opener, ecs_dashboard: Path) -> None:
+def test_the_strip_zooms_by_drag_handles_keys_and_resets(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
     tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
     strip = tab.locator(".strip")
     assert strip.locator("path").count() == 2, "CPU and memory of the whole run"
@@ -138,7 +154,9 @@ def test_the_strip_zooms_by_drag_handles_keys_and_resets(opened: Opener, ecs_das
     assert tab.locator("#detail[open]").count() == 0
 
 
-def test_another_run_to_compare_with_leaves_the_shown_part_and_the_place(opened: Opener, ecs_dashboard: Path) -> None:
+def test_another_run_to_compare_with_leaves_the_shown_part_and_the_place(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
     tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
     tab.click(".part:has(h3:text-is('Moments')) button >> nth=0")
     before = shown_range(tab)
@@ -157,7 +175,11 @@ def test_another_run_to_compare_with_leaves_the_shown_part_and_the_place(opened:
 
 def test_what_was_recorded_is_shown(opened: Opener, ecs_dashboard: Path) -> None:
     for task_id, expected in {
-        "laptop-1": ("The kernel killed 2 processes because the memory was exhausted.", "worker", "Processes"),
+        "laptop-1": (
+            "The kernel killed 2 processes because the memory was exhausted.",
+            "worker",
+            "Processes",
+        ),
         "train-1": ("GPUs", "Peak temperature"),
         "infer-1": ("NeuronCores", "NeuronCore"),
         "unmeasured-one-1": ("This page has no time series for this run",),
@@ -193,7 +215,9 @@ DIALOG_OVERFLOW = "((one) => one.scrollWidth - one.clientWidth)(document.getElem
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page that the command made of a record, its stacks, and an older run."""
     stacks = msgspec.json.encode(shown_runs.waiting_stacks())
-    return page_of(tmp_path_factory.mktemp("activity"), shown_runs.etl(days_ago=1), WAITING, more=stacks)
+    return page_of(
+        tmp_path_factory.mktemp("activity"), shown_runs.etl(days_ago=1), WAITING, more=stacks
+    )
 
 
 def written(file: Path, report: Report, stacks: activity.StacksLine) -> Path:
@@ -207,7 +231,9 @@ def frame(tab: Page, name: str) -> Locator:
 
 def share(tab: Page, name: str) -> float:
     """The width of a frame as a share of the flame graph."""
-    width: float = frame(tab, name).evaluate("(one) => one.offsetWidth / one.parentElement.clientWidth")
+    width: float = frame(tab, name).evaluate(
+        "(one) => one.offsetWidth / one.parentElement.clientWidth"
+    )
     return width
 
 
@@ -222,20 +248,28 @@ def deep_run() -> tuple[Report, activity.StacksLine]:
         )
         for number in range(8)
     ]
-    processes.append(activity.ProcessSeries(command="other", vcpu_used=(0.1,) * 119, memory_used_mb=None))
+    processes.append(
+        activity.ProcessSeries(command="other", vcpu_used=(0.1,) * 119, memory_used_mb=None)
+    )
     record = replace(WAITING.record, series=replace(series, processes=tuple(processes)))
     stacks = {
-        ";".join(f"function_{(number * depth) % 97} (package/module_{depth}.py)" for depth in range(60)): 1 + number % 9
+        ";".join(
+            f"function_{(number * depth) % 97} (package/module_{depth}.py)" for depth in range(60)
+        ): 1 + number % 9
         for number in range(3000)
     }
     step = activity.StackStep(offset_ms=0, duration_ms=1_182_000, stacks=stacks)
     return replace(WAITING, record=record), replace(shown_runs.waiting_stacks(), steps=(step,))
 
 
-def test_the_time_is_a_bar_and_processes_are_layers_with_a_legend_and_a_card(opened: Opener, page: Path) -> None:
+def test_the_time_is_a_bar_and_processes_are_layers_with_a_legend_and_a_card(
+    opened: Opener, page: Path
+) -> None:
     tab = opened(page, ADDRESS)
     parts = "[...document.querySelectorAll('.time-bar span')]"
-    widths: Sequence[float] = tab.evaluate(f"{parts}.map((one) => one.getBoundingClientRect().width)")
+    widths: Sequence[float] = tab.evaluate(
+        f"{parts}.map((one) => one.getBoundingClientRect().width)"
+    )
     expected = [31.2, 4.1, 3.0, 55.4, 5.0, 1.3]
     assert [100 * width / sum(widths) for width in widths] == pytest.approx(expected, abs=0.5)
     shown = tab.inner_text("section:has(.time-bar)").replace("\u00a0", " ")
@@ -251,14 +285,29 @@ def test_the_time_is_a_bar_and_processes_are_layers_with_a_legend_and_a_card(ope
     titles = [text.strip() for text in annotations(tab)]
     assert {"<b>vCPU by process</b>", "<b>Memory by process</b>"} <= set(titles)
     assert titles.count("limit 4 GB") == 2
-    assert tab.locator(".legend[aria-label=Processes] li").all_inner_texts() == ["python3 export.py", "gzip", "other"]
+    assert tab.locator(".legend[aria-label=Processes] li").all_inner_texts() == [
+        "python3 export.py",
+        "gzip",
+        "other",
+    ]
     slider = tab.get_by_role("slider", name="Time in the run")
     slider.focus()
     tab.keyboard.press("End")
     card = tab.locator(".card")
     assert card.is_visible()
-    assert card.inner_text().replace("\n", " ").startswith("+19m 42s, 2026-11-20 03:32:27 this run other run CPU 1.1")
-    for value in ("memory", "3.2 GB", "threads waiting for a CPU", "python3 export.py", "0.88 vCPU", "2.9 GB"):
+    assert (
+        card.inner_text()
+        .replace("\n", " ")
+        .startswith("+19m 42s, 2026-11-20 03:32:27 this run other run CPU 1.1")
+    )
+    for value in (
+        "memory",
+        "3.2 GB",
+        "threads waiting for a CPU",
+        "python3 export.py",
+        "0.88 vCPU",
+        "2.9 GB",
+    ):
         assert value in card.inner_text()
     assert "python3 export.py" in (slider.get_attribute("aria-valuetext") or "")
     box, place = present(card.bounding_box()), present(tab.locator(".run-plot").bounding_box())
@@ -266,18 +315,25 @@ def test_the_time_is_a_bar_and_processes_are_layers_with_a_legend_and_a_card(ope
     assert box["x"] + box["width"] <= place["x"] + place["width"]
 
 
-def test_frames_are_as_wide_as_their_shares_of_the_samples_in_the_zoomed_range(opened: Opener, page: Path) -> None:
+def test_frames_are_as_wide_as_their_shares_of_the_samples_in_the_zoomed_range(
+    opened: Opener, page: Path
+) -> None:
     tab = opened(page, ADDRESS)
     assert "412 samples in the whole run" in tab.inner_text("#detail")
     assert share(tab, "parse_row") == pytest.approx(174 / 412, abs=0.01)
     assert share(tab, "load_orders") == pytest.approx(66 / 412, abs=0.01)
     name = frame(tab, "recv").get_attribute("aria-label")
     assert name == "recv (socket.py): 66 samples, 16 %, waiting"
-    heights = tab.evaluate("[...document.querySelectorAll('.frame')].map((one) => one.offsetHeight)")
+    heights = tab.evaluate(
+        "[...document.querySelectorAll('.frame')].map((one) => one.offsetHeight)"
+    )
     assert len(set(heights)) == 1
     tab.click("button:has-text('Memory rose from')")
     tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[0] > 400000")
-    assert "262 samples from +15m 00s to +16m 00s (of steps from +8m 00s to +19m 43s)" in tab.inner_text("#detail")
+    assert (
+        "262 samples from +15m 00s to +16m 00s (of steps from +8m 00s to +19m 43s)"
+        in tab.inner_text("#detail")
+    )
     assert share(tab, "merge") == pytest.approx(172 / 262, abs=0.01)
     tab.click(".part button:text-is('Whole run')")
     tab.wait_for_function(f"() => {LAYOUT}.xaxis.range[0] <= 0")
@@ -342,7 +398,9 @@ def test_a_click_zooms_and_search_marks_frames(opened: Opener, page: Path) -> No
 
 
 @LOOKS
-def test_deep_stacks_and_long_names_fit(opened: Opener, tmp_path: Path, width: int, theme: str) -> None:
+def test_deep_stacks_and_long_names_fit(
+    opened: Opener, tmp_path: Path, width: int, theme: str
+) -> None:
     tab = opened(written(tmp_path / "page.html", *deep_run()), ADDRESS, width=width, theme=theme)
     assert 100 < tab.locator(".frame").count() <= 1500
     assert tab.evaluate(OVERFLOW) <= 0
@@ -355,17 +413,23 @@ def test_deep_stacks_and_long_names_fit(opened: Opener, tmp_path: Path, width: i
 
 
 def test_no_text_of_a_process_or_function_becomes_html(opened: Opener, tmp_path: Path) -> None:
-    processes = tuple(activity.ProcessSeries(command=one, vcpu_used=(0.1,) * 119) for one in INJECTIONS)
+    processes = tuple(
+        activity.ProcessSeries(command=one, vcpu_used=(0.1,) * 119) for one in INJECTIONS
+    )
     targets = tuple(activity.WaitTarget(kind=one, target=one, percent=1.0) for one in INJECTIONS)
     times: dict[str, Any] = {"from_at": "2026-11-20T03:13:00Z", "to_at": "2026-11-20T03:14:00Z"}
-    moments = tuple(activity.StackMoment(kind=one, stack=(one,), percent=1.0, **times) for one in INJECTIONS)
+    moments = tuple(
+        activity.StackMoment(kind=one, stack=(one,), percent=1.0, **times) for one in INJECTIONS
+    )
     record = replace(
         WAITING.record,
         series=replace(present(WAITING.record.series), processes=processes),
         time_breakdown=activity.TimeBreakdown(on_cpu_percent=100.0, waiting_for=targets),
         stacks=activity.Stacks(source=INJECTIONS[0], moments=moments),
     )
-    step = activity.StackStep(offset_ms=0, duration_ms=1_182_000, stacks={f"{one};{one}": 1 for one in INJECTIONS})
+    step = activity.StackStep(
+        offset_ms=0, duration_ms=1_182_000, stacks={f"{one};{one}": 1 for one in INJECTIONS}
+    )
     stacks = replace(shown_runs.waiting_stacks(), steps=(step,))
     tab = opened(written(tmp_path / "page.html", replace(WAITING, record=record), stacks), ADDRESS)
     frames = tab.locator(".frame")
@@ -392,7 +456,9 @@ OVERLAPPING_TEXTS = """() => {
 }"""
 
 
-def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(opened: Opener, tmp_path: Path) -> None:
+def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(
+    opened: Opener, tmp_path: Path
+) -> None:
     """A run with devices, and a kernel peak near the limit."""
     report, stacks = deep_run()
     devices = replace(
@@ -405,7 +471,11 @@ def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(
     report = replace(report, record=replace(report.record, series=devices, metrics=metrics))
     steps = steps_of_record(report.record)
     count = len(steps.ends_ms)
-    bytes_and_gpu = {"block_read_bytes": [2**24], "block_write_bytes": [2**30], "gpu_memory_mb": [90_000]}
+    bytes_and_gpu = {
+        "block_read_bytes": [2**24],
+        "block_write_bytes": [2**30],
+        "gpu_memory_mb": [90_000],
+    }
     steps = replace(steps, **{name: value * count for name, value in bytes_and_gpu.items()})
     run = replace(run_of(report), steps=steps)
     tab = opened(write_page(tmp_path / "page.html", [run], [stacks]), ADDRESS, width=390)
@@ -431,7 +501,19 @@ def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(
             assert box["y"] + box["height"] <= chart["top"] or box["y"] >= chart["bottom"]
             assert 0 <= box["x"] <= 390 - box["width"]
             assert -box["height"] < box["y"] < 900
-    for text in ("CPU", "memory", "102 MB/s", "87.9 GB", "GPUs", "NeuronCores", "threads waiting for a CPU", "other"):
+    for text in (
+        "CPU",
+        "memory",
+        "102 MB/s",
+        "87.9 GB",
+        "GPUs",
+        "NeuronCores",
+        "threads waiting for a CPU",
+        "other",
+    ):
         assert text in card.inner_text()
     moments = tab.inner_text(".part:has(h3:text-is('Moments'))").replace("\u00a0", " ")
-    assert "Memory peak 3.9 GB between samples (kernel), 98 % of 4 GB; highest sample 3.2 GB at +19m 40s" in moments
+    assert (
+        "Memory peak 3.9 GB between samples (kernel), 98 % of 4 GB; highest sample 3.2 GB at +19m 40s"
+        in moments
+    )

@@ -23,7 +23,8 @@ Results = Mapping[str, Any]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "scenario(name): the scenario in the virtual machine whose results the test asserts"
+        "markers",
+        "scenario(name): the scenario in the virtual machine whose results the test asserts",
     )
 
 
@@ -31,7 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def outcomes(request: pytest.FixtureRequest) -> Outcomes:
     """Perform the scenarios of the selected tests in one run of the machine, and return their results by name."""
     repository = Path(request.config.rootpath)
-    names = dict.fromkeys(marker.args[0] for item in request.session.items for marker in item.iter_markers("scenario"))
+    names = dict.fromkeys(
+        marker.args[0] for item in request.session.items for marker in item.iter_markers("scenario")
+    )
     try:
         machine = prepare(repository, default_cache())
     except MachineMissingError as error:
@@ -39,7 +42,12 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
     # Not in /tmp, which may be in memory: QEMU writes up to some gigabytes of changes to the disk.
     with tempfile.TemporaryDirectory(dir=default_cache().parent, prefix="cgroup2-") as name:
         archive = Path(name) / "job.tar"
-        write_archive(archive, repository, _PATHS, f"exec python3 -m tests.cgroup2.scenarios {' '.join(names)}\n")
+        write_archive(
+            archive,
+            repository,
+            _PATHS,
+            f"exec python3 -m tests.cgroup2.scenarios {' '.join(names)}\n",
+        )
         finished = machine.run(archive, Path(name), _TIMEOUT_SECONDS)
     found = {document["scenario"]: document for document in finished.results}
     if len(found) < len(names):

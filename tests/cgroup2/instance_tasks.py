@@ -23,7 +23,11 @@ PYTHON = "/usr/bin/python3"
 _SECONDS = 300.0
 _ARN = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/"
 _CGROUPS = Path("/sys/fs/cgroup")
-_SYSTEMD = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+_SYSTEMD = (
+    "org.freedesktop.systemd1",
+    "/org/freedesktop/systemd1",
+    "org.freedesktop.systemd1.Manager",
+)
 
 
 def counted(group: Path) -> dict[str, int]:
@@ -76,7 +80,9 @@ BATCHES = {
     "killed": Batch(program=_GROW, options=_SMALL, exit_code=137),
     "killed_in_the_task": Batch(program=_GROW, options=(), task_memory_mib=128, exit_code=137),
     "child_killed": Batch(
-        program="os.fork() or bytearray(2**30); os.wait(); time.sleep(1); sys.exit(5)", options=_SMALL, exit_code=5
+        program="os.fork() or bytearray(2**30); os.wait(); time.sleep(1); sys.exit(5)",
+        options=_SMALL,
+        exit_code=5,
     ),
     "spike_0": Batch(program=f"{_SPIKE}; time.sleep(0.4); del x"),
     "spike_0.6": Batch(program=f"time.sleep(0.6); {_SPIKE}; time.sleep(0.4); del x"),
@@ -84,7 +90,9 @@ BATCHES = {
     "file_written": Batch(program="x = bytearray(30 * 2**20); write(200); time.sleep(2.5)"),
     "file_deleted": Batch(program="write(200); time.sleep(1); os.unlink('/file'); time.sleep(2.5)"),
     "moment": Batch(program="true"),
-    "no_slice": Batch(program="burn(2); x = bytearray(100 * 2**20); time.sleep(15)", has_slice=False),
+    "no_slice": Batch(
+        program="burn(2); x = bytearray(100 * 2**20); time.sleep(15)", has_slice=False
+    ),
     "stopped": Batch(program="burn(1); signal.pause()", exit_code=143),
     "through": Batch(program=_UNTIL_USR1, scenario=REPLACED),
     "away": Batch(program=_UNTIL_USR1, scenario=REPLACED),
@@ -110,7 +118,9 @@ class Instance:
         self._start_monitor()
 
     def run_tasks(self) -> Mapping[str, Any]:
-        *names, stopped = (name for name, batch in BATCHES.items() if batch.scenario == "instance_tasks")
+        *names, stopped = (
+            name for name, batch in BATCHES.items() if batch.scenario == "instance_tasks"
+        )
         for first in range(0, len(names), 4):
             self._start(*names[first : first + 4])
             self._finish(*names[first : first + 4])
@@ -121,7 +131,9 @@ class Instance:
 
     def replace_monitor(self) -> Mapping[str, Any]:
         """Kill it after the end of another container; a batch ends before its successor starts."""
-        through, away, beside = names = [name for name, batch in BATCHES.items() if batch.scenario == REPLACED]
+        through, away, beside = names = [
+            name for name, batch in BATCHES.items() if batch.scenario == REPLACED
+        ]
         self._start(*names)
         _wait(lambda: self._reports(beside, "other"), "the report of the other container")
         self._engine.command("kill", self._monitors[-1])
@@ -151,12 +163,21 @@ class Instance:
     def _start_monitor(self) -> None:
         """As taskdef/instance-monitor.json does; return when it receives Docker's events."""
         before = self._engine.api.call("GET", "/info")["NEventsListener"]
-        options = ["--cap-drop=ALL", "--read-only", "--memory=128m", "--volume=state:/var/lib/task-profiler"]
+        options = [
+            "--cap-drop=ALL",
+            "--read-only",
+            "--memory=128m",
+            "--volume=state:/var/lib/task-profiler",
+        ]
         options += [f"--volume={folder}:{folder}:ro" for folder in ("/var/run", _CGROUPS)]
         options += ["--env=TASK_PROFILER_SCOPE=instance", "--env=AWS_EC2_METADATA_DISABLED=true"]
         command = (PYTHON, "-B", "-m", "profiler", "monitor")
-        self._monitors.append(self._run(secrets.token_hex(16), "task-monitor", "monitor", *options, command=command))
-        _wait(lambda: self._engine.api.call("GET", "/info")["NEventsListener"] > before, "the monitor")
+        self._monitors.append(
+            self._run(secrets.token_hex(16), "task-monitor", "monitor", *options, command=command)
+        )
+        _wait(
+            lambda: self._engine.api.call("GET", "/info")["NEventsListener"] > before, "the monitor"
+        )
 
     def _start(self, *names: str) -> None:
         for name in names:
@@ -164,27 +185,62 @@ class Instance:
             parent = (f"--cgroup-parent={self._make_slice(name)}",) if batch.has_slice else ()
             for container, program in (("other", batch.other), ("batch", batch.program)):
                 if program is not None:
-                    command = (program,) if program == "true" else (PYTHON, "-B", "-c", _PROGRAM % program)
-                    docker_id = self._run(self._ids[name], container, name, *parent, *batch.options, command=command)
+                    command = (
+                        (program,)
+                        if program == "true"
+                        else (PYTHON, "-B", "-c", _PROGRAM % program)
+                    )
+                    docker_id = self._run(
+                        self._ids[name], container, name, *parent, *batch.options, command=command
+                    )
                     self._containers[name, container] = docker_id
         for name in names:
-            _wait(lambda: "ready" in _output(self._containers[name, "batch"]) or BATCHES[name].program == "true", name)  # noqa: B023
+            _wait(
+                lambda: (
+                    "ready" in _output(self._containers[name, "batch"])  # noqa: B023
+                    or BATCHES[name].program == "true"  # noqa: B023
+                ),
+                name,
+            )
 
     def _make_slice(self, name: str) -> str:
         """As the agent's cgroupv2_controller_linux.go does: the slice stays until the agent stops it."""
         unit, limit_bytes = f"ecstasks-{self._ids[name]}.slice", BATCHES[name].task_memory_mib << 20
         accounting = "MemoryAccounting b true CPUAccounting b true IOAccounting b true"
         properties = f"6 DefaultDependencies b false {accounting} Wants as 1 system.slice MemoryMax t {limit_bytes} 0"
-        call = ("busctl", "--quiet", "call", *_SYSTEMD, "StartTransientUnit", "ssa(sv)a(sa(sv))", unit, "replace")
+        call = (
+            "busctl",
+            "--quiet",
+            "call",
+            *_SYSTEMD,
+            "StartTransientUnit",
+            "ssa(sv)a(sa(sv))",
+            unit,
+            "replace",
+        )
         subprocess.run((*call, *properties.split()), check=True)
         _wait((_CGROUPS / "ecstasks.slice" / unit).is_dir, unit)
         return unit
 
-    def _run(self, task: str, container: str, family: str, *options: str, command: tuple[str, ...]) -> str:
-        labels = {"container-name": container, "task-arn": f"{_ARN}{task}", "task-definition-family": family}
+    def _run(
+        self, task: str, container: str, family: str, *options: str, command: tuple[str, ...]
+    ) -> str:
+        labels = {
+            "container-name": container,
+            "task-arn": f"{_ARN}{task}",
+            "task-definition-family": family,
+        }
         shown = [f"--label=com.amazonaws.ecs.{key}={value}" for key, value in labels.items()]
         address = f"--env=ECS_CONTAINER_METADATA_URI_V4={self._endpoint.url}/v4/{task}"
-        given = ("--detach", "--network=host", "--log-driver=json-file", address, *shown, *self._mounts, *options)
+        given = (
+            "--detach",
+            "--network=host",
+            "--log-driver=json-file",
+            address,
+            *shown,
+            *self._mounts,
+            *options,
+        )
         return self._engine.command("run", *given, BASE_IMAGE, *command).strip()
 
     def _document(self, endpoint_id: str, path: str) -> dict[str, Any] | None:
@@ -198,14 +254,24 @@ class Instance:
             with contextlib.suppress(OSError, DockerError, KeyError):
                 state = self._state(name, container)
                 shown["KnownStatus"] = "RUNNING" if state["Running"] else "STOPPED"
-                shown |= {"StartedAt": state["StartedAt"], "DockerId": self._containers[name, container]}
+                shown |= {
+                    "StartedAt": state["StartedAt"],
+                    "DockerId": self._containers[name, container],
+                }
             containers.append(shown)
-        head = {"TaskARN": f"{_ARN}{endpoint_id}", "Family": name, "Revision": "1", "Containers": containers}
+        head = {
+            "TaskARN": f"{_ARN}{endpoint_id}",
+            "Family": name,
+            "Revision": "1",
+            "Containers": containers,
+        }
         status = "STOPPED" if containers[-1]["KnownStatus"] == "STOPPED" else "RUNNING"
         return {**head, "DesiredStatus": status, "KnownStatus": status}
 
     def _state(self, name: str, container: str = "batch") -> Any:
-        return self._engine.api.call("GET", f"/containers/{self._containers[name, container]}/json")["State"]
+        return self._engine.api.call(
+            "GET", f"/containers/{self._containers[name, container]}/json"
+        )["State"]
 
     def _go_on(self, name: str) -> None:
         self._engine.command("kill", "--signal=USR1", self._containers[name, "batch"])
@@ -224,7 +290,9 @@ class Instance:
 
     def _reports(self, name: str, container: str) -> list[Any]:
         lines = [line for one in self._monitors for line in _output(one).splitlines()]
-        found = [json.loads(line) for line in lines if "task.report" in line and self._ids[name] in line]
+        found = [
+            json.loads(line) for line in lines if "task.report" in line and self._ids[name] in line
+        ]
         return [one for one in found if one["record"]["container"]["name"] == container]
 
     def _seen(self) -> Mapping[str, Any]:
@@ -233,10 +301,16 @@ class Instance:
         seen: dict[str, Any] = {}
         for (name, container), docker_id in self._containers.items():
             group = _CGROUPS / "ecstasks.slice" / f"ecstasks-{self._ids[name]}.slice"
-            task = seen.setdefault(name, {"task": counted(group) if BATCHES[name].has_slice else None})
+            task = seen.setdefault(
+                name, {"task": counted(group) if BATCHES[name].has_slice else None}
+            )
             lines = [line for line in _output(docker_id).splitlines() if line.startswith("{")]
             reports, state = self._reports(name, container), self._state(name, container)
-            task[container] = {"reports": reports, "own": json.loads(lines[-1]) if lines else None, "state": state}
+            task[container] = {
+                "reports": reports,
+                "own": json.loads(lines[-1]) if lines else None,
+                "state": state,
+            }
         self._engine.command("rm", "--force", *self._containers.values(), *self._monitors)
         return seen
 

@@ -43,7 +43,15 @@ _PROGRAMS = (_QEMU, "debootstrap", "mkfs.ext4", "setpriv")
 _RELEASE = "bookworm"
 _PYTHON_VERSION = "3.11"  # that of the release
 _MACHINE_PACKAGES = (
-    *("linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "kmod", "dbus", "libpam-systemd"),
+    *(
+        "linux-image-cloud-amd64",
+        "initramfs-tools",
+        "systemd-sysv",
+        "udev",
+        "kmod",
+        "dbus",
+        "libpam-systemd",
+    ),
     *("python3", "docker.io"),
 )
 _SITE_PACKAGES = f"usr/local/lib/python{_PYTHON_VERSION}/dist-packages"
@@ -73,12 +81,20 @@ _LINKS = {
     # The machine has no network and no logins.
     **{
         f"etc/systemd/system/{unit}": "/dev/null"
-        for unit in ("serial-getty@ttyS0.service", "getty@tty1.service", "apt-daily.timer", "apt-daily-upgrade.timer")
+        for unit in (
+            "serial-getty@ttyS0.service",
+            "getty@tty1.service",
+            "apt-daily.timer",
+            "apt-daily-upgrade.timer",
+        )
     },
 }
 _NOT_NEEDED = (
     # Docker does not start at boot: the scenarios that need it start it.
-    *(f"etc/systemd/system/multi-user.target.wants/{unit}.service" for unit in ("docker", "containerd")),
+    *(
+        f"etc/systemd/system/multi-user.target.wants/{unit}.service"
+        for unit in ("docker", "containerd")
+    ),
     *("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"),
 )
 _DISK_SIZE = "6G"  # sparse
@@ -87,7 +103,9 @@ _BUILD_SECONDS = 1800.0
 _KEPT_SECONDS = 14 * 86400.0
 _PARTIAL = ".partial"
 # apparmor=0: containers do not start without apparmor_parser. panic=-1 with -no-reboot: a panic ends QEMU.
-_KERNEL_ARGUMENTS = "root=/dev/vda rw console=ttyS0 panic=-1 systemd.show_status=0 loglevel=3 apparmor=0"
+_KERNEL_ARGUMENTS = (
+    "root=/dev/vda rw console=ttyS0 panic=-1 systemd.show_status=0 loglevel=3 apparmor=0"
+)
 _CONSOLE_TAIL_LINES = 40
 
 
@@ -117,10 +135,26 @@ class Machine(Struct, frozen=True, kw_only=True):
         command = (
             # The kernel kills QEMU when this process ends, even if this process is killed.
             *("setpriv", "--pdeathsig", "KILL", _QEMU),
-            *("-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-smp", "2", "-m", str(_MEMORY_MIB)),
+            *(
+                "-accel",
+                "tcg,thread=multi,tb-size=512",
+                "-cpu",
+                "max",
+                "-smp",
+                "2",
+                "-m",
+                str(_MEMORY_MIB),
+            ),
             *("-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot"),
             *("-serial", f"file:{console}", "-serial", f"file:{results}"),
-            *("-kernel", str(self.kernel), "-initrd", str(self.initrd), "-append", _KERNEL_ARGUMENTS),
+            *(
+                "-kernel",
+                str(self.kernel),
+                "-initrd",
+                str(self.initrd),
+                "-append",
+                _KERNEL_ARGUMENTS,
+            ),
             *("-drive", f"file={self.disk},if=virtio,format=raw,cache=unsafe,snapshot=on"),
             *("-drive", f"file={archive},if=virtio,format=raw,readonly=on"),
         )
@@ -144,21 +178,29 @@ def prepare(repository: Path, cache: Path) -> Machine:
         install = f"apt-get install --no-install-recommends {' '.join(HOST_PACKAGES)}"
         raise MachineMissingError(f"{', '.join(missing)} not found: on Debian, {install}")
     if platform.machine() != "x86_64":
-        raise MachineMissingError(f"the machine can be made on x86_64 only, and this is {platform.machine()}")
+        raise MachineMissingError(
+            f"the machine can be made on x86_64 only, and this is {platform.machine()}"
+        )
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     dependencies: list[str] = project["dependencies"]
-    content = json.dumps([_RELEASE, _MACHINE_PACKAGES, sorted(dependencies), _FILES, _LINKS, _NOT_NEEDED, _DISK_SIZE])
+    content = json.dumps(
+        [_RELEASE, _MACHINE_PACKAGES, sorted(dependencies), _FILES, _LINKS, _NOT_NEEDED, _DISK_SIZE]
+    )
     folder = cache / hashlib.sha256(content.encode()).hexdigest()[:16]
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:  # two test sessions must not build it at once
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             if os.geteuid() != 0:
-                raise MachineMissingError("making the disk needs root: run make e2e-cgroup2 as root")
+                raise MachineMissingError(
+                    "making the disk needs root: run make e2e-cgroup2 as root"
+                )
             _remove_old(cache)
             _build(folder, dependencies)
         os.utime(folder)
-    return Machine(disk=folder / "disk.img", kernel=folder / "vmlinuz", initrd=folder / "initrd.img")
+    return Machine(
+        disk=folder / "disk.img", kernel=folder / "vmlinuz", initrd=folder / "initrd.img"
+    )
 
 
 def write_archive(archive: Path, repository: Path, paths: Sequence[str], job: str) -> None:
@@ -197,7 +239,12 @@ def _build(folder: Path, dependencies: Sequence[str]) -> None:
         stack.callback(_delete_tree, partial)
         packages = ",".join(_MACHINE_PACKAGES)
         run_command(
-            "debootstrap", "--variant=minbase", f"--include={packages}", _RELEASE, str(root), seconds=_BUILD_SECONDS
+            "debootstrap",
+            "--variant=minbase",
+            f"--include={packages}",
+            _RELEASE,
+            str(root),
+            seconds=_BUILD_SECONDS,
         )
         _install_python_packages(root, dependencies)
         for path, text in _FILES.items():
@@ -222,7 +269,15 @@ def _install_python_packages(root: Path, dependencies: Sequence[str]) -> None:
     """Install wheels for the Python of the machine with the pip of the host, and compile them."""
     site_packages = root / _SITE_PACKAGES
     run_command(
-        *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"),
+        *(
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-compile",
+        ),
         *("--target", str(site_packages), "--only-binary=:all:", "--implementation=cp"),
         *("--platform=manylinux2014_x86_64", f"--python-version={_PYTHON_VERSION}", *dependencies),
     )

@@ -52,7 +52,13 @@ def profile(
         folder = Path(name)
         folder.chmod(0o777)
         kind = ("--scope",) if is_scope else ("--pipe", "--wait")
-        unit = ("systemd-run", "--quiet", "--collect", *kind, *(f"--property={each}" for each in properties))
+        unit = (
+            "systemd-run",
+            "--quiet",
+            "--collect",
+            *kind,
+            *(f"--property={each}" for each in properties),
+        )
         finished = subprocess.run(
             (*unit, f"--uid={user}", *run_command(folder, *options), "--", *command),
             capture_output=True,
@@ -162,7 +168,9 @@ _PROGRAMS = {
 
 @scenario
 def cpu_seconds() -> Results:
-    return {name: profile(*_python(_WITNESS, *_python(program))) for name, program in _PROGRAMS.items()}
+    return {
+        name: profile(*_python(_WITNESS, *_python(program))) for name, program in _PROGRAMS.items()
+    }
 
 
 # --- limits --------------------------------------------------------------------------------------
@@ -209,7 +217,8 @@ def spike() -> Results:
     """One of several processes, at several phases of the sampling."""
     several = "sleep 1.2 & sleep 1.3 & {} -c '{}' & wait"
     return {
-        str(phase): profile("sh", "-c", several.format(PYTHON, _SPIKE.format(phase))) for phase in (0, 0.3, 0.6, 0.9)
+        str(phase): profile("sh", "-c", several.format(PYTHON, _SPIKE.format(phase)))
+        for phase in (0, 0.3, 0.6, 0.9)
     }
 
 
@@ -237,7 +246,9 @@ _BLOCK = "import time\nblock = bytearray(100 * 2**20)\ntime.sleep(1.5)\n"
 _LIMIT = "MemoryMax=128M"
 
 
-def _child_killed(exit_code: int, *properties: str, user: str = "root", is_scope: bool = False) -> Results:
+def _child_killed(
+    exit_code: int, *properties: str, user: str = "root", is_scope: bool = False
+) -> Results:
     command = ("sh", "-c", f"{PYTHON} -c 'x = bytearray(2**28)'; sleep 1; exit {exit_code}")
     return profile(*command, properties=(*properties, _LIMIT), user=user, is_scope=is_scope)
 
@@ -253,11 +264,15 @@ SCENARIOS |= {
     "no_operation": partial(profile, "/bin/true"),
     "child_killed_then_failure": partial(_child_killed, 3, *DELEGATED),
     "child_killed_then_success": partial(_child_killed, 0, *DELEGATED),
-    "command_killed": partial(profile, *_python("x = bytearray(2**28)"), properties=(*DELEGATED, _LIMIT)),
+    "command_killed": partial(
+        profile, *_python("x = bytearray(2**28)"), properties=(*DELEGATED, _LIMIT)
+    ),
     # Systemd may stop the scope after the kill.
     "child_killed_in_a_plain_scope": partial(_child_killed, 3, is_scope=True),
     # As an unprivileged user, whose `run` cannot create a group. Systemd does not stop the service after the kill.
-    "child_killed_in_a_plain_service_then_success": partial(_child_killed, 0, "OOMPolicy=continue", user="nobody"),
+    "child_killed_in_a_plain_service_then_success": partial(
+        _child_killed, 0, "OOMPolicy=continue", user="nobody"
+    ),
     "unprivileged": partial(profile, *_python(_BLOCK), properties=(), user="nobody"),
     "unprivileged_with_a_delegated_group": partial(profile, *_python(_BLOCK), user="nobody"),
 }
@@ -295,7 +310,13 @@ def run_killed() -> Results:
         properties = (*DELEGATED, "KillMode=process", "RemainAfterExit=no")
         command = (*run_command(Path(name)), "--", "sleep", "600")
         subprocess.run(
-            ("systemd-run", "--quiet", f"--unit={unit}", *(f"--property={each}" for each in properties), *command),
+            (
+                "systemd-run",
+                "--quiet",
+                f"--unit={unit}",
+                *(f"--property={each}" for each in properties),
+                *command,
+            ),
             check=True,
             timeout=LIMIT_SECONDS,
         )
@@ -304,14 +325,22 @@ def run_killed() -> Results:
         pid = int(_property(unit, "MainPID"))
         groups_while_running = [path.name for path in group.iterdir() if path.is_dir()]
         os.kill(pid, 9)
-        wait_until(lambda: _property(unit, "ActiveState") == "failed", LIMIT_SECONDS, "the service's failure")
+        wait_until(
+            lambda: _property(unit, "ActiveState") == "failed",
+            LIMIT_SECONDS,
+            "the service's failure",
+        )
         found: dict[str, Any] = {
             "groupsWhileRunning": groups_while_running,
             "subtreeControl": (group / _SUBTREE_CONTROL).read_text().split(),
             "enteringError": _error_of_entering(group),
         }
         subprocess.run(("systemctl", "start", unit), check=False)
-        wait_until(lambda: _property(unit, "ActiveState") != "activating", LIMIT_SECONDS, "the second start")
+        wait_until(
+            lambda: _property(unit, "ActiveState") != "activating",
+            LIMIT_SECONDS,
+            "the second start",
+        )
         time.sleep(2)  # the new process may still fail
         found["stateAfterStart"] = _property(unit, "ActiveState")
         (group / "cgroup.kill").write_text("1")
@@ -364,7 +393,10 @@ def _perform(memory_mib: int, *load: str) -> dict[str, Any]:
         command=(PYTHON, "-B", "-m", "profiler", "monitor"),
         memory_mib=256,
     )
-    containers = tuple(replace(spec, read_only_mounts=(*spec.read_only_mounts, *_MOUNTS)) for spec in (batch, monitor))
+    containers = tuple(
+        replace(spec, read_only_mounts=(*spec.read_only_mounts, *_MOUNTS))
+        for spec in (batch, monitor)
+    )
     with Task(_engine(), *containers, pid_mode_task=True) as task:
         task.start()
         task.wait_stopped(LIMIT_SECONDS)
@@ -386,7 +418,8 @@ def _report_of_task(lines: Sequence[str]) -> Any:
 def _engine() -> Engine:
     subprocess.run(("systemctl", "start", "docker"), check=True, timeout=LIMIT_SECONDS)
     engine = Engine(
-        api=(api := DockerApi(Path("/run/docker.sock"))), cgroup_driver=api.call("GET", "/info")["CgroupDriver"]
+        api=(api := DockerApi(Path("/run/docker.sock"))),
+        cgroup_driver=api.call("GET", "/info")["CgroupDriver"],
     )
     with tempfile.NamedTemporaryFile(suffix=".tar") as file:
         with tarfile.open(file.name, "w") as tar:
@@ -411,8 +444,12 @@ def _files_of(program: str) -> Iterator[Path]:
 
 
 SCENARIOS |= {
-    "early_spike_root": lambda: _perform(1024, "--spike-mib", str(SPIKE_MIB), "--idle-seconds", "10"),
-    "container_child_killed": lambda: _perform(256, "--oom-child", "--idle-seconds", "5", "--exit-code", "3"),
+    "early_spike_root": lambda: _perform(
+        1024, "--spike-mib", str(SPIKE_MIB), "--idle-seconds", "10"
+    ),
+    "container_child_killed": lambda: _perform(
+        256, "--oom-child", "--idle-seconds", "5", "--exit-code", "3"
+    ),
     "instance_tasks": lambda: Instance(_engine(), _CHECKOUT).run_tasks(),
     REPLACED: lambda: Instance(_engine(), _CHECKOUT).replace_monitor(),
     RESTARTED: lambda: Instance(_engine(), _CHECKOUT).restart_dockerd(),

@@ -13,7 +13,11 @@ from tests.cgroup2.instance_tasks import BATCHES, REPLACED
 from tests.values import present
 
 _EACH = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.scenario(batch.scenario)) for name, batch in BATCHES.items()]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.scenario(batch.scenario))
+        for name, batch in BATCHES.items()
+    ],
 )
 _SHARED = [name for name, batch in BATCHES.items() if batch.other is not None]
 _KILLED = [name for name in BATCHES if "killed" in name]
@@ -25,15 +29,28 @@ def _record(seen: Mapping[str, Any], container: str = "batch") -> Record:
 
 
 @_EACH
-def test_each_task_has_one_report_with_its_end_and_a_kill_for_memory_is_certain(results: Results, name: str) -> None:
-    record, state, exit_code = _record(results[name]), results[name]["batch"]["state"], BATCHES[name].exit_code
+def test_each_task_has_one_report_with_its_end_and_a_kill_for_memory_is_certain(
+    results: Results, name: str
+) -> None:
+    record, state, exit_code = (
+        _record(results[name]),
+        results[name]["batch"]["state"],
+        BATCHES[name].exit_code,
+    )
     status = "stopped" if name == "stopped" else "failure" if exit_code else "success"
     assert (record.status, record.exit_code, state["ExitCode"]) == (status, exit_code, exit_code)
-    duration_ms = (present(parse_ns(state["FinishedAt"])) - present(parse_ns(state["StartedAt"]))) / 1e6
+    duration_ms = (
+        present(parse_ns(state["FinishedAt"])) - present(parse_ns(state["StartedAt"]))
+    ) / 1e6
     # A daemon on an emulated processor may note the start of `true` after its end.
-    assert record.metrics.duration_ms == (pytest.approx(duration_ms, abs=1) if duration_ms >= 0 else None)
+    assert record.metrics.duration_ms == (
+        pytest.approx(duration_ms, abs=1) if duration_ms >= 0 else None
+    )
     evidence = "kernel-counter" if name in _KILLED else None
-    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (name in _KILLED, evidence)
+    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (
+        name in _KILLED,
+        evidence,
+    )
 
 
 @_EACH
@@ -44,7 +61,11 @@ def test_the_cpu_time_is_the_kernels(results: Results, name: str) -> None:
     does not know what that one used, and keeps the last sample of the batch.
     """
     seen = results[name]
-    own, task, cpu_seconds = seen["batch"]["own"], seen["task"], present(_record(seen).metrics.cpu_seconds)
+    own, task, cpu_seconds = (
+        seen["batch"]["own"],
+        seen["task"],
+        present(_record(seen).metrics.cpu_seconds),
+    )
     if task is None:
         assert cpu_seconds == pytest.approx(own["cpuNs"] / 1e9, abs=0.5)
     else:
@@ -63,12 +84,16 @@ def test_the_peak_is_the_kernels_mark_without_page_cache(results: Results, name:
     assert record.metrics.memory_peak_source == ("kernel" if is_mark else "sampled")
     cache_mb = 200 if name.startswith("file") else 0
     if is_mark:
-        assert max_used_mb(record) == pytest.approx(seen["task"]["markBytes"] / 2**20 - cache_mb, abs=1)
+        assert max_used_mb(record) == pytest.approx(
+            seen["task"]["markBytes"] / 2**20 - cache_mb, abs=1
+        )
     if name.startswith("spike"):
         assert 200 <= max_used_mb(record) < 210
 
 
 @pytest.mark.scenario(REPLACED)
-@pytest.mark.parametrize("name", [name for name, batch in BATCHES.items() if batch.scenario == REPLACED])
+@pytest.mark.parametrize(
+    "name", [name for name, batch in BATCHES.items() if batch.scenario == REPLACED]
+)
 def test_a_monitor_that_came_later_says_so(results: Results, name: str) -> None:
     assert "started after the batch" in present(_record(results[name]).monitor).warnings[0]

@@ -19,7 +19,11 @@ OWN_GROUP = ("processes", "cgroup")
 def _record(result: Any, *, exit_code: int = 0, warnings: tuple[str, ...] = ()) -> Record:
     """On an emulated processor readings are so expensive that `run` takes few: threads end between them."""
     record = record_of(result, exit_code=exit_code)
-    others = [one for one in present(record.monitor).warnings if not one.startswith("The time waiting for a CPU")]
+    others = [
+        one
+        for one in present(record.monitor).warnings
+        if not one.startswith("The time waiting for a CPU")
+    ]
     assert tuple(others) == warnings
     return record
 
@@ -29,7 +33,9 @@ def _sources(record: Record) -> tuple[str, ...]:
 
 
 @pytest.mark.scenario("cpu_seconds")
-@pytest.mark.parametrize("program", ["burner", "8 children", "200 short-lived", "threads", "unclaimed children"])
+@pytest.mark.parametrize(
+    "program", ["burner", "8 children", "200 short-lived", "threads", "unclaimed children"]
+)
 def test_cpu_seconds_are_those_of_the_control_group(results: Results, program: str) -> None:
     result = results[program]
     record = _record(result)
@@ -64,7 +70,9 @@ def test_where_a_quota_is_the_command_stays_in_its_group(results: Results) -> No
 
 @pytest.mark.scenario("spike")
 @pytest.mark.parametrize("phase_seconds", ["0", "0.3", "0.6", "0.9"])
-def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(results: Results, phase_seconds: str) -> None:
+def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(
+    results: Results, phase_seconds: str
+) -> None:
     record = _record(results[phase_seconds])
     assert record.metrics.memory_peak_source == "kernel"
     assert 800 <= max_used_mb(record) < 830
@@ -117,9 +125,15 @@ def test_the_forked_interpreter_is_not_the_commands_memory(results: Results) -> 
         of("command_killed", 137, "failure"),
     ],
 )
-def test_a_kill_for_memory_is_known_whatever_the_exit_code(results: Results, exit_code: int, status: str) -> None:
+def test_a_kill_for_memory_is_known_whatever_the_exit_code(
+    results: Results, exit_code: int, status: str
+) -> None:
     record = _record(results, exit_code=exit_code)
-    assert (record.exit_code, record.status, record.likely_out_of_memory) == (exit_code, status, True)
+    assert (record.exit_code, record.status, record.likely_out_of_memory) == (
+        exit_code,
+        status,
+        True,
+    )
     if exit_code == 3:
         assert record.out_of_memory_evidence == "kernel-counter"
         assert present(record.memory_kills).count == 1

@@ -21,7 +21,11 @@ from tests.command_line import run_here
 from tests.fake_dashboards import PlayedDashboards
 
 REGION = "eu-west-1"
-KEY = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI", "AWS_SESSION_TOKEN": "token"}
+KEY = {
+    "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI",
+    "AWS_SESSION_TOKEN": "token",
+}
 _SCOPE = f"{REGION}/es/aws4_request"
 _ANONYMOUS = "User: anonymous is not authorized to perform: es:ESHttpGet because no resource-based policy allows it"
 _MISMATCH = "The request signature we calculated does not match the signature you provided."
@@ -33,10 +37,16 @@ def signature(request: BaseHTTPRequestHandler, body: bytes, signed_headers: str)
     pairs = [part.partition("=")[::2] for part in address.query.split("&") if part]
     query = "&".join("=".join(quote(unquote(text), safe="-_.~") for text in pair) for pair in pairs)
     headers = {name: request.headers[name] for name in signed_headers.split(";")}
-    arrived = AWSRequest(request.command, f"http://{headers['host']}{address.path}?{query}", headers, body)
+    arrived = AWSRequest(
+        request.command, f"http://{headers['host']}{address.path}?{query}", headers, body
+    )
     arrived.context["timestamp"] = request.headers["X-Amz-Date"]
     service = SigV4Auth(ReadOnlyCredentials(*KEY.values()), "es", REGION)
-    return str(service.signature(service.string_to_sign(arrived, service.canonical_request(arrived)), arrived))
+    return str(
+        service.signature(
+            service.string_to_sign(arrived, service.canonical_request(arrived)), arrived
+        )
+    )
 
 
 class AmazonDomain(PlayedDashboards):
@@ -57,7 +67,11 @@ class AmazonDomain(PlayedDashboards):
         path = urlsplit(request.path).path
         if path in ("/", "/_bulk") or path.endswith("/_search") or request.command == "PUT":
             version = {"number": "2.19.0", "distribution": "opensearch"}
-            return 200, {"version": version, "hits": {"hits": []}, "items": [{"update": {"status": 201}}]}
+            return 200, {
+                "version": version,
+                "hits": {"hits": []},
+                "items": [{"update": {"status": 201}}],
+            }
         return 404, {"error": {"reason": "not found"}}
 
     @staticmethod
@@ -75,7 +89,13 @@ class AmazonDomain(PlayedDashboards):
 
 
 # The address is not Amazon's.
-ENVIRONMENT = {**KEY, "ELASTICSEARCH_AWS_AUTH": "es", "AWS_REGION": REGION, "HOME": os.devnull, "NO_PROXY": "*"}
+ENVIRONMENT = {
+    **KEY,
+    "ELASTICSEARCH_AWS_AUTH": "es",
+    "AWS_REGION": REGION,
+    "HOME": os.devnull,
+    "NO_PROXY": "*",
+}
 
 
 @pytest.fixture
@@ -84,31 +104,49 @@ def domain() -> Iterator[AmazonDomain]:
         yield served
 
 
-def test_templates_and_dashboards_are_installed_in_the_cluster_or_through_the_console(domain: AmazonDomain) -> None:
+def test_templates_and_dashboards_are_installed_in_the_cluster_or_through_the_console(
+    domain: AmazonDomain,
+) -> None:
     console = "/_dashboards/api/console/proxy?path=%2F_index_template%2Ftask-reports&method=PUT"
     directly = ("--elasticsearch", domain.url), ("PUT", "/_index_template/task-reports")
     for words, put in (directly, ((), ("POST", console))):
-        done = run_here(ENVIRONMENT, "kibana", "import", *words, "--url", f"{domain.url}/_dashboards")
+        done = run_here(
+            ENVIRONMENT, "kibana", "import", *words, "--url", f"{domain.url}/_dashboards"
+        )
         assert (done.returncode, done.stderr) == (0, "")
         assert "installed: index template task-reports" in done.stdout
         assert put in domain.accepted
-        assert domain.accepted.pop() == ("POST", "/_dashboards/api/saved_objects/_import?overwrite=true")
+        assert domain.accepted.pop() == (
+            "POST",
+            "/_dashboards/api/saved_objects/_import?overwrite=true",
+        )
 
 
 @pytest.mark.parametrize(
-    "words", [("history", "nightly-*"), ("show", "nightly"), ("recommend",), ("report", "-o", os.devnull)]
+    "words",
+    [("history", "nightly-*"), ("show", "nightly"), ("recommend",), ("report", "-o", os.devnull)],
 )
 def test_runs_are_read(domain: AmazonDomain, words: tuple[str, ...]) -> None:
     assert "HTTP 403" not in run_here(ENVIRONMENT, *words, "--from", domain.url).stderr
-    assert ("POST", "/task-reports-*/_search") in {(method, path.partition("?")[0]) for method, path in domain.accepted}
+    assert ("POST", "/task-reports-*/_search") in {
+        (method, path.partition("?")[0]) for method, path in domain.accepted
+    }
 
 
 @pytest.mark.parametrize(
     ("words", "environment", "said"),
     [
-        ((), {"ELASTICSEARCH_AWS_AUTH": ""}, "User: anonymous is not authorized to perform: es:ESHttpGet"),
+        (
+            (),
+            {"ELASTICSEARCH_AWS_AUTH": ""},
+            "User: anonymous is not authorized to perform: es:ESHttpGet",
+        ),
         (("--region", "eu-north-1"), {}, "Credential should be scoped to a valid region"),
-        ((), {"AWS_SECRET_ACCESS_KEY": "other"}, "The request signature we calculated does not match"),
+        (
+            (),
+            {"AWS_SECRET_ACCESS_KEY": "other"},
+            "The request signature we calculated does not match",
+        ),
         ((), {"AWS_REGION": ""}, "AWS cannot be used: the Region is unknown: use --region"),
         (("--profile", "none"), {}, "The requests cannot be signed: there is no profile 'none'"),
     ],
@@ -116,7 +154,9 @@ def test_runs_are_read(domain: AmazonDomain, words: tuple[str, ...]) -> None:
 def test_a_refusal_is_shown_in_its_own_words(
     domain: AmazonDomain, words: tuple[str, ...], environment: Mapping[str, str], said: str
 ) -> None:
-    done = run_here({**ENVIRONMENT, **environment}, "kibana", "import", "--elasticsearch", domain.url, *words)
+    done = run_here(
+        {**ENVIRONMENT, **environment}, "kibana", "import", "--elasticsearch", domain.url, *words
+    )
     assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr
     assert domain.accepted == []
@@ -131,7 +171,12 @@ def test_the_forwarder_signs_in_the_same_way_and_a_bare_comma_in_its_encoded_for
     (result,) = cluster.bulk([Document(index="task-reports-2026.03", id="1", fields={"a": 1})], 5)
     assert result.status == 201
     assert cluster.search("task-reports-*", {"size": 1}, 5)
-    assert {path.partition("?")[0] for _, path in domain.accepted} == {"/_bulk", "/task-reports-*/_search"}
+    assert {path.partition("?")[0] for _, path in domain.accepted} == {
+        "/_bulk",
+        "/task-reports-*/_search",
+    }
     auth = AwsSignature(AwsCredentials(*KEY.values()), REGION, "es")
-    assert requests.get(f"{domain.url}/_search?filter_path=hits,took&pretty=", auth=auth, timeout=5).ok
+    assert requests.get(
+        f"{domain.url}/_search?filter_path=hits,took&pretty=", auth=auth, timeout=5
+    ).ok
     assert domain.accepted[-1] == ("GET", "/_search?filter_path=hits,took&pretty=")

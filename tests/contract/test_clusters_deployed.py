@@ -11,10 +11,21 @@ import cfnlint.data.AdditionalSpecs
 import pytest
 from moto.ec2.utils import generate_instance_identity_document
 
-from tests.cloudformation import ACCOUNT, CLUSTERS, REGION, ClusterStack, deploy_cluster, listed, read_template
+from tests.cloudformation import (
+    ACCOUNT,
+    CLUSTERS,
+    REGION,
+    ClusterStack,
+    deploy_cluster,
+    listed,
+    read_template,
+)
 from tests.lambda_environment import moto_account
 
-SUPPORT = {"cluster-gpu": "ECS_ENABLE_GPU_SUPPORT=true", "cluster-neuron": "ECS_ENABLE_INF_SUPPORT=true"}
+SUPPORT = {
+    "cluster-gpu": "ECS_ENABLE_GPU_SUPPORT=true",
+    "cluster-neuron": "ECS_ENABLE_INF_SUPPORT=true",
+}
 PULLS = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
 GPU = next(iter(CLUSTERS))
 
@@ -30,13 +41,19 @@ each_cluster = pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.s
 
 def group_of(stack: ClusterStack) -> dict[str, Any]:
     groups = boto3.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
-    (found,) = [one for one in groups if one["AutoScalingGroupName"] == stack.outputs["AutoScalingGroupName"]]
+    (found,) = [
+        one
+        for one in groups
+        if one["AutoScalingGroupName"] == stack.outputs["AutoScalingGroupName"]
+    ]
     return dict(found)
 
 
 def launch_data() -> dict[str, Any]:
     (template,) = boto3.client("ec2").describe_launch_templates()["LaunchTemplates"]
-    described = boto3.client("ec2").describe_launch_template_versions(LaunchTemplateId=template["LaunchTemplateId"])
+    described = boto3.client("ec2").describe_launch_template_versions(
+        LaunchTemplateId=template["LaunchTemplateId"]
+    )
     (version,) = described["LaunchTemplateVersions"]
     return dict(version["LaunchTemplateData"])
 
@@ -45,7 +62,10 @@ def launch_data() -> dict[str, Any]:
 def test_instances_join_the_cluster_with_their_devices(path: Path) -> None:
     stack = deploy_cluster(path)
     script = base64.b64decode(launch_data()["UserData"]).decode()
-    begin, cluster = ("#!/bin/bash", "cat >>/etc/ecs/ecs.config <<'END'"), stack.outputs["ClusterName"]
+    begin, cluster = (
+        ("#!/bin/bash", "cat >>/etc/ecs/ecs.config <<'END'"),
+        stack.outputs["ClusterName"],
+    )
     assert script.splitlines() == [*begin, f"ECS_CLUSTER={cluster}", SUPPORT[path.stem], "END"]
 
 
@@ -57,7 +77,9 @@ def test_instances_are_closed_and_in_the_given_subnets(public_ip: str) -> None:
     assert data["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
     (interface,) = data["NetworkInterfaces"]
     assert str(interface["AssociatePublicIpAddress"]).lower() == public_ip
-    (group,) = boto3.client("ec2").describe_security_groups(GroupIds=interface["Groups"])["SecurityGroups"]
+    (group,) = boto3.client("ec2").describe_security_groups(GroupIds=interface["Groups"])[
+        "SecurityGroups"
+    ]
     assert group["IpPermissions"] == []
     assert [one["IpProtocol"] for one in group["IpPermissionsEgress"]] == ["-1"]
     subnets = [one["SubnetId"] for one in boto3.client("ec2").describe_subnets()["Subnets"]][:2]
@@ -72,11 +94,15 @@ def test_the_batch_is_that_of_the_task_definition_in_this_folder(path: Path) -> 
     wanted = json.loads(CLUSTERS[path].read_text())
     batch, monitor = wanted["containerDefinitions"]
     images = {"BatchImage": batch["image"], "MonitorImage": monitor["image"]}
-    stack = deploy_cluster(path, Family=wanted["family"], BatchCommand=",".join(batch["command"]), **images)
+    stack = deploy_cluster(
+        path, Family=wanted["family"], BatchCommand=",".join(batch["command"]), **images
+    )
     roles = {f"{kind}RoleArn": stack.definition[f"{kind}RoleArn"] for kind in ("task", "execution")}
     assert all(arn.startswith(f"arn:aws:iam::{ACCOUNT}:role/night-") for arn in roles.values())
     here = json.loads(json.dumps({**wanted, **roles}).replace("us-west-2", REGION))
-    for container, original in zip(here["containerDefinitions"], wanted["containerDefinitions"], strict=True):
+    for container, original in zip(
+        here["containerDefinitions"], wanted["containerDefinitions"], strict=True
+    ):
         container["image"] = original["image"]
     made = {name: value for name, value in stack.definition.items() if name != "tags"}
     assert made == here
@@ -96,27 +122,40 @@ def test_what_the_schedule_asks_for_runs_on_an_instance_of_the_group(path: Path)
     ecs.register_container_instance(cluster=cluster, instanceIdentityDocument=document)
     target = stack.schedule["Target"]
     parameters = target["EcsParameters"]
-    how = {"count": parameters["TaskCount"], "capacityProviderStrategy": parameters["CapacityProviderStrategy"]}
+    how = {
+        "count": parameters["TaskCount"],
+        "capacityProviderStrategy": parameters["CapacityProviderStrategy"],
+    }
     ran = ecs.run_task(cluster=target["Arn"], taskDefinition=parameters["TaskDefinitionArn"], **how)
     (task,) = ran["tasks"]
     assert task["taskDefinitionArn"] == stack.outputs["TaskDefinitionArn"]
-    assert task["containerInstanceArn"] in ecs.list_container_instances(cluster=cluster)["containerInstanceArns"]
+    assert (
+        task["containerInstanceArn"]
+        in ecs.list_container_instances(cluster=cluster)["containerInstanceArns"]
+    )
 
 
 # Who may do what
 
 
-def test_the_schedule_may_run_this_task_and_hand_over_its_roles_and_the_task_may_only_put_its_report() -> None:
+def test_the_schedule_may_run_this_task_and_hand_over_its_roles_and_the_task_may_only_put_its_report() -> (
+    None
+):
     stack = deploy_cluster(GPU)
     run, hand_over, keep = stack.statements("ScheduleRole")
-    definition, cluster = stack.definition, f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/{stack.outputs['ClusterName']}"
+    definition, cluster = (
+        stack.definition,
+        f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/{stack.outputs['ClusterName']}",
+    )
     family = definition["family"]
     revisions = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{family}:*"
     assert (run["Action"], run["Resource"]) == ("ecs:RunTask", revisions)
     assert run["Condition"] == {"ArnEquals": {"ecs:cluster": cluster}}
     assert hand_over["Action"] == "iam:PassRole"
     assert hand_over["Resource"] == [definition["taskRoleArn"], definition["executionRoleArn"]]
-    assert hand_over["Condition"] == {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}}
+    assert hand_over["Condition"] == {
+        "StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}
+    }
     letters = stack.schedule["Target"]["DeadLetterConfig"]["Arn"]
     assert (keep["Action"], keep["Resource"]) == ("sqs:SendMessage", letters)
     (put,) = stack.statements("TaskRole")
@@ -133,26 +172,38 @@ def test_the_schedule_may_run_this_task_and_hand_over_its_roles_and_the_task_may
         ("cn-north-1.amazonaws.com.cn/team/training:12", "cn-north-1", "team/training"),
     ],
 )
-def test_images_may_be_pulled_from_their_own_repositories_only(image: str, region: str, name: str) -> None:
+def test_images_may_be_pulled_from_their_own_repositories_only(
+    image: str, region: str, name: str
+) -> None:
     stack = deploy_cluster(GPU, BatchImage=f"111122223333.dkr.ecr.{image}")
     statements = {one["Sid"]: one for one in stack.statements("ExecutionRole")}
     assert statements["PullTheBatchsImage"]["Action"] == PULLS
-    assert statements["PullTheBatchsImage"]["Resource"] == f"arn:aws:ecr:{region}:111122223333:repository/{name}"
+    assert (
+        statements["PullTheBatchsImage"]["Resource"]
+        == f"arn:aws:ecr:{region}:111122223333:repository/{name}"
+    )
     assert statements["SignInToTheRegistry"]["Resource"] == "*"
     assert "PullTheMonitorsImage" not in statements, "it is not in ECR"
 
 
-@pytest.mark.parametrize("image", ["python:3.13-slim", "public.ecr.aws/neuron/x:1", "registry.example.com:5000/a/b:1"])
+@pytest.mark.parametrize(
+    "image", ["python:3.13-slim", "public.ecr.aws/neuron/x:1", "registry.example.com:5000/a/b:1"]
+)
 def test_images_from_elsewhere_need_no_right(image: str) -> None:
     stack = deploy_cluster(GPU, BatchImage=image, MonitorImage=image)
-    assert [one["Sid"] for one in stack.statements("ExecutionRole")] == ["OpenTheLogs", "WriteTheLogs"]
+    assert [one["Sid"] for one in stack.statements("ExecutionRole")] == [
+        "OpenTheLogs",
+        "WriteTheLogs",
+    ]
 
 
 @each_cluster
 def test_no_action_and_no_resource_is_wide(path: Path) -> None:
     image = "111122223333.dkr.ecr.us-west-2.amazonaws.com/training:12"
     stack = deploy_cluster(path, BatchImage=image, MonitorImage=image)
-    known = json.loads((Path(cfnlint.data.AdditionalSpecs.__file__).parent / "Policies.json").read_text())
+    known = json.loads(
+        (Path(cfnlint.data.AdditionalSpecs.__file__).parent / "Policies.json").read_text()
+    )
     for role in ("TaskRole", "ExecutionRole", "ScheduleRole"):
         for statement in stack.statements(role):
             actions = listed(statement["Action"])

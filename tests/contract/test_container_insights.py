@@ -18,7 +18,15 @@ from profiler.runs.past_runs.container_insights import ContainerInsightsRuns
 from profiler.runs.past_runs.run_source import RunFilter, no_progress
 from profiler.sizing.prices import PriceOverrides
 from tests.command_line import run_here
-from tests.container_insights import LIFECYCLE, MINUTE_MS, PERFORMANCE, PlayedLogs, container_minute, minutes, stopped
+from tests.container_insights import (
+    LIFECYCLE,
+    MINUTE_MS,
+    PERFORMANCE,
+    PlayedLogs,
+    container_minute,
+    minutes,
+    stopped,
+)
 from tests.values import present
 
 # Half a minute into a minute, some hours ago.
@@ -52,19 +60,31 @@ def test_a_task_becomes_a_run(logs: PlayedLogs) -> None:
     logs.put(PERFORMANCE, [events[8], '{"Type": "Task"', "Task"], START_MS)
     logs.put(PERFORMANCE, [events[0] | {"Timestamp": 1e18}, events[0] | {"Timestamp": 0}])
     (found,) = records(logs)
-    assert (found.family, found.revision, found.container.name, found.cluster) == ("nightly-etl", "26", "batch", "jobs")
+    assert (found.family, found.revision, found.container.name, found.cluster) == (
+        "nightly-etl",
+        "26",
+        "batch",
+        "jobs",
+    )
     assert (found.status, found.finished_at, found.likely_out_of_memory) == ("unknown", None, None)
     metrics = found.metrics
     # Without the CPU of the first half minute and of the lost minute.
     assert (metrics.duration_ms, metrics.cpu_seconds) == (12 * MINUTE_MS, 9 * 30 + 60)
-    assert (metrics.max_memory_used_mb, metrics.memory_size_mb, metrics.vcpu_size) == (3000, 4096, 1)
+    assert (metrics.max_memory_used_mb, metrics.memory_size_mb, metrics.vcpu_size) == (
+        3000,
+        4096,
+        1,
+    )
     assert metrics.network_rx_bytes == 600 * (30 + 10 * 60)
     assert metrics.block_read_bytes == 1_000 * (11 * MINUTE_MS + 30_000)
     assert (metrics.ephemeral_storage_size_mb, metrics.init_duration_ms) == (20480, 20_000)
     assert metrics.vcpu_saturated_percent == round(100 / 10, 3)
     assert None not in (metrics.slowdown_at_vcpu, found.recommendation)
     series, sampling = present(found.series), present(found.sampling)
-    assert (series.step_ms, series.vcpu_used) == (MINUTE_MS, (None, 0.5, None, 0.5, 1.0, *[0.5] * 7))
+    assert (series.step_ms, series.vcpu_used) == (
+        MINUTE_MS,
+        (None, 0.5, None, 0.5, 1.0, *[0.5] * 7),
+    )
     assert series.memory_used_mb == (1000, 1000, None, 1000, 3000, *[1000] * 7)
     assert (sampling.interval_ms, sampling.sources) == (MINUTE_MS, ("container-insights",))
     assert "X86_64 (assumed)" in (present(found.cost).price_basis or "")
@@ -73,27 +93,46 @@ def test_a_task_becomes_a_run(logs: PlayedLogs) -> None:
 
 def test_an_event_of_ecs_brings_the_end(logs: PlayedLogs) -> None:
     events = minutes(START_MS, 3)
-    killed = {"name": "batch", "exitCode": 137, "reason": "OutOfMemoryError: Container killed due to memory usage"}
+    killed = {
+        "name": "batch",
+        "exitCode": 137,
+        "reason": "OutOfMemoryError: Container killed due to memory usage",
+    }
     monitor = {"name": "task-monitor", "exitCode": 0}
     logs.put(PERFORMANCE, events)
     own = {"architecture": "arm64", "capacityProviderName": "FARGATE_SPOT"}
     end = stopped(events[0], START_MS + 100_000, killed, monitor, **own)
-    logs.put(LIFECYCLE, [end, end | {"detail": end["detail"] | {"lastStatus": "RUNNING"}}], START_MS + 120_000)
+    logs.put(
+        LIFECYCLE,
+        [end, end | {"detail": end["detail"] | {"lastStatus": "RUNNING"}}],
+        START_MS + 120_000,
+    )
     (found,) = records(logs)
     assert (found.status, found.exit_code, found.likely_out_of_memory) == ("failure", 137, True)
     assert (found.metrics.duration_ms, found.metrics.billed_duration_ms) == (100_000, 120_000)
     assert found.metrics.cpu_seconds == 50  # the last event's minute began before the end
     assert found.cpu_architecture == "ARM64"
-    basis, shown = present(found.cost).price_basis or "", run(logs, "show", found.task_id[:8]).stdout
+    basis, shown = (
+        present(found.cost).price_basis or "",
+        run(logs, "show", found.task_id[:8]).stdout,
+    )
     assert ("assumed" in basis, "FARGATE_SPOT" in basis) == (False, True)
-    for text in ("ran out of memory after 1m 40s", "ECS reported: OutOfMemoryError", "sampled each minute"):
+    for text in (
+        "ran out of memory after 1m 40s",
+        "ECS reported: OutOfMemoryError",
+        "sampled each minute",
+    ):
         assert text in shown
 
 
 def test_several_containers_and_137_alone(logs: PlayedLogs) -> None:
     """Neither is the batch: the family names the run, and an exit code is no reason."""
     events = minutes(START_MS, 3)
-    others = [container_minute(event, name) for event in events[::2] for name in ("helper", "task-monitor")]
+    others = [
+        container_minute(event, name)
+        for event in events[::2]
+        for name in ("helper", "task-monitor")
+    ]
     logs.put(PERFORMANCE, [*events, *others])
     assert records(logs)[0].container.name == "nightly-etl"
     both = ({"name": "batch", "exitCode": 137}, {"name": "helper", "exitCode": 1})
@@ -110,7 +149,10 @@ def test_a_run_is_chosen_by_its_start_and_read_as_a_whole(logs: PlayedLogs) -> N
     until = ("--until", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_MS // 1000 + 60)))
     whole = records(logs, "--since", "3d", *until)
     assert [one.metrics.duration_ms for one in whole] == [30 * MINUTE_MS] * 3
-    since = ("--since", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_MS // 1000 - DAY_MS // 1000 + 60)))
+    since = (
+        "--since",
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_MS // 1000 - DAY_MS // 1000 + 60)),
+    )
     assert [one.task_id[0] for one in records(logs, *since)] == ["0"]
     # As a floating-point number, these nanoseconds would be rounded down.
     assert [one.task_id[0] for one in records(logs, "--since", whole[0].started_at or "")] == ["0"]
@@ -120,17 +162,27 @@ def test_tasks_of_services_count_only_on_request(logs: PlayedLogs) -> None:
     logs.put(PERFORMANCE, minutes(START_MS, 12, TaskId="a" * 32, ServiceName="api"))
     grouped = minutes(START_MS, 12, TaskId="b" * 32)
     logs.put(PERFORMANCE, grouped)
-    logs.put(LIFECYCLE, [stopped(grouped[0], START_MS + 700_000, group="service:api")], START_MS + 700_000)
+    logs.put(
+        LIFECYCLE,
+        [stopped(grouped[0], START_MS + 700_000, group="service:api")],
+        START_MS + 700_000,
+    )
     done = run(logs, "recommend")
     assert done.returncode == 1
-    assert "Container Insights of jobs has only 2 tasks of services: --services includes them." in done.stderr
+    assert (
+        "Container Insights of jobs has only 2 tasks of services: --services includes them."
+        in done.stderr
+    )
     assert len(records(logs, "--services")) == 2
     assert run_here({}, "history", "--services").returncode == 2
 
 
 def test_runs_that_no_minute_caught_are_counted(logs: PlayedLogs) -> None:
     logs.put(PERFORMANCE, minutes(START_MS, 12))
-    short = [stopped(minutes(START_MS, 1, TaskId=f"{number:032}")[0], START_MS + 20_000) for number in range(4)]
+    short = [
+        stopped(minutes(START_MS, 1, TaskId=f"{number:032}")[0], START_MS + 20_000)
+        for number in range(4)
+    ]
     short[2]["detail"]["group"] = "service:api"
     del short[3]["detail"]["startedAt"]
     logs.put(LIFECYCLE, short[:1], START_MS + 60_000)
@@ -149,7 +201,10 @@ def test_clusters_by_names_and_globs(logs: PlayedLogs) -> None:
     assert "No ECS cluster matches 'x*'" in done.stderr
     assert "Container Insights is off for jobs-old: " in done.stderr
     assert logs.operations == {"FilterLogEvents", "ListClusters"}
-    for glob, sentence in (("x*", "No ECS cluster matches 'x*'"), ("web", "Container Insights is off for web")):
+    for glob, sentence in (
+        ("x*", "No ECS cluster matches 'x*'"),
+        ("web", "Container Insights is off for web"),
+    ):
         done = run(logs, "history", cluster=glob)
         assert (done.returncode, done.stdout) == (1, "")
         assert sentence in done.stderr
@@ -187,7 +242,9 @@ def test_after_a_day_that_cannot_be_read_no_other_one_is_begun() -> None:
         raise TaskProfilerError("throttled")
 
     times = {"since_ns": 0, "now_ns": 100 * DAY_MS * 1_000_000}
-    source = ContainerInsightsRuns(read_pages, ("jobs",), PriceOverrides(), no_progress, **times, with_services=False)
+    source = ContainerInsightsRuns(
+        read_pages, ("jobs",), PriceOverrides(), no_progress, **times, with_services=False
+    )
     with pytest.raises(TaskProfilerError, match="throttled"):
         list(source.runs(RunFilter()))
     assert len(days) <= 4
@@ -207,7 +264,16 @@ def test_the_threads_share_a_session_that_was_made_before_them(
     for name, value in logs.environment().items():
         monkeypatch.setenv(name, value)
     logs.put(PERFORMANCE, minutes(START_MS, 3))
-    assert len([*open_source(SourceOptions(sources=("insights:jobs",)), shows_progress=False).runs(RunFilter())]) == 1
+    assert (
+        len(
+            [
+                *open_source(SourceOptions(sources=("insights:jobs",)), shows_progress=False).runs(
+                    RunFilter()
+                )
+            ]
+        )
+        == 1
+    )
     assert made == [main_thread()]
 
 
@@ -215,7 +281,9 @@ def test_what_was_read_and_how_far_back_it_goes(logs: PlayedLogs) -> None:
     logs.put(PERFORMANCE, minutes(START_MS, 12))
     done = run(logs, "recommend")
     assert " read by FilterLogEvents, which is free; jobs back to " in done.stderr
-    retention = f"aws logs put-retention-policy --log-group-name {PERFORMANCE} --retention-in-days 14"
+    retention = (
+        f"aws logs put-retention-policy --log-group-name {PERFORMANCE} --retention-in-days 14"
+    )
     assert retention in done.stderr
     assert "retention" not in run(logs, "recommend", "--since", "12h").stderr
     assert "retention" not in run(logs, "history").stderr
@@ -248,7 +316,14 @@ def test_the_first_answer_is_grouped(logs: PlayedLogs) -> None:
         task = {"TaskId": name * 8, "TaskDefinitionFamily": name}
         logs.put(PERFORMANCE, minutes(START_MS, 12, cpu=200, memory=memory, size=size, **task))
     rows = run(logs, "recommend").stdout.splitlines()[3:9]
-    assert [re.split("  +", row.strip())[0] for row in rows] == ["Saves", "idle", "Too small", "full", "Fits", "tight"]
+    assert [re.split("  +", row.strip())[0] for row in rows] == [
+        "Saves",
+        "idle",
+        "Too small",
+        "full",
+        "Fits",
+        "tight",
+    ]
     assert [re.split("  +", row)[-2] for row in rows[1::2]] == ["50 %", "-31 %", "more is safer"]
     alone = run(logs, "recommend", "tight").stdout
     assert "more is safer" in alone

@@ -24,7 +24,10 @@ from tools.moto_server import FakeAws, fake_aws
 
 class Deployment:
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
-        self._environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "AWS_REGION": REGION}
+        self._environment = aws.environment() | {
+            "AWS_ENDPOINT_URL": proxy.url,
+            "AWS_REGION": REGION,
+        }
         self.proxy = proxy
 
     def doctor(self, *words: str, stack: str = "tp") -> tuple[int, dict[str, list[dict[str, Any]]]]:
@@ -49,9 +52,13 @@ def problems(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
 @pytest.fixture
 def deployment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
     with fake_aws() as aws:
-        for name, value in (aws.environment() | {"AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}).items():
+        for name, value in (
+            aws.environment() | {"AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}
+        ).items():
             monkeypatch.setenv(name, value)
-        proxy = AwsProxy(aws.url, page_size=1, answers={"DescribeAccountPolicies": {"accountPolicies": []}})
+        proxy = AwsProxy(
+            aws.url, page_size=1, answers={"DescribeAccountPolicies": {"accountPolicies": []}}
+        )
         yield Deployment(aws, proxy)
         proxy.close()
 
@@ -69,7 +76,9 @@ def test_a_new_stack_works_and_waits_for_the_first_report(deployment: Deployment
     assert code == 0, problems(found)
     assert [one["level"] for one in found["watch_schedules"]] == ["ok", "ok", "note"]
     assert levels(found["stack"]) == levels(found["queues"]) == {"ok"}
-    assert [one["text"] for one in found["subscription"]] == [f"{group} is subscribed." for group in LOG_GROUPS]
+    assert [one["text"] for one in found["subscription"]] == [
+        f"{group} is subscribed." for group in LOG_GROUPS
+    ]
     assert [one["level"] for one in found["forward_logs"]] == ["ok", "note"]
     assert "was not invoked" in found["forward_logs"][1]["text"]
 
@@ -78,7 +87,10 @@ def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -
     """A filter is gone, another passes other lines, the rule is disabled, queues have messages, a function fails."""
     stack = deploy()
     logs = boto3.client("logs")
-    filters = [logs.describe_subscription_filters(logGroupName=group)["subscriptionFilters"] for group in LOG_GROUPS]
+    filters = [
+        logs.describe_subscription_filters(logGroupName=group)["subscriptionFilters"]
+        for group in LOG_GROUPS
+    ]
     (gone,), (found,) = filters
     logs.delete_subscription_filter(logGroupName=LOG_GROUPS[0], filterName=gone["filterName"])
     fields = ("logGroupName", "filterName", "destinationArn")
@@ -104,16 +116,22 @@ def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -
     assert all(one["advice"] for one in problems(found))
     deployment.proxy.refused = {"FilterLogEvents"}
     texts = [one["text"] for one in problems(deployment.doctor()[1])]
-    assert sum(text.startswith(f"{failed}unknown. The log of tp-forward-logs") for text in texts) == 1
+    assert (
+        sum(text.startswith(f"{failed}unknown. The log of tp-forward-logs") for text in texts) == 1
+    )
 
 
-def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(deployment: Deployment) -> None:
+def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(
+    deployment: Deployment,
+) -> None:
     stack = deploy(Subscribe="account", Ingestion="stream", LogGroups="/ecs/*")
     code, found = deployment.doctor()
     assert code == 1
     assert "account-wide" in found["subscription"][0]["text"]
     (policy,) = stack.resources("AWS::Logs::AccountPolicy").values()
-    assert json.loads(policy["PolicyDocument"])["DestinationArn"] == stack.outputs["ReportStreamArn"]
+    assert (
+        json.loads(policy["PolicyDocument"])["DestinationArn"] == stack.outputs["ReportStreamArn"]
+    )
     answer = {"accountPolicies": [{"policyName": "tp", "policyDocument": policy["PolicyDocument"]}]}
     deployment.proxy.answers["DescribeAccountPolicies"] = answer
     code, found = deployment.doctor()
@@ -123,27 +141,43 @@ def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(depl
     for queue in queues:
         boto3.client("sqs").send_message(QueueUrl=queue, MessageBody="{}")
     _, found = deployment.doctor()
-    assert [one["advice"].partition("task-profiler ")[2] for one in found["queues"] if one["level"] == "problem"] == [
+    assert [
+        one["advice"].partition("task-profiler ")[2]
+        for one in found["queues"]
+        if one["level"] == "problem"
+    ] == [
         "replay, for each log group, and empty the queue.",  # the messages have no event
         "setup redrive.",
     ]
     for queue in queues:
         boto3.client("sqs").purge_queue(QueueUrl=queue)
-    put_metric(stack.outputs["ForwardLogsFunctionName"], "Invocations", 5)  # of the day before it was disabled
+    put_metric(
+        stack.outputs["ForwardLogsFunctionName"], "Invocations", 5
+    )  # of the day before it was disabled
     (source,) = boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"]
     boto3.client("lambda").update_event_source_mapping(UUID=source["UUID"], Enabled=False)
     code, found = deployment.doctor()
     (one,) = problems(found)
-    assert (code, one["topic"], "event source mapping: Disabled" in one["text"]) == (1, "data stream", True)
+    assert (code, one["topic"], "event source mapping: Disabled" in one["text"]) == (
+        1,
+        "data stream",
+        True,
+    )
 
 
-def test_what_a_stack_leaves_out_is_noted_and_what_is_missing_is_a_sentence(deployment: Deployment) -> None:
+def test_what_a_stack_leaves_out_is_noted_and_what_is_missing_is_a_sentence(
+    deployment: Deployment,
+) -> None:
     code, found = deployment.doctor(stack="other")
     assert (code, list(found)) == (1, ["stack"])
     assert "There is no stack 'other'" in found["stack"][0]["text"]
     deploy("bare", ElasticsearchUrl="", TaskStopped="false", WatchSchedules="true")
     code, found = deployment.doctor(stack="bare")
-    assert (code, levels(found["forward_logs"]), levels(found["task_stopped"])) == (0, {"note"}, {"note"})
+    assert (code, levels(found["forward_logs"]), levels(found["task_stopped"])) == (
+        0,
+        {"note"},
+        {"note"},
+    )
     deploy()
     boto3.client("logs").delete_log_group(logGroupName=LOG_GROUPS[0])
     code, found = deployment.doctor()
@@ -157,7 +191,10 @@ def test_the_index_templates_of_the_cluster_are_checked(deployment: Deployment) 
     with Cluster("task-logs") as cluster:
         code, found = deployment.doctor("--from", cluster.url)
         assert code == 1
-        assert "lacks the index templates task-checkpoints, task-notices, task-reports" in found["templates"][0]["text"]
+        assert (
+            "lacks the index templates task-checkpoints, task-notices, task-reports"
+            in found["templates"][0]["text"]
+        )
         cluster.templates = [name.replace("task-", "batch-") for name in setup_files().templates]
         code, found = deployment.doctor("--from", f"{cluster.url}/batch")
         assert (code, levels(found["templates"])) == (0, {"ok"})
@@ -173,7 +210,9 @@ def doctor(*options: str, **environment: str) -> subprocess.CompletedProcess[str
 def doctor_process(**environment: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "profiler", "doctor", "--json", "--seconds", "5"]
     variables = {"PATH": os.environ["PATH"], **environment}
-    return subprocess.run(words, env=variables, capture_output=True, check=False, text=True, timeout=60)
+    return subprocess.run(
+        words, env=variables, capture_output=True, check=False, text=True, timeout=60
+    )
 
 
 def by_topic(output: str) -> dict[str, Any]:
@@ -194,7 +233,10 @@ def test_a_served_task_is_examined_and_nothing_is_written() -> None:
     assert (missing["level"], "does not exist" in missing["text"]) == ("problem", True)
     assert allowed.returncode == 0, allowed.stdout + allowed.stderr
     found = by_topic(allowed.stdout)
-    assert found["log stream"]["text"] == f"The monitor may write the report to {GROUP}, stream {STREAM}."
+    assert (
+        found["log stream"]["text"]
+        == f"The monitor may write the report to {GROUP}, stream {STREAM}."
+    )
     assert found["stats"]["level"] == "ok"
     assert ("visible size" in found) is (os.cpu_count() != 1)  # the task's size is one vCPU
 
@@ -214,7 +256,16 @@ def test_a_task_definition_and_a_template_are_examined_before_the_first_run(tmp_
     assert examined.returncode == 1
     assert f"Add it: task-profiler taskdef add-monitor '{file}' --in-place." in examined.stdout
     image = "111122223333.dkr.ecr.us-east-1.amazonaws.com/task-profiler:1"
-    add = ["taskdef", "add-monitor", str(file), "--region", "us-east-1", "--image", image, "--in-place"]
+    add = [
+        "taskdef",
+        "add-monitor",
+        str(file),
+        "--region",
+        "us-east-1",
+        "--image",
+        image,
+        "--in-place",
+    ]
     assert run_here({}, *add).returncode == 0
     again = doctor(str(file))
     assert again.returncode == 0, again.stdout
@@ -222,7 +273,11 @@ def test_a_task_definition_and_a_template_are_examined_before_the_first_run(tmp_
 
     template = tmp_path / "stack.json"
     task = {"ContainerDefinitions": [{"Name": "etl", "Image": {"Ref": "Image"}}]}
-    template.write_text(json.dumps({"Resources": {"Task": {"Type": "AWS::ECS::TaskDefinition", "Properties": task}}}))
+    template.write_text(
+        json.dumps(
+            {"Resources": {"Task": {"Type": "AWS::ECS::TaskDefinition", "Properties": task}}}
+        )
+    )
     assert "There is no monitor" in doctor(str(template)).stdout
 
 

@@ -24,7 +24,13 @@ NS_PER_HOUR = 3600 * 10**9
 
 def batch(group: str, *command: str) -> dict[str, Any]:
     logs = awslogs(group)
-    return {"name": "batch", "image": "etl:26", "memory": 256, "command": [*command], "logConfiguration": logs}
+    return {
+        "name": "batch",
+        "image": "etl:26",
+        "memory": 256,
+        "command": [*command],
+        "logConfiguration": logs,
+    }
 
 
 class Account(ProxiedAccount):
@@ -46,7 +52,9 @@ class Account(ProxiedAccount):
         containers = [batch(f"/ecs/{family}", *words)]
         if family == "split":
             containers.append({**batch("/ecs/split"), "name": "second"})
-        self.ecs.register_task_definition(family=family, taskRoleArn=role, containerDefinitions=containers)
+        self.ecs.register_task_definition(
+            family=family, taskRoleArn=role, containerDefinitions=containers
+        )
 
     def roll_out(self, glob: str) -> None:
         words = ("--family", glob, "--image", IMAGE, "--attach-policy", "--register")
@@ -55,7 +63,9 @@ class Account(ProxiedAccount):
 
     def doctor(self, *words: str) -> tuple[int, dict[str, Any]]:
         done = self.command("doctor", "--cluster", "jobs", "--json", *words)
-        return done.returncode, {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
+        return done.returncode, {
+            one["family"]: one for one in map(json.loads, done.stdout.splitlines())
+        }
 
     def report(self, family: str) -> str:
         """Put the report of a run of this hour. Returns its time as the doctor prints it."""
@@ -82,10 +92,15 @@ def problems(health: dict[str, Any]) -> list[str]:
 def test_the_doctor_and_the_setup_know_whether_container_insights_is_on(account: Account) -> None:
     for setting, sentence in (
         ("disabled", "Container Insights is off for jobs."),
-        ("enhanced", "Container Insights is on: task-profiler recommend --from insights:jobs answers now."),
+        (
+            "enhanced",
+            "Container Insights is on: task-profiler recommend --from insights:jobs answers now.",
+        ),
     ):
         settings = [{"name": "containerInsights", "value": setting}]
-        account.proxy.answers["DescribeClusters"] = {"clusters": [{"clusterName": "jobs", "settings": settings}]}
+        account.proxy.answers["DescribeClusters"] = {
+            "clusters": [{"clusterName": "jobs", "settings": settings}]
+        }
         for words in (("doctor", "--cluster", "jobs"), ("setup", "--cluster", "jobs")):
             paragraph = account.command(*words).stdout.rpartition("\n\n")[2]
             assert " ".join(paragraph.split()).startswith(sentence)
@@ -98,17 +113,25 @@ def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
     account.ecs.register_task_definition(
         family="apart",
         taskRoleArn=f"arn:aws:iam::{ACCOUNT}:role/jobs",
-        containerDefinitions=[batch("/ecs/new"), {"name": "task-monitor", "image": IMAGE, "memory": 64}],
+        containerDefinitions=[
+            batch("/ecs/new"),
+            {"name": "task-monitor", "image": IMAGE, "memory": 64},
+        ],
     )
     account.aws.client("kinesis").create_stream(StreamName="reports", ShardCount=1)
     account.logs.put_subscription_filter(
-        logGroupName="/ecs/done", filterName="f", filterPattern='{ $.type = "task.*" }', destinationArn=STREAM
+        logGroupName="/ecs/done",
+        filterName="f",
+        filterPattern='{ $.type = "task.*" }',
+        destinationArn=STREAM,
     )
     last = account.report("done")
     code, found = account.doctor()
     assert code == 1
     states = ("outdated", "current", "current", "missing", "impossible", "wrapper")
-    assert {family: one["monitor"] for family, one in found.items()} == dict(zip(FAMILIES, states, strict=True))
+    assert {family: one["monitor"] for family, one in found.items()} == dict(
+        zip(FAMILIES, states, strict=True)
+    )
     assert found["done"] == {
         "family": "done",
         "monitor": "current",
@@ -130,7 +153,9 @@ def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
     ]
     assert problems(found["plain"])[0] == "There is no monitor, so the runs have no report."
     assert "Several containers could be the batch (batch, second)" in problems(found["split"])[0]
-    assert problems(found["wrapped"]) == ["No subscription of the log group /ecs/wrapped forwards reports."]
+    assert problems(found["wrapped"]) == [
+        "No subscription of the log group /ecs/wrapped forwards reports."
+    ]
 
     table = account.command("doctor", "--cluster", "jobs")
     assert table.returncode == 1
@@ -146,7 +171,9 @@ def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
     everywhere = {"DestinationArn": FORWARDER, "FilterPattern": ""}
     excluded = 'LogGroupName NOT IN ["/ecs/plain"]'
     account.proxy.answers["DescribeAccountPolicies"] = {
-        "accountPolicies": [{"policyDocument": json.dumps(everywhere), "selectionCriteria": excluded}]
+        "accountPolicies": [
+            {"policyDocument": json.dumps(everywhere), "selectionCriteria": excluded}
+        ]
     }
     account.report("done")
     code, found = account.doctor()
@@ -155,27 +182,43 @@ def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
 
     def of_class(asked: dict[str, str]) -> dict[str, Any]:
         group_class = "DELIVERY" if asked["logGroupNamePrefix"] == "/ecs/done" else "STANDARD"
-        return {"logGroups": [{"logGroupName": asked["logGroupNamePrefix"], "logGroupClass": group_class}]}
+        return {
+            "logGroups": [
+                {"logGroupName": asked["logGroupNamePrefix"], "logGroupClass": group_class}
+            ]
+        }
 
     account.proxy.answers["DescribeLogGroups"] = of_class
     rare = account.doctor()[1]["done"]
-    assert ("lastReport" in rare, "forwardedTo" in rare, rare["logGroupClass"]) == (False, False, "DELIVERY")
+    assert ("lastReport" in rare, "forwardedTo" in rare, rare["logGroupClass"]) == (
+        False,
+        False,
+        "DELIVERY",
+    )
     (problem,) = problems(rare)
-    assert problem.startswith("The log group /ecs/done has the class DELIVERY, so CloudWatch Logs does not forward")
+    assert problem.startswith(
+        "The log group /ecs/done has the class DELIVERY, so CloudWatch Logs does not forward"
+    )
     del account.proxy.answers["DescribeLogGroups"]
 
     account.proxy.answers["DescribeAccountPolicies"] = {"accountPolicies": []}
     account.proxy.operations.clear()
     code, found = account.doctor()
     assert code == 0  # nothing is forwarded, and nothing has to be
-    assert [one["text"] for one in found["plain"]["findings"]] == ["There is no report of the last 8 days."]
+    assert [one["text"] for one in found["plain"]["findings"]] == [
+        "There is no report of the last 8 days."
+    ]
     calls = Counter(account.proxy.operations)
     assert calls["DescribeTaskDefinition"] == calls["DescribeSubscriptionFilters"] == 4
-    assert calls["FilterLogEvents"] == 1 + 3 * 3  # only groups without a report are read back to the last eight days
+    assert (
+        calls["FilterLogEvents"] == 1 + 3 * 3
+    )  # only groups without a report are read back to the last eight days
     assert calls["POST /"] == 1  # of IAM: the policy of the shared role is enough
 
 
-def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(account: Account) -> None:
+def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(
+    account: Account,
+) -> None:
     account.roll_out("done")
     account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
     assert problems(account.doctor()[1]["done"]) == [
@@ -194,7 +237,9 @@ def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(
     account.report("done")
     account.proxy.refused = {"DescribeAccountPolicies"}
     _, found = account.doctor()
-    assert problems(found["done"]) == problems(found["wrapped"]) == []  # one for the account may forward it
+    assert (
+        problems(found["done"]) == problems(found["wrapped"]) == []
+    )  # one for the account may forward it
     assert found["wrapped"]["forwardedTo"] == ["reports"]
 
     account.proxy.refused = {"DescribeSubscriptionFilters"}
@@ -228,7 +273,13 @@ def test_conditions_of_policies_are_unknown_rather_than_refused(account: Account
         families = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
         sentence = "The policies of the role jobs have conditions, which are not evaluated."
         found.append((families["done"]["permission"], sentence in done.stderr))
-    assert found == [("unknown", True), ("unknown", True), ("denied", False), ("allowed", False), ("denied", False)]
+    assert found == [
+        ("unknown", True),
+        ("unknown", True),
+        ("denied", False),
+        ("allowed", False),
+        ("denied", False),
+    ]
 
 
 IMAGES = {"Action": ["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]}
@@ -241,7 +292,9 @@ PULL = {
 }
 
 
-def test_an_execution_role_that_may_not_pull_the_monitors_image_is_a_problem(account: Account) -> None:
+def test_an_execution_role_that_may_not_pull_the_monitors_image_is_a_problem(
+    account: Account,
+) -> None:
     account.roll_out("done")
     done = account.ecs.describe_task_definition(taskDefinition="done")["taskDefinition"]
     account.ecs.register_task_definition(
@@ -254,16 +307,31 @@ def test_an_execution_role_that_may_not_pull_the_monitors_image_is_a_problem(acc
     found = []
     for change in (
         lambda: None,
-        lambda: account.iam.create_role(RoleName="start", Path="/service/", AssumeRolePolicyDocument="{}"),
-        lambda: account.iam.put_role_policy(RoleName="start", PolicyName="pull", PolicyDocument=json.dumps(PULL)),
+        lambda: account.iam.create_role(
+            RoleName="start", Path="/service/", AssumeRolePolicyDocument="{}"
+        ),
+        lambda: account.iam.put_role_policy(
+            RoleName="start", PolicyName="pull", PolicyDocument=json.dumps(PULL)
+        ),
     ):
         change()
         _, families = account.doctor()
         of_family = account.command("doctor", "done", "--json").stdout.splitlines()
-        (role,) = [one["text"] for one in map(json.loads, of_family) if one["topic"] == "execution role"]
-        (planned,) = map(json.loads, account.command("taskdef", "add-monitor", "done", "--json").stdout.splitlines())
+        (role,) = [
+            one["text"] for one in map(json.loads, of_family) if one["topic"] == "execution role"
+        ]
+        (planned,) = map(
+            json.loads,
+            account.command("taskdef", "add-monitor", "done", "--json").stdout.splitlines(),
+        )
         notes = [note.startswith(role) for note in planned["notes"]]
-        found.append((role, [text for text in problems(families["done"]) if "execution role" in text], any(notes)))
+        found.append(
+            (
+                role,
+                [text for text in problems(families["done"]) if "execution role" in text],
+                any(notes),
+            )
+        )
     gone = "The execution role start does not exist, so ECS starts no task."
     allowed = "The policies of the execution role start allow the pull of the monitor's image."
     assert found == [(gone, [gone], True), (refused, [refused], True), (allowed, [], False)]

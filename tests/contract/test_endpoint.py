@@ -105,7 +105,14 @@ def test_a_connection_that_was_closed_while_idle_is_opened_anew(server: Server) 
 
 
 def test_an_address_that_is_none_is_a_reason() -> None:
-    for address in ("", "http://", "169.254.170.2:9/v4", "http://x:99999/v4", "http://[::1/v4", "ftp://x/v4"):
+    for address in (
+        "",
+        "http://",
+        "169.254.170.2:9/v4",
+        "http://x:99999/v4",
+        "http://[::1/v4",
+        "ftp://x/v4",
+    ):
         assert reason(endpoint(address).get("/task")) == "/task cannot be read: ValueError"
 
 
@@ -167,16 +174,23 @@ def test_an_answer_that_drips_is_cut_off(server: Server, where: str) -> None:
     server.answers = {"/task": drip}
     results: list[bytes | Unavailable] = []
     source = endpoint(server.url)
-    reader = threading.Thread(target=lambda: results.append(source.get("/task", max_seconds=0.1)), daemon=True)
+    reader = threading.Thread(
+        target=lambda: results.append(source.get("/task", max_seconds=0.1)), daemon=True
+    )
     reader.start()
     reader.join(30)
     assert [isinstance(result, Unavailable) and result.timed_out for result in results] == [True]
 
 
 def test_the_tags_are_one_request_also_if_they_are_refused(server: Server) -> None:
-    server.answers = {"/v4/x/taskWithTags": says(200, b'{"Containers": [], "TaskTags": {"team": "data"}}')}
+    server.answers = {
+        "/v4/x/taskWithTags": says(200, b'{"Containers": [], "TaskTags": {"team": "data"}}')
+    }
     assert read_tags(server.url + "/v4/x/", 4, SystemClock()) == {"team": "data"}
     for status in (400, 503):
         server.answers = {"/taskWithTags": says(status, b"{}")}
-        assert reason(read_tags(server.url, 4, SystemClock())) == f"/taskWithTags answered HTTP {status}"
+        assert (
+            reason(read_tags(server.url, 4, SystemClock()))
+            == f"/taskWithTags answered HTTP {status}"
+        )
     assert server.paths == ["/v4/x/taskWithTags", "/taskWithTags", "/taskWithTags"]

@@ -55,7 +55,9 @@ def before_calls(patch: pytest.MonkeyPatch, look: Callable[[str], object]) -> No
 
 
 @pytest.fixture(autouse=True)
-def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasticsearch) -> Iterator[None]:
+def world(
+    monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasticsearch
+) -> Iterator[None]:
     settings = {
         "ELASTICSEARCH_URL": cluster.url,
         "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
@@ -63,7 +65,9 @@ def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasti
         "NOTIFY_LOG_LINES": "0",
     }
     with function_environment(monkeypatch, **settings):
-        described = definition(container("task-monitor", essential=False, memory=64), container("batch", memory=64))
+        described = definition(
+            container("task-monitor", essential=False, memory=64), container("batch", memory=64)
+        )
         register_revisions("nightly", described["containerDefinitions"])
         create_idempotency_table("done")
         yield
@@ -75,7 +79,9 @@ def written(cluster: FakeElasticsearch) -> dict[str, Any]:
     return dict(body)
 
 
-def test_no_log_is_read_if_the_report_is_indexed(cluster: FakeElasticsearch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_log_is_read_if_the_report_is_indexed(
+    cluster: FakeElasticsearch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
     before_calls(monkeypatch, calls.append)
     cluster.stored[f"{TASK_ID}/batch"] = SOURCE
@@ -88,17 +94,25 @@ def test_no_log_is_read_if_the_report_is_indexed(cluster: FakeElasticsearch, mon
 
 def test_a_throttled_read_of_a_log_is_one_call_of_botocore() -> None:
     """botocore would repeat it within a second or two, which keeps a burst of stopped tasks throttled."""
-    assert handler._log_tail().client_for("eu-west-1").meta.config.retries["total_max_attempts"] == 1
+    assert (
+        handler._log_tail().client_for("eu-west-1").meta.config.retries["total_max_attempts"] == 1
+    )
 
 
 @pytest.mark.parametrize("read_seconds", [0, 2])
 @pytest.mark.parametrize("seconds", [60, 15, 12, 11, 9])
 def test_reads_of_the_log_leave_the_time_for_the_document_and_the_notice(
-    seconds: float, read_seconds: float, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+    seconds: float,
+    read_seconds: float,
+    cluster: FakeElasticsearch,
+    slack: FakeSlack,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     context = InvocationContext(round(1000 * seconds))
     monkeypatch.setattr(time, "sleep", context.sleep)
-    before_calls(monkeypatch, lambda name: context.sleep(read_seconds if name == "GetLogEvents" else 0))
+    before_calls(
+        monkeypatch, lambda name: context.sleep(read_seconds if name == "GetLogEvents" else 0)
+    )
     monkeypatch.setenv("NOTIFY_LOG_LINES", "5")
     logs = boto3.client("logs")
     logs.create_log_group(logGroupName="/ecs/jobs")
@@ -124,7 +138,10 @@ def test_without_a_cluster_the_ended_run_is_a_log_line(
     (line,) = [json.loads(line) for line in output.splitlines() if "task.ended" in line]
     expected = {"type": "task.ended", "taskId": TASK_ID, "family": "nightly", "status": "unknown"}
     assert expected.items() <= line.items()
-    assert output.count(f"task {TASK_ID} has values that cannot be used: startedAt, exitCode, reason.") == 2
+    assert (
+        output.count(f"task {TASK_ID} has values that cannot be used: startedAt, exitCode, reason.")
+        == 2
+    )
     assert cluster.bulks == []
 
 
@@ -132,7 +149,9 @@ def event_queue() -> str:
     """A queue that gets the ended runs of the default bus."""
     sqs, events = boto3.client("sqs"), boto3.client("events")
     url = str(sqs.create_queue(QueueName="ended")["QueueUrl"])
-    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"][
+        "QueueArn"
+    ]
     pattern = {"source": ["task-profiler"], "detail-type": ["Task Run Ended"]}
     events.put_rule(Name="ended", EventPattern=json.dumps(pattern))
     events.put_targets(Rule="ended", Targets=[{"Id": "queue", "Arn": arn}])
@@ -140,7 +159,11 @@ def event_queue() -> str:
 
 
 def received(url: str) -> list[dict[str, Any]]:
-    messages = boto3.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    messages = (
+        boto3.client("sqs")
+        .receive_message(QueueUrl=url, MaxNumberOfMessages=10)
+        .get("Messages", [])
+    )
     return [json.loads(message["Body"]) for message in messages]
 
 
@@ -167,27 +190,43 @@ def killed(**detail: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("families", ["", "other", "other, night*"])
 def test_a_killed_run_of_a_selected_family_is_started_once(
-    families: str, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    families: str,
+    slack: FakeSlack,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name, value in {"RETRY_OUT_OF_MEMORY": families, "REPORT_WAIT_SECONDS": "0", "ELASTICSEARCH_URL": ""}.items():
+    for name, value in {
+        "RETRY_OUT_OF_MEMORY": families,
+        "REPORT_WAIT_SECONDS": "0",
+        "ELASTICSEARCH_URL": "",
+    }.items():
         monkeypatch.setenv(name, value)
     forget_environment()
     aws = FakeAws()
     read = handler._definitions()
     monkeypatch.setattr(handler, "_definitions", lambda: read)
-    made, real = {name: aws.client(name) for name in ("ecs", "events", "scheduler")}, handler._client
-    monkeypatch.setattr(handler, "_client", lambda name, *region: made.get(name) or real(name, *region))
+    made, real = (
+        {name: aws.client(name) for name in ("ecs", "events", "scheduler")},
+        handler._client,
+    )
+    monkeypatch.setattr(
+        handler, "_client", lambda name, *region: made.get(name) or real(name, *region)
+    )
     one = killed()
     for _ in range(2):
         assert handler.task_stopped(one, InvocationContext())["status"] == "failure"
     is_retried = "night*" in families
     assert len(aws.requests) == is_retried
     (message,) = slack.messages
-    assert (f"Started again with 1 GB (was 512 MB): task {NEW_ID[:8]}" in str(message)) is is_retried
+    assert (
+        f"Started again with 1 GB (was 512 MB): task {NEW_ID[:8]}" in str(message)
+    ) is is_retried
     if is_retried:
         limit = aws.requests[0]["overrides"]["containerOverrides"]
         assert limit == [{"name": "batch", "command": ["x"], "memory": 96}]
-        retry = killed(taskArn=one["detail"]["taskArn"][:-8] + "0" * 8, startedBy=aws.requests[0]["startedBy"])
+        retry = killed(
+            taskArn=one["detail"]["taskArn"][:-8] + "0" * 8, startedBy=aws.requests[0]["startedBy"]
+        )
         handler.task_stopped(retry, InvocationContext())
         assert len(aws.requests) == 1
         assert "This was the retry of 4dd5853f" in str(slack.messages[-1])
@@ -203,10 +242,16 @@ def subscription(*, task_id: str = NOTICED_ID) -> dict[str, Any]:
     return logs_event({**DOCUMENT, "logStream": f"ecs/task-monitor/{task_id}", "logEvents": events})
 
 
-def test_without_a_cluster_the_notice_is_sent(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cluster_the_notice_is_sent(
+    slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("ELASTICSEARCH_URL")
     forget_environment()
-    assert handler.forward_logs(subscription(), InvocationContext()) == {"indexed": 0, "skipped": 0, "failed": 0}
+    assert handler.forward_logs(subscription(), InvocationContext()) == {
+        "indexed": 0,
+        "skipped": 0,
+        "failed": 0,
+    }
     assert len(slack.messages) == 1
 
 
@@ -223,10 +268,17 @@ def test_a_slow_table_does_not_use_up_the_time_of_the_invocation(
 
     monkeypatch.setattr(handler, "run_idempotently", run_slowly)
     events = [subscription(task_id=f"{number:032x}") for number in range(9)]
-    records = {"Records": [stream_record(number, one["awslogs"]["data"]) for number, one in enumerate(events)]}
+    records = {
+        "Records": [
+            stream_record(number, one["awslogs"]["data"]) for number, one in enumerate(events)
+        ]
+    }
     repeated = handler.forward_logs(records, clock)["batchItemFailures"]
     assert clock.left_ms > 0
-    assert (len(slack.messages), repeated) == (2, [{"itemIdentifier": str(number)} for number in range(2, 9)])
+    assert (len(slack.messages), repeated) == (
+        2,
+        [{"itemIdentifier": str(number)} for number in range(2, 9)],
+    )
 
 
 Notify = Callable[..., Result]
@@ -256,7 +308,10 @@ def test_an_event_is_printed_and_sent_to_every_channel(
     queue = event_queue()
     document = printed(notify())
     assert (document["channel"], slack.messages, received(queue)) == ("failure", [], [])
-    assert (slack.messages, notify().stderr) == ([], "task-profiler: Nothing was sent; --yes sends it.\n")
+    assert (slack.messages, notify().stderr) == (
+        [],
+        "task-profiler: Nothing was sent; --yes sends it.\n",
+    )
     assert (document["detail"]["taskArn"], document["detail"]["status"]) == (ARN, "failure")
     assert printed(notify("--yes")) == document
     assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
@@ -264,9 +319,14 @@ def test_an_event_is_printed_and_sent_to_every_channel(
 
 
 @pytest.mark.parametrize("line", [stuck_notice(), missed_notice()], ids=["run", "schedule"])
-def test_the_line_of_a_notice_is_accepted(notify: Notify, line: AnyNoticeLine, slack: FakeSlack) -> None:
+def test_the_line_of_a_notice_is_accepted(
+    notify: Notify, line: AnyNoticeLine, slack: FakeSlack
+) -> None:
     document = printed(notify("--yes", line=encode_notice(line).decode()))
-    assert (document["channel"], document["detail"]["notice"]["kind"]) == ("failure", line.notice.kind)
+    assert (document["channel"], document["detail"]["notice"]["kind"]) == (
+        "failure",
+        line.notice.kind,
+    )
     assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
 
 

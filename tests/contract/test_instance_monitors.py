@@ -13,7 +13,12 @@ from tests.sidecars import ACCOUNT, IMAGE, awslogs, run_instance_monitor
 from tests.task_events import task
 from tools.moto_server import fake_aws, push_image, start_by_schedule
 
-BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": awslogs()}
+BATCH: dict[str, Any] = {
+    "name": "batch",
+    "image": "etl:26",
+    "memory": 256,
+    "logConfiguration": awslogs(),
+}
 SECOND = {**BATCH, "name": "second"}
 MONITOR = {"name": "task-monitor", "image": IMAGE, "command": ["monitor"], "memory": 64}
 AWSVPC = {"networkMode": "awsvpc", "cpu": "256", "memory": "512"}
@@ -40,15 +45,24 @@ class Account(ProxiedAccount):
         return {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
 
     def problems(self) -> list[str]:
-        return [one["text"] for one in self.describe("doctor", "--cluster", "jobs")["plain"].get("findings", ())]
+        return [
+            one["text"]
+            for one in self.describe("doctor", "--cluster", "jobs")["plain"].get("findings", ())
+        ]
 
 
 @pytest.fixture
 def account() -> Iterator[Account]:
     with fake_aws() as aws:
-        made = Account(aws, AwsProxy(aws.url, answers={"DescribeAccountPolicies": {"accountPolicies": []}}))
+        made = Account(
+            aws, AwsProxy(aws.url, answers={"DescribeAccountPolicies": {"accountPolicies": []}})
+        )
         for family, (_, containers, more) in FAMILIES.items():
-            given = {"taskRoleArn": f"arn:aws:iam::{ACCOUNT}:role/jobs", "containerDefinitions": containers, **more}
+            given = {
+                "taskRoleArn": f"arn:aws:iam::{ACCOUNT}:role/jobs",
+                "containerDefinitions": containers,
+                **more,
+            }
             made.ecs.register_task_definition(family=family, **given)
             start_by_schedule(made.scheduler, family)
         start_by_schedule(made.scheduler, "other", "elsewhere", "jobs-2")
@@ -59,7 +73,9 @@ def account() -> Iterator[Account]:
         made.proxy.close()
 
 
-def test_its_families_are_monitored_and_need_no_permission_and_the_setup_counts_them(account: Account) -> None:
+def test_its_families_are_monitored_and_need_no_permission_and_the_setup_counts_them(
+    account: Account,
+) -> None:
     assert account.problems() != []
     run_instance_monitor(account.ecs)
     found = account.describe("doctor", "--cluster", "jobs")
@@ -69,8 +85,12 @@ def test_its_families_are_monitored_and_need_no_permission_and_the_setup_counts_
     assert "permission" not in plain
     assert account.problems() == ["There is no report of the last 8 days."]
     done = account.command("setup", "--cluster", "jobs", "--json")
-    step = next(one for one in map(json.loads, done.stdout.splitlines()) if one["name"] == "monitors")
-    assert step["text"].startswith("4 of 7 schedules and rules start a task with a current monitor.")
+    step = next(
+        one for one in map(json.loads, done.stdout.splitlines()) if one["name"] == "monitors"
+    )
+    assert step["text"].startswith(
+        "4 of 7 schedules and rules start a task with a current monitor."
+    )
 
 
 def test_no_monitor_is_added_to_them_unless_they_are_named(account: Account) -> None:
@@ -78,13 +98,20 @@ def test_no_monitor_is_added_to_them_unless_they_are_named(account: Account) -> 
     words = ("taskdef", "add-monitor", "--cluster", "jobs")
     actions = {family: one["action"] for family, one in account.describe(*words).items()}
     on_instance = [family for family, state in STATES.items() if state == "instance"]
-    assert sorted(family for family, action in actions.items() if action == "on instance") == sorted(on_instance)
+    assert sorted(
+        family for family, action in actions.items() if action == "on instance"
+    ) == sorted(on_instance)
     assert (actions["own"], actions["fargate"]) == ("update monitor", "add monitor")
     assert account.command(*words, "--register").returncode == 0
-    revisions = {family: account.ecs.list_task_definitions(familyPrefix=family) for family in FAMILIES}
+    revisions = {
+        family: account.ecs.list_task_definitions(familyPrefix=family) for family in FAMILIES
+    }
     added = {family for family, one in revisions.items() if len(one["taskDefinitionArns"]) > 1}
     assert added == {"own", "fargate", "either"}
-    assert account.describe("taskdef", "add-monitor", "--family", "plain")["plain"]["action"] == "add monitor"
+    assert (
+        account.describe("taskdef", "add-monitor", "--family", "plain")["plain"]["action"]
+        == "add monitor"
+    )
     removed = account.describe("taskdef", "remove-monitor", "--cluster", "jobs")
     assert removed["own"]["action"] == "remove monitor"
 
@@ -103,7 +130,12 @@ def test_a_family_of_two_clusters_is_monitored_if_both_have_a_monitor(account: A
 
 @pytest.mark.parametrize(
     ("families", "scope", "is_reported"),
-    [("", "instance", True), ("a-*, nightly", " Instance", True), ("a-*", "instance", False), ("", "task", False)],
+    [
+        ("", "instance", True),
+        ("a-*, nightly", " Instance", True),
+        ("a-*", "instance", False),
+        ("", "task", False),
+    ],
 )
 def test_a_stopped_task_on_ec2_is_its_if_it_reports_the_family(
     families: str, scope: str, *, is_reported: bool, account: Account
@@ -111,11 +143,16 @@ def test_a_stopped_task_on_ec2_is_its_if_it_reports_the_family(
     run_instance_monitor(account.ecs, families=families, scope=scope)
     on_ec2, monitors = task(launchType="EC2"), InstanceMonitors(account.ecs, pytest.fail)
     assert monitors.reports_task(on_ec2) is is_reported
-    others = [replace(on_ec2, group="service:api"), *(replace(on_ec2, cluster=name) for name in ("jobs-2", None))]
+    others = [
+        replace(on_ec2, group="service:api"),
+        *(replace(on_ec2, cluster=name) for name in ("jobs-2", None)),
+    ]
     assert not any(map(monitors.reports_task, (task(launchType="FARGATE"), *others)))
 
 
-def test_a_replica_and_a_deleted_service_are_none_and_an_error_is_not_remembered(account: Account) -> None:
+def test_a_replica_and_a_deleted_service_are_none_and_an_error_is_not_remembered(
+    account: Account,
+) -> None:
     on_ec2 = task(launchType="EC2")
     run_instance_monitor(account.ecs)
     said: list[str] = []
@@ -130,5 +167,7 @@ def test_a_replica_and_a_deleted_service_are_none_and_an_error_is_not_remembered
     account.ecs.delete_service(cluster="jobs", service="instance-monitor", force=True)
     assert monitors.reports_task(on_ec2), "a cluster is read once"
     definition = "task-profiler-instance-monitor"
-    account.ecs.create_service(cluster="jobs", serviceName="replica", taskDefinition=definition, desiredCount=1)
+    account.ecs.create_service(
+        cluster="jobs", serviceName="replica", taskDefinition=definition, desiredCount=1
+    )
     assert not InstanceMonitors(account.ecs, pytest.fail).reports_task(on_ec2)

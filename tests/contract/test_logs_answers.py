@@ -91,13 +91,19 @@ def sink() -> CloudWatchLogsSink:
 
 
 NOT_ACCEPTED = {
-    "a page": (Answer(200, PAGE, "text/html"), "HTTP 200 with 40 bytes that are not the JSON of CloudWatch Logs"),
+    "a page": (
+        Answer(200, PAGE, "text/html"),
+        "HTTP 200 with 40 bytes that are not the JSON of CloudWatch Logs",
+    ),
     "nothing": (Answer(200, b""), "HTTP 200 with nothing was answered"),
     "a cut body": (Answer(200, b'{"nextSequ', length=25), "HTTP 200 with 10 bytes"),
     "a redirection": (Answer(302, PAGE, "text/html"), "HTTP 302 with 40 bytes"),
     "a refusal of a proxy": (Answer(403, PAGE, "text/html"), "HTTP 403 with 40 bytes"),
     "throttling": (refusal("ThrottlingException"), "it throttles (ThrottlingException: m)"),
-    "an expired token": (refusal("ExpiredTokenException"), "the credentials have expired (ExpiredTokenException)"),
+    "an expired token": (
+        refusal("ExpiredTokenException"),
+        "the credentials have expired (ExpiredTokenException)",
+    ),
 }
 
 
@@ -114,7 +120,9 @@ def test_an_answer_that_is_not_an_acceptance_is_named_and_followed_by_another_at
     assert portal.messages == ["line", "line"]
 
 
-@pytest.mark.parametrize("answer", [ACCEPTED, Answer(200, b"{}"), refusal("DataAlreadyAcceptedException")])
+@pytest.mark.parametrize(
+    "answer", [ACCEPTED, Answer(200, b"{}"), refusal("DataAlreadyAcceptedException")]
+)
 def test_an_acceptance_is_not_repeated(portal: Portal, answer: Answer) -> None:
     portal.answers = [answer]
     assert sink().put(b"line", TARGET, 20) is None
@@ -144,7 +152,8 @@ STACKS = b'{"type":"task.stacks"}'
 
 
 @pytest.mark.parametrize(
-    "answer", [refusal("InvalidParameterException"), Answer(413, PAGE), Answer(503, b""), Answer(200, PAGE)]
+    "answer",
+    [refusal("InvalidParameterException"), Answer(413, PAGE), Answer(503, b""), Answer(200, PAGE)],
 )
 def test_the_report_arrives_alone_if_the_line_before_it_may_be_the_reason_of_a_failure(
     portal: Portal, answer: Answer
@@ -173,7 +182,9 @@ def test_only_a_report_that_was_dropped_is_sent_again_without_the_line_before_it
     assert portal.messages == [STACKS.decode(), *["line"] * reports]
 
 
-def test_a_refusal_with_another_reason_is_named_and_without_time_for_one_the_report_goes_alone(portal: Portal) -> None:
+def test_a_refusal_with_another_reason_is_named_and_without_time_for_one_the_report_goes_alone(
+    portal: Portal,
+) -> None:
     assert sink().put(b"line", TARGET, 10, before=STACKS) is None
     assert portal.messages == ["line"]
     portal.answers, portal.messages = [refusal("AccessDeniedException")], []
@@ -188,7 +199,9 @@ def test_an_expired_token_is_read_again(portal: Portal, monkeypatch: pytest.Monk
     assert portal.tokens == ["first", "second"]
 
 
-def test_the_cause_of_a_connection_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, portal: Portal) -> None:
+def test_the_cause_of_a_connection_that_fails_is_named(
+    monkeypatch: pytest.MonkeyPatch, portal: Portal
+) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         refused = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -214,13 +227,18 @@ def test_a_report_has_the_time_of_now_and_is_found_at_the_end_of_its_stream_and_
         logs.create_log_stream(logGroupName=TARGET.group, logStreamName=TARGET.stream)
         assert sink().check_permission(TARGET) is None
         assert sink().put('{"report": "é"}'.encode(), TARGET, 20) is None
-        (event,) = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]
+        (event,) = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)[
+            "events"
+        ]
         assert event["message"] == '{"report": "é"}'
         assert abs(event["timestamp"] - event["ingestionTime"]) < 60_000
         for number in range(50):
             assert sink().put(b'{"type":"task.notice","number":%d}' % number, TARGET, 20) is None
         assert not sink().holds_report(TARGET, "0123abc", 9)
-        for batch in ("4567def", "0123abc"):  # of another task, in a stream that is set for all of them
+        for batch in (
+            "4567def",
+            "0123abc",
+        ):  # of another task, in a stream that is set for all of them
             assert not sink().holds_report(TARGET, "0123abc", 9)
             report = b'{"type":"task.report","record":{"container":{"id":"%s"}}}' % batch.encode()
             assert sink().put(report, TARGET, 20) is None

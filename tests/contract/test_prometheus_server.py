@@ -57,9 +57,12 @@ def test_the_metrics_are_at_their_path_whatever_is_asked_of_them(server: Metrics
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/etc/passwd", 404), ("POST", "/metrics", 501), ("DELETE", "/metrics", 501)]
+    ("method", "path", "status"),
+    [("GET", "/etc/passwd", 404), ("POST", "/metrics", 501), ("DELETE", "/metrics", 501)],
 )
-def test_there_is_nothing_else(server: MetricsServer, page: Mock, method: str, path: str, status: int) -> None:
+def test_there_is_nothing_else(
+    server: MetricsServer, page: Mock, method: str, path: str, status: int
+) -> None:
     answer = requests.request(method, f"http://{LOCAL}:{server.port}{path}", timeout=120)
     assert (answer.status_code, page.call_count) == (status, 0)
 
@@ -150,7 +153,10 @@ def test_a_scrape_shows_what_was_published_and_never_samples(exported: Exported)
     exported.exporter.publish()
     reads = exported.world.sampler.readings
     first = exported.scraped()
-    assert 'task_profiler_container_cpu_seconds_total{container="batch",task_family="etl",task_id="0123"} 0.5' in first
+    assert (
+        'task_profiler_container_cpu_seconds_total{container="batch",task_family="etl",task_id="0123"} 0.5'
+        in first
+    )
     exported.world.tick(3)
     assert exported.scraped() == first
     exported.exporter.publish()
@@ -199,7 +205,9 @@ WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6"
 
 def reached(host: str, exported: Exported) -> None:
     with closing(exported.exporter):
-        assert requests.get(f"http://{host}:{exported.port}/metrics", timeout=120).status_code == 200
+        assert (
+            requests.get(f"http://{host}:{exported.port}/metrics", timeout=120).status_code == 200
+        )
 
 
 @pytest.mark.parametrize("host", [LOCAL, pytest.param(f"[{IPV6_LOCAL}]", marks=WITH_IPV6)])
@@ -210,7 +218,9 @@ def test_the_task_is_reached_by_ipv4_and_by_ipv6(host: str) -> None:
 
 
 @pytest.mark.parametrize("refusal", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
-def test_without_ipv6_the_task_is_reached_by_ipv4(refusal: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ipv6_the_task_is_reached_by_ipv4(
+    refusal: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Ipv4Socket(socket.socket):
         def __init__(self, family: int = -1, *rest: Any, **more: Any) -> None:
             if family == socket.AF_INET6:
@@ -226,10 +236,14 @@ def test_without_ipv6_the_task_is_reached_by_ipv4(refusal: int, monkeypatch: pyt
 
 @WITH_IPV6
 @pytest.mark.parametrize("taken", [socket.AF_INET, socket.AF_INET6])
-def test_a_port_that_somebody_has_in_one_of_the_families_is_in_use(taken: socket.AddressFamily) -> None:
+def test_a_port_that_somebody_has_in_one_of_the_families_is_in_use(
+    taken: socket.AddressFamily,
+) -> None:
     """Not half a success, where it depends on the scraper's family whose numbers it gets."""
     with closing(socket.create_server(("", 0), family=taken)) as other:
         port = other.getsockname()[1]
         exported = Exported(port)
         problem = exported.exporter.start()
-        assert present(problem).startswith(f"The monitor cannot listen on port {port} (Address already in use)")
+        assert present(problem).startswith(
+            f"The monitor cannot listen on port {port} (Address already in use)"
+        )

@@ -26,7 +26,9 @@ def test_recorded_stats_and_tasks(path: Path) -> None:
         assert isinstance(reading, Mapping)
         samples = [one for one in reading.values() if isinstance(one, ContainerSample)]
         assert len(samples) == len(reading) > 0
-        assert all(one.cpu_ns and one.memory_used_bytes and one.memory_limit_bytes for one in samples)
+        assert all(
+            one.cpu_ns and one.memory_used_bytes and one.memory_limit_bytes for one in samples
+        )
     else:
         task = decode_task(path.read_bytes())
         assert isinstance(task, TaskMetadata)
@@ -35,7 +37,9 @@ def test_recorded_stats_and_tasks(path: Path) -> None:
         assert all(one.docker_id and one.started_ns and one.known_status for one in task.containers)
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.parent.glob("neuron/*.json*")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(FOLDER.parent.glob("neuron/*.json*")), ids=lambda path: path.stem
+)
 def test_recorded_neuron_reports_agree_with_themselves(path: Path) -> None:
     """What a runtime holds on its devices is what it holds for all cores together."""
     for line in path.read_bytes().splitlines():

@@ -23,8 +23,13 @@ def aws() -> Iterator[FakeAws]:
         aws.create_log_stream(GROUP, "ecs/batch/1")
         now_ms = time.time_ns() // 1_000_000
         messages = ("hello", '{"type":"task.report"}', '{"type":"task.checkpoint"}')
-        events = [{"timestamp": now_ms - 3000 + place, "message": text} for place, text in enumerate(messages)]
-        aws.client("logs").put_log_events(logGroupName=GROUP, logStreamName="ecs/batch/1", logEvents=events)
+        events = [
+            {"timestamp": now_ms - 3000 + place, "message": text}
+            for place, text in enumerate(messages)
+        ]
+        aws.client("logs").put_log_events(
+            logGroupName=GROUP, logStreamName="ecs/batch/1", logEvents=events
+        )
         yield aws
 
 
@@ -34,8 +39,13 @@ def proxy(aws: FakeAws) -> Iterator[AwsProxy]:
         yield proxy
 
 
-def test_reports_are_counted_and_then_sent_once(aws: FakeAws, proxy: AwsProxy, tmp_path: Path) -> None:
-    environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "XDG_STATE_HOME": str(tmp_path)}
+def test_reports_are_counted_and_then_sent_once(
+    aws: FakeAws, proxy: AwsProxy, tmp_path: Path
+) -> None:
+    environment = aws.environment() | {
+        "AWS_ENDPOINT_URL": proxy.url,
+        "XDG_STATE_HOME": str(tmp_path),
+    }
     words = ("replay", "--log-group", GROUP, "--function", "forwarder", "--since", "1h")
     counted = run_here(environment, *words)
     (as_json,) = map(json.loads, run_here(environment, *words, "--json").stdout.splitlines())
@@ -48,22 +58,38 @@ def test_reports_are_counted_and_then_sent_once(aws: FakeAws, proxy: AwsProxy, t
     assert (sent.returncode, sent.stdout) == (0, "2 lines sent: 2 indexed, 0 failed.\n")
     (body,) = [json.loads(body) for operation, body in proxy.bodies if operation == INVOKE]
     document = json.loads(gzip.decompress(base64.b64decode(body["awslogs"]["data"])))
-    assert (document["owner"], document["logGroup"], len(document["logEvents"])) == ("123456789012", GROUP, 2)
+    assert (document["owner"], document["logGroup"], len(document["logEvents"])) == (
+        "123456789012",
+        GROUP,
+        2,
+    )
     assert list((tmp_path / "task-profiler").iterdir()) == []
     proxy.answers[INVOKE] = {"other": "function"}
     failed = run_here(environment, *words, "--yes")
     assert (failed.returncode, "does not respond like the forwarder" in failed.stderr) == (1, True)
 
 
-def test_several_log_groups_are_replayed_by_a_pattern(aws: FakeAws, proxy: AwsProxy, tmp_path: Path) -> None:
+def test_several_log_groups_are_replayed_by_a_pattern(
+    aws: FakeAws, proxy: AwsProxy, tmp_path: Path
+) -> None:
     aws.create_log_group("/ecs/joke")
-    environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "XDG_STATE_HOME": str(tmp_path)}
+    environment = aws.environment() | {
+        "AWS_ENDPOINT_URL": proxy.url,
+        "XDG_STATE_HOME": str(tmp_path),
+    }
     words = ("--function", "forwarder", "--since", "1h", "--yes")
     sent = run_here(environment, "replay", "--log-group", "/ecs/jo[bk]*", *words)
-    assert (sent.returncode, sent.stdout) == (0, "2 lines in 2 log groups sent: 2 indexed, 0 failed.\n")
+    assert (sent.returncode, sent.stdout) == (
+        0,
+        "2 lines in 2 log groups sent: 2 indexed, 0 failed.\n",
+    )
     assert list((tmp_path / "task-profiler").iterdir()) == []
-    (listed,) = [json.loads(body) for operation, body in proxy.bodies if operation == "DescribeLogGroups"]
+    (listed,) = [
+        json.loads(body) for operation, body in proxy.bodies if operation == "DescribeLogGroups"
+    ]
     assert listed == {"logGroupNamePrefix": "/ecs/jo"}
     nothing = run_here(environment, "replay", "--log-group", "/ecs/x*", *words)
     assert (nothing.returncode, nothing.stdout) == (1, "")
-    assert nothing.stderr.endswith("No log group matches '/ecs/x*': check the name, --region and --profile.\n")
+    assert nothing.stderr.endswith(
+        "No log group matches '/ecs/x*': check the name, --region and --profile.\n"
+    )

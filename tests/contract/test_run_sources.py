@@ -30,7 +30,10 @@ def put(aws: FakeAws, group: str, stream: str, *events: dict[str, Any]) -> None:
 
 
 def event(report: Report) -> dict[str, Any]:
-    return {"timestamp": (parse_ns(report.time) or 0) // NS_PER_MS, "message": encode(report).decode()}
+    return {
+        "timestamp": (parse_ns(report.time) or 0) // NS_PER_MS,
+        "message": encode(report).decode(),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,8 @@ def aws() -> Iterator[FakeAws]:
             aws.create_log_group(group)
             events = [event(one) for one in (*reports, checkpoint(reports[0]))]
             events += [
-                {"timestamp": events[0]["timestamp"], "message": text} for text in ("hello", '{"task.report": 1')
+                {"timestamp": events[0]["timestamp"], "message": text}
+                for text in ("hello", '{"task.report": 1')
             ]
             put(aws, group, "ecs/batch/1", *sorted(events, key=lambda one: one["timestamp"]))
         yield aws
@@ -64,12 +68,27 @@ def test_a_file_of_record_lines(tmp_path: Path) -> None:
 def test_a_run_that_left_only_checkpoints_is_lost(aws: FakeAws, tmp_path: Path) -> None:
     """With the last of them, also from a file; it runs while they are recent. Other groups have their own reports."""
     group = "/ecs/lost"
-    lost = [checkpoint_at(NOW_NS, 100, age_seconds=60 * age, task_id="lost", log_group=group) for age in (99, 61, 60)]
-    young = [checkpoint_at(NOW_NS, 60, age_seconds=60 * age, task_id="young", log_group=group) for age in (59, 1)]
-    elsewhere = [checkpoint_at(NOW_NS, 100, age_seconds=3600, task_id="elsewhere", log_group="/ecs/elsewhere")]
+    lost = [
+        checkpoint_at(NOW_NS, 100, age_seconds=60 * age, task_id="lost", log_group=group)
+        for age in (99, 61, 60)
+    ]
+    young = [
+        checkpoint_at(NOW_NS, 60, age_seconds=60 * age, task_id="young", log_group=group)
+        for age in (59, 1)
+    ]
+    elsewhere = [
+        checkpoint_at(
+            NOW_NS, 100, age_seconds=3600, task_id="elsewhere", log_group="/ecs/elsewhere"
+        )
+    ]
     done = checkpoint_at(NOW_NS, 30, age_seconds=1500, task_id="done", log_group=group)
     aws.create_log_group(group)
-    for name, reports in (("lost", lost), ("young", young), ("elsewhere", elsewhere), ("done", [done, ended(done)])):
+    for name, reports in (
+        ("lost", lost),
+        ("young", young),
+        ("elsewhere", elsewhere),
+        ("done", [done, ended(done)]),
+    ):
         put(aws, group, f"ecs/task-monitor/{name}", *map(event, reports))
     path = tmp_path / "lines"
     path.write_bytes(lines([*lost, *young, done, ended(done)]))
@@ -81,20 +100,29 @@ def test_a_run_that_left_only_checkpoints_is_lost(aws: FakeAws, tmp_path: Path) 
             ("young", "running", "59m"),
             ("lost", "lost", "40m"),
         ]
-        unknown = run_here(aws.environment(), "history", *source, "--since", "1d", "--status", "unknown").stdout
+        unknown = run_here(
+            aws.environment(), "history", *source, "--since", "1d", "--status", "unknown"
+        ).stdout
         assert [line.split()[0] for line in unknown.splitlines()[1:]] == ["lost"]
         page = tmp_path / "page.html"
-        made = run_here(aws.environment(), "report", *source, "--since", "1d", "--json", "-o", str(page))
+        made = run_here(
+            aws.environment(), "report", *source, "--since", "1d", "--json", "-o", str(page)
+        )
         assert json.loads(made.stdout)["runs"] == 3
 
 
 Event = dict[str, Any]
 DOCUMENTS: dict[str, Callable[[list[Event]], object]] = {
     "filter-log-events": lambda events: {"events": events, "searchedLogStreams": []},
-    "get-log-events": lambda events: {"events": events, "nextForwardToken": "f", "nextBackwardToken": "b"},
+    "get-log-events": lambda events: {
+        "events": events,
+        "nextForwardToken": "f",
+        "nextBackwardToken": "b",
+    },
     "get-query-results": lambda events: {
         "results": [
-            [{"field": "@message", "value": one["message"]}, {"field": "@ptr", "value": "x"}] for one in events
+            [{"field": "@message", "value": one["message"]}, {"field": "@ptr", "value": "x"}]
+            for one in events
         ],
         "status": "Complete",
     },
@@ -125,27 +153,57 @@ def test_log_groups(aws: FakeAws) -> None:
 
 def test_the_command_reads_log_groups(aws: FakeAws) -> None:
     """With AWS_REGION alone, which boto3 does not read. The Region of the command line comes first."""
-    environment = {name: value for name, value in aws.environment().items() if name != "AWS_DEFAULT_REGION"}
-    done = run_here(environment, "history", "--from", f"logs:{GROUP}", "--from", f"logs:{SECOND_GROUP}", "--json")
+    environment = {
+        name: value for name, value in aws.environment().items() if name != "AWS_DEFAULT_REGION"
+    }
+    done = run_here(
+        environment,
+        "history",
+        "--from",
+        f"logs:{GROUP}",
+        "--from",
+        f"logs:{SECOND_GROUP}",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["record"]["taskId"] for line in done.stdout.splitlines()] == IDS
     assert "30 days" in done.stderr
-    elsewhere = run_here(environment, "history", "--from", f"logs:{GROUP}", "--region", "eu-west-1", "--since", "1d")
+    elsewhere = run_here(
+        environment, "history", "--from", f"logs:{GROUP}", "--region", "eu-west-1", "--since", "1d"
+    )
     assert (elsewhere.returncode, "does not exist" in elsewhere.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
-        ({}, "/ecs/none cannot be read: AWS cannot find it (The specified log group does not exist): check the name"),
-        ({"AWS_REGION": ""}, "AWS cannot be used: the Region is unknown: use --region, or set AWS_REGION."),
-        ({"AWS_PROFILE": "nobody"}, "there is no profile 'nobody': aws configure list-profiles shows the profiles."),
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials: sign in"),
+        (
+            {},
+            "/ecs/none cannot be read: AWS cannot find it (The specified log group does not exist): check the name",
+        ),
+        (
+            {"AWS_REGION": ""},
+            "AWS cannot be used: the Region is unknown: use --region, or set AWS_REGION.",
+        ),
+        (
+            {"AWS_PROFILE": "nobody"},
+            "there is no profile 'nobody': aws configure list-profiles shows the profiles.",
+        ),
+        (
+            {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
+            "there are no AWS credentials: sign in",
+        ),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "AWS cannot be reached at http://127.0.0.1:9"),
     ],
 )
-def test_errors_of_aws_are_a_sentence(aws: FakeAws, environment: dict[str, str], sentence: str, tmp_path: Path) -> None:
-    settings = aws.environment() | {"AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path), "AWS_MAX_ATTEMPTS": "1"}
+def test_errors_of_aws_are_a_sentence(
+    aws: FakeAws, environment: dict[str, str], sentence: str, tmp_path: Path
+) -> None:
+    settings = aws.environment() | {
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "HOME": str(tmp_path),
+        "AWS_MAX_ATTEMPTS": "1",
+    }
     del settings["AWS_DEFAULT_REGION"]
     done = run_here(settings | environment, "history", "--from", "logs:/ecs/none", "--since", "1d")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
@@ -158,7 +216,10 @@ REPORTS, FIRST = '$.type = "task.report"', "$.record.metrics.durationMs < 120000
 @pytest.mark.parametrize(
     ("conditions", "pattern"),
     [
-        ({"families": ("a*", "b")}, f'{REPORTS} && ($.record.family = "a*" || $.record.family = "b")'),
+        (
+            {"families": ("a*", "b")},
+            f'{REPORTS} && ($.record.family = "a*" || $.record.family = "b")',
+        ),
         ({"tags": (("team", "x"), ("a b", "y"))}, f'{REPORTS} && $.record.tags.team = "x"'),
         (
             {"run": "ab", "reads_checkpoints": True},
@@ -170,11 +231,17 @@ REPORTS, FIRST = '$.type = "task.report"', "$.record.metrics.durationMs < 120000
         ),
         ({"families": ("a?",), "clusters": ('"',), "statuses": ("unknown",)}, REPORTS),
         ({"families": ("x" * 2000,)}, REPORTS),
-        ({"run": "ab/batch"}, f'{REPORTS} && ($.record.taskId = "ab*" || $.record.family = "ab/batch")'),
+        (
+            {"run": "ab/batch"},
+            f'{REPORTS} && ($.record.taskId = "ab*" || $.record.family = "ab/batch")',
+        ),
     ],
 )
 def test_what_cloudwatch_can_filter_it_filters(conditions: dict[str, Any], pattern: str) -> None:
-    assert filter_pattern(RunFilter(**conditions)) == f'{{ ({pattern}) || ($.type = "schedule.notice") }}'
+    assert (
+        filter_pattern(RunFilter(**conditions))
+        == f'{{ ({pattern}) || ($.type = "schedule.notice") }}'
+    )
 
 
 def test_a_source_that_fails_is_named_and_the_others_are_read(aws: FakeAws, tmp_path: Path) -> None:
@@ -182,7 +249,16 @@ def test_a_source_that_fails_is_named_and_the_others_are_read(aws: FakeAws, tmp_
     path, history = tmp_path / "lines", tmp_path / "history.sqlite3"
     path.write_bytes(lines(RUNS[:3]))
     history_of(history, *RUNS[2:4])
-    words = ("history", "--json", "--since", "300d", "--from", str(path), "--from", f"history:{history}")
+    words = (
+        "history",
+        "--json",
+        "--since",
+        "300d",
+        "--from",
+        str(path),
+        "--from",
+        f"history:{history}",
+    )
     both = run_here({}, *words)
     assert (both.returncode, both.stderr) == (0, "")
     found = sorted(json.loads(line)["record"]["taskId"] for line in both.stdout.splitlines())
@@ -197,9 +273,13 @@ def test_a_source_that_fails_is_named_and_the_others_are_read(aws: FakeAws, tmp_
         (none, "none does not exist: check --from."),
     ):
         done = run_here(aws.environment() | {"NO_PROXY": "*"}, *words, "--from", source)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, both.stdout, 1), source
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, both.stdout, 1), (
+            source
+        )
         assert sentence in done.stderr
-        alone = run_here(aws.environment() | {"NO_PROXY": "*"}, "show", "--from", source, "--since", "300d")
+        alone = run_here(
+            aws.environment() | {"NO_PROXY": "*"}, "show", "--from", source, "--since", "300d"
+        )
         assert (alone.returncode, alone.stdout, sentence in alone.stderr) == (1, "", True), source
     nothing = run_here({}, "history", "--from", none, "--from", "nowhere")
     assert (nothing.returncode, nothing.stdout, nothing.stderr.count("\n")) == (1, "", 2)
@@ -210,21 +290,31 @@ def test_the_variable_names_sources_which_from_replaces(tmp_path: Path) -> None:
         (tmp_path / f"{number}").write_bytes(lines([RUNS[number]]))
     environment = {"TASK_PROFILER_FROM": f"{tmp_path}/0 {tmp_path}/1"}
     assert len(run_here(environment, "history", "--json").stdout.splitlines()) == 2
-    (line,) = run_here(environment, "history", "--json", "--from", f"{tmp_path}/2").stdout.splitlines()
+    (line,) = run_here(
+        environment, "history", "--json", "--from", f"{tmp_path}/2"
+    ).stdout.splitlines()
     assert json.loads(line)["record"]["taskId"] == RUNS[2].record.task_id
 
 
 def in_stream(stream: str, **record: Any) -> Report:
     """A run of ten minutes that has just ended."""
     started = format_ms(NOW_NS - 600 * 10**9)
-    return report(log_group=GROUP, log_stream=stream, started_at=started, finished_at=format_ms(NOW_NS), **record)
+    return report(
+        log_group=GROUP,
+        log_stream=stream,
+        started_at=started,
+        finished_at=format_ms(NOW_NS),
+        **record,
+    )
 
 
 def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> None:
     """In the region of the record; a missing permission or stream would be a sentence."""
     stream = "ecs/batch/shown"
     now_ms = NOW_NS // NS_PER_MS
-    events = [{"timestamp": now_ms - 60_000 + number, "message": f"line {number}"} for number in range(30)]
+    events = [
+        {"timestamp": now_ms - 60_000 + number, "message": f"line {number}"} for number in range(30)
+    ]
     put(aws, GROUP, stream, *events)
     path = tmp_path / "run.jsonl"
     path.write_bytes(encode(in_stream(stream, task_id="shown", region=aws.region)))
@@ -232,11 +322,16 @@ def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> Non
     done = run_here(environment, "show", "--from", str(path), "--logs", "3")
     assert done.returncode == 0, done.stderr
     assert "nightly succeeded in 9m 50s." in done.stdout
-    assert [line.split()[1:] for line in done.stdout.splitlines()[-3:]] == [["line", str(n)] for n in (27, 28, 29)]
+    assert [line.split()[1:] for line in done.stdout.splitlines()[-3:]] == [
+        ["line", str(n)] for n in (27, 28, 29)
+    ]
     path.write_bytes(encode(in_stream("none", task_id="shown", region=aws.region)))
     done = run_here(environment, "show", "--from", str(path), "--logs")
     assert done.returncode == 1
-    assert f"The log of shown cannot be read: {GROUP} has no stream none: check the retention" in done.stderr
+    assert (
+        f"The log of shown cannot be read: {GROUP} has no stream none: check the retention"
+        in done.stderr
+    )
 
 
 def test_show_reads_the_stacks_in_the_batchs_stream(aws: FakeAws) -> None:
@@ -249,7 +344,9 @@ def test_show_reads_the_stacks_in_the_batchs_stream(aws: FakeAws) -> None:
         for task_id in ("withstacks", "another")
     ]
     messages = ["a batch's line", *lines, encode(replace(shown, time=format_ms(NOW_NS))).decode()]
-    events = [{"timestamp": now_ms - 10 + number, "message": text} for number, text in enumerate(messages)]
+    events = [
+        {"timestamp": now_ms - 10 + number, "message": text} for number, text in enumerate(messages)
+    ]
     put(aws, GROUP, stream, *events)
     words = ("show", "withstacks", "--from", f"logs:{GROUP}", "--since", "1d")
     done = run_here(aws.environment(), *words, "--stacks")

@@ -35,18 +35,30 @@ class Account(ProxiedAccount):
         return FakeAws(url=self.proxy.url).client(service)
 
     def schedule(self, name: str, expression: str, target: str = CLUSTER, **more: Any) -> None:
-        parameters = {"TaskDefinitionArn": f"{ARN}:task-definition/{more.pop('family', 'etl')}", "TaskCount": 2}
-        destination = {"Arn": target, "RoleArn": ROLE} | ({"EcsParameters": parameters} if "cluster" in target else {})
+        parameters = {
+            "TaskDefinitionArn": f"{ARN}:task-definition/{more.pop('family', 'etl')}",
+            "TaskCount": 2,
+        }
+        destination = {"Arn": target, "RoleArn": ROLE} | (
+            {"EcsParameters": parameters} if "cluster" in target else {}
+        )
         destination |= {"DeadLetterConfig": {"Arn": "arn:aws:sqs:us-east-1:123456789012:dead"}}
         given = {"FlexibleTimeWindow": {"Mode": "OFF"}, "GroupName": "default"} | more
-        self.scheduler.create_schedule(Name=name, ScheduleExpression=expression, Target=destination, **given)
+        self.scheduler.create_schedule(
+            Name=name, ScheduleExpression=expression, Target=destination, **given
+        )
 
     def rule(self, name: str, expression: str, *families: str, **more: Any) -> None:
         kind = "ScheduleExpression" if expression.startswith(("rate", "cron")) else "EventPattern"
         self.events.put_rule(Name=name, **{kind: expression}, **more)
-        definitions = [{"TaskDefinitionArn": f"{ARN}:task-definition/{family}:3"} for family in families]
+        definitions = [
+            {"TaskDefinitionArn": f"{ARN}:task-definition/{family}:3"} for family in families
+        ]
         started = {"Arn": CLUSTER, "RoleArn": ROLE}
-        targets = [{"Id": str(place), **started, "EcsParameters": one} for place, one in enumerate(definitions)]
+        targets = [
+            {"Id": str(place), **started, "EcsParameters": one}
+            for place, one in enumerate(definitions)
+        ]
         targets.append({"Id": "queue", "Arn": "arn:aws:sqs:us-east-1:123456789012:other"})
         self.events.put_targets(Rule=name, Targets=targets)
 
@@ -59,15 +71,23 @@ class Account(ProxiedAccount):
         return self.command("schedules", *words)
 
 
-def ecs_task(name: str, family: str, started_by: str, created: datetime, **more: Any) -> dict[str, Any]:
-    arns = {"taskArn": f"{ARN}:task/jobs/{name}", "taskDefinitionArn": f"{ARN}:task-definition/{family}:3"}
+def ecs_task(
+    name: str, family: str, started_by: str, created: datetime, **more: Any
+) -> dict[str, Any]:
+    arns = {
+        "taskArn": f"{ARN}:task/jobs/{name}",
+        "taskDefinitionArn": f"{ARN}:task-definition/{family}:3",
+    }
     return {**arns, "startedBy": started_by, "createdAt": created.timestamp(), **more}
 
 
 @pytest.fixture
 def account() -> Iterator[Account]:
     nothing: dict[str, Any] = {"Events": []}
-    with fake_aws() as aws, AwsProxy(aws.url, page_size=2, answers={"LookupEvents": nothing}) as proxy:
+    with (
+        fake_aws() as aws,
+        AwsProxy(aws.url, page_size=2, answers={"LookupEvents": nothing}) as proxy,
+    ):
         yield Account(aws, proxy)
 
 
@@ -75,8 +95,19 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
     began = time.time_ns() - NS_PER_SECOND  # AWS's times are of less precision
     start, end = (datetime(2030, month, 1, tzinfo=UTC) for month in (1, 2))
     window = {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 5}
-    whole: dict[str, Any] = {"GroupName": "etl", "FlexibleTimeWindow": window, "StartDate": start, "EndDate": end}
-    account.schedule("whole", "cron(0 2 * * ? *)", ScheduleExpressionTimezone="Asia/Tokyo", State="DISABLED", **whole)
+    whole: dict[str, Any] = {
+        "GroupName": "etl",
+        "FlexibleTimeWindow": window,
+        "StartDate": start,
+        "EndDate": end,
+    }
+    account.schedule(
+        "whole",
+        "cron(0 2 * * ? *)",
+        ScheduleExpressionTimezone="Asia/Tokyo",
+        State="DISABLED",
+        **whole,
+    )
     account.schedule("plain", "rate(5 minutes)")
     account.schedule("queue", "rate(5 minutes)", "arn:aws:sqs:us-east-1:123456789012:other")
     account.rule("rule", "rate(1 hour)", "first", "second")
@@ -84,21 +115,43 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
     account.rule("event", '{"source": ["x"]}', "first")
     found = Schedules(account.client).timed()
     assert found.problems == ()
-    by_title = {f"{one.name} {one.definition_arn.rpartition('/')[2]}": one for one in found.schedules}
-    assert set(by_title) == {"whole etl", "plain etl", "rule first:3", "rule second:3", "off first:3"}
+    by_title = {
+        f"{one.name} {one.definition_arn.rpartition('/')[2]}": one for one in found.schedules
+    }
+    assert set(by_title) == {
+        "whole etl",
+        "plain etl",
+        "rule first:3",
+        "rule second:3",
+        "off first:3",
+    }
     one = by_title["whole etl"]
-    assert (one.kind, one.group, one.time_zone, one.is_enabled) == ("schedule", "etl", "Asia/Tokyo", False)
+    assert (one.kind, one.group, one.time_zone, one.is_enabled) == (
+        "schedule",
+        "etl",
+        "Asia/Tokyo",
+        False,
+    )
     assert (one.window_minutes, one.task_count, one.cluster_arn) == (5, 2, CLUSTER)
-    assert (one.starts_ns, one.ends_ns) == tuple(int(day.timestamp()) * NS_PER_SECOND for day in (start, end))
+    assert (one.starts_ns, one.ends_ns) == tuple(
+        int(day.timestamp()) * NS_PER_SECOND for day in (start, end)
+    )
     assert began <= (one.created_ns or 0) <= time.time_ns()
     assert one.modified_ns == one.created_ns
     assert one.dead_letter_arn == "arn:aws:sqs:us-east-1:123456789012:dead"
     rule = by_title["rule first:3"]
-    assert (rule.kind, rule.group, rule.expression, rule.created_ns) == ("rule", "default", "rate(1 hour)", None)
+    assert (rule.kind, rule.group, rule.expression, rule.created_ns) == (
+        "rule",
+        "default",
+        "rate(1 hour)",
+        None,
+    )
     assert [by_title[f"{name} first:3"].is_enabled for name in ("rule", "off")] == [True, False]
 
 
-def test_an_unchanged_schedule_is_read_once_and_one_for_which_there_was_no_time_the_next_time(account: Account) -> None:
+def test_an_unchanged_schedule_is_read_once_and_one_for_which_there_was_no_time_the_next_time(
+    account: Account,
+) -> None:
     account.schedule("one", "rate(5 minutes)")
     account.schedule("two", "rate(5 minutes)")
     reader = Schedules(account.client)
@@ -108,7 +161,10 @@ def test_an_unchanged_schedule_is_read_once_and_one_for_which_there_was_no_time_
     assert [name for name in account.proxy.operations if name.startswith("GET /schedules/")] == []
     account.scheduler.delete_schedule(Name="two")
     account.schedule("two", "rate(7 minutes)")
-    assert {one.expression for one in reader.timed().schedules} == {"rate(5 minutes)", "rate(7 minutes)"}
+    assert {one.expression for one in reader.timed().schedules} == {
+        "rate(5 minutes)",
+        "rate(7 minutes)",
+    }
 
     # The next call continues with the schedules for which the time did not suffice.
     for number in range(3):
@@ -138,9 +194,20 @@ def test_what_cannot_be_read_does_not_hide_the_others(account: Account) -> None:
 
 
 def test_the_tasks_of_clusters(account: Account) -> None:
-    containers = [{"name": "task-monitor", "exitCode": 9}, {"name": "a", "exitCode": 0}, {"name": "b", "exitCode": 3}]
-    stopped = {"startedAt": NOW.timestamp(), "stoppedAt": NOW.timestamp(), "stopCode": "EssentialContainerExited"}
-    tasks = [ecs_task("1", "etl", "me", NOW), ecs_task("2", "etl", "me", NOW, containers=containers, **stopped)]
+    containers = [
+        {"name": "task-monitor", "exitCode": 9},
+        {"name": "a", "exitCode": 0},
+        {"name": "b", "exitCode": 3},
+    ]
+    stopped = {
+        "startedAt": NOW.timestamp(),
+        "stoppedAt": NOW.timestamp(),
+        "stopCode": "EssentialContainerExited",
+    }
+    tasks = [
+        ecs_task("1", "etl", "me", NOW),
+        ecs_task("2", "etl", "me", NOW, containers=containers, **stopped),
+    ]
     account.has_tasks(*tasks)
     now_ns = round(NOW.timestamp()) * NS_PER_SECOND
     clusters = read_clusters(account.client("ecs"), [CLUSTER, CLUSTER], now_ns)
@@ -168,23 +235,46 @@ def test_the_command_shows_what_came_of_each_schedule(account: Account) -> None:
     account.schedule("later", "at(2031-01-01T00:00:00)")
     account.schedule("off", "rate(1 hour)", State="DISABLED", GroupName="etl")
     started = due.replace(second=20, microsecond=0)
-    account.has_tasks(ecs_task("1", "nightly", "events-rule/nightly", started, stoppedAt=NOW.timestamp()))
+    account.has_tasks(
+        ecs_task("1", "nightly", "events-rule/nightly", started, stoppedAt=NOW.timestamp())
+    )
     shown = account.run("--json")
     assert shown.returncode == 0, shown.stderr
     rows = {row["name"]: row for row in map(json.loads, shown.stdout.splitlines())}
     of_family = [*map(json.loads, account.run("--json", "nightl?").stdout.splitlines())]
-    assert {row["name"] for row in of_family} == {name for name, row in rows.items() if row["family"] == "nightly"}
+    assert {row["name"] for row in of_family} == {
+        name for name, row in rows.items() if row["family"] == "nightly"
+    }
     assert "starts an ECS task of nobody: check --region" in account.run("nobody").stderr
     outcomes = {"lost": "missed", "forgotten": "unknown", "nightly": "ran", "off": "disabled"}
-    assert {name: row["outcome"] for name, row in rows.items()} == outcomes | dict.fromkeys(("later", "broken"), "none")
+    assert {name: row["outcome"] for name, row in rows.items()} == outcomes | dict.fromkeys(
+        ("later", "broken"), "none"
+    )
     ran = rows["nightly"]
     assert (ran["kind"], ran["expression"], ran["cluster"]) == ("rule", daily(due), "jobs")
     dues = [f"{one:%Y-%m-%dT%H:%M}:00.000Z" for one in (due, due + timedelta(days=1))]
     assert [ran["lastDue"], ran["nextDue"]] == dues
-    account.events.remove_targets(Rule="lost", Ids=["0", "queue"])  # it asks CloudTrail, which takes a second
+    account.events.remove_targets(
+        Rule="lost", Ids=["0", "queue"]
+    )  # it asks CloudTrail, which takes a second
     table = account.run("--cluster", "jobs").stdout.splitlines()
-    assert table[0].split() == ["Schedule", "Expression", "Last", "due", f"({local_zone()})", "Outcome", "Next", "due"]
-    assert [line.split()[0] for line in table[1:6]] == ["forgotten", "nightly", "broken", "later", "etl/off"]
+    assert table[0].split() == [
+        "Schedule",
+        "Expression",
+        "Last",
+        "due",
+        f"({local_zone()})",
+        "Outcome",
+        "Next",
+        "due",
+    ]
+    assert [line.split()[0] for line in table[1:6]] == [
+        "forgotten",
+        "nightly",
+        "broken",
+        "later",
+        "etl/off",
+    ]
     assert table[6:] == [
         "",
         "- forgotten: ECS shows a stopped task for about an hour, so a task of this time is no longer known.",
@@ -196,7 +286,12 @@ def test_the_usual_duration_comes_from_past_runs(account: Account, tmp_path: Pat
     family: dict[str, Any] = {"family": "etl", "account_id": "123456789012", "region": "us-east-1"}
     started = format_ms(time.time_ns() - 7200 * NS_PER_SECOND)
     runs = [
-        report(task_id=f"a{minutes}", metrics={"duration_ms": minutes * 60_000}, started_at=started, **family)
+        report(
+            task_id=f"a{minutes}",
+            metrics={"duration_ms": minutes * 60_000},
+            started_at=started,
+            **family,
+        )
         for minutes in (69, 70, 71)
     ]
     file = tmp_path / "runs.jsonl"
@@ -208,7 +303,9 @@ def test_the_usual_duration_comes_from_past_runs(account: Account, tmp_path: Pat
     assert "The usual durations are unknown. " in lacking.stderr
 
 
-def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(account: Account) -> None:
+def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(
+    account: Account,
+) -> None:
     account.schedule("queue", "rate(5 minutes)", "arn:aws:sqs:us-east-1:123456789012:other")
     shown = account.run()
     assert (shown.returncode, shown.stdout) == (1, "")
@@ -220,4 +317,6 @@ def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(
     account.proxy.refused = {"ListRules", "GET /schedules"}
     shown = account.run()
     assert shown.returncode == 1
-    assert "allow events:ListEventBuses, events:ListRules and events:ListTargetsByRule" in shown.stderr
+    assert (
+        "allow events:ListEventBuses, events:ListRules and events:ListTargetsByRule" in shown.stderr
+    )

@@ -42,11 +42,15 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_secret_of_secrets_manager_and_a_parameter_are_read(aws: None) -> None:
-    boto3.client("secretsmanager").create_secret(Name="search", SecretString=json.dumps({"api_key": SECRET}))
+    boto3.client("secretsmanager").create_secret(
+        Name="search", SecretString=json.dumps({"api_key": SECRET})
+    )
     assert read_credentials("search", fetch_secret) == Credentials(api_key=SECRET)
     value = json.dumps({"username": "me", "password": SECRET})
     boto3.client("ssm").put_parameter(Name="/search", Value=value, Type="SecureString")
-    assert read_credentials("ssm:/search", fetch_secret) == Credentials(username="me", password=SECRET)
+    assert read_credentials("ssm:/search", fetch_secret) == Credentials(
+        username="me", password=SECRET
+    )
     with pytest.raises(SettingsError, match="The secret ssm:/missing cannot be read"):
         fetch_secret("ssm:/missing")
 
@@ -55,7 +59,9 @@ def test_a_secret_of_secrets_manager_and_a_parameter_are_read(aws: None) -> None
 def played() -> Iterator[OneAnswer]:
     """A cluster that takes the document. As it repeats a secret, no error may show the answer."""
     with closing(
-        OneAnswer(body=json.dumps({"items": [{"update": {"status": 201}}], "error": SECRET * 2}).encode())
+        OneAnswer(
+            body=json.dumps({"items": [{"update": {"status": 201}}], "error": SECRET * 2}).encode()
+        )
     ) as server:
         yield server
 
@@ -74,7 +80,9 @@ def clusters(url: str, credentials: Credentials) -> list[SearchCluster]:
         (Credentials(), None),
     ],
 )
-def test_both_engines_sign_in_the_same_way(played: OneAnswer, credentials: Credentials, header: str | None) -> None:
+def test_both_engines_sign_in_the_same_way(
+    played: OneAnswer, credentials: Credentials, header: str | None
+) -> None:
     for cluster in clusters(played.url, credentials):
         assert [result.status for result in cluster.bulk(DOCUMENTS, 5)] == [201]
     assert [headers["Authorization"] for headers in played.headers] == [header, header]
@@ -99,7 +107,9 @@ URL, KEY = "https://search.example.com", Credentials(api_key="a2V5")
         (URL, Credentials(api_key=f"{SECRET}€"), "ELASTICSEARCH_API_KEY"),
     ],
 )
-def test_an_invalid_address_or_key_is_named_without_its_value(url: str, credentials: Credentials, words: str) -> None:
+def test_an_invalid_address_or_key_is_named_without_its_value(
+    url: str, credentials: Credentials, words: str
+) -> None:
     for engine in ENGINES:
         with pytest.raises(SettingsError, match=words) as error:
             engine(url, credentials)
@@ -108,13 +118,20 @@ def test_an_invalid_address_or_key_is_named_without_its_value(url: str, credenti
 
 
 @pytest.mark.parametrize("status", [401, 403, 413, 429, 500, 503, None])
-def test_a_failed_request_shows_its_status_and_no_secret(played: OneAnswer, status: int | None) -> None:
+def test_a_failed_request_shows_its_status_and_no_secret(
+    played: OneAnswer, status: int | None
+) -> None:
     played.status = status or 0
-    url, sentence = (played.url, f"HTTP {status}") if status else ("http://127.0.0.1:9", "cannot be reached")
+    url, sentence = (
+        (played.url, f"HTTP {status}") if status else ("http://127.0.0.1:9", "cannot be reached")
+    )
     for cluster in clusters(url, Credentials(api_key=SECRET)):
         with pytest.raises(SearchClusterError, match=sentence) as error:
             cluster.bulk(DOCUMENTS, 5)
-        assert (error.value.status, error.value.is_retryable) == (status, status in {429, 503, None})
+        assert (error.value.status, error.value.is_retryable) == (
+            status,
+            status in {429, 503, None},
+        )
         assert SECRET not in str(error.value)
 
 
@@ -149,19 +166,28 @@ def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> N
     assert "No runs in the indices task-reports-*" in done.stderr
 
 
-def test_the_forwarder_trusts_a_private_ca(server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # requests prefers them; no function of Lambda has them
+def test_the_forwarder_trusts_a_private_ca(
+    server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+    ):  # requests prefers them; no function of Lambda has them
         monkeypatch.delenv(name, raising=False)
     url, file = server[0], str(server[1])
     nobody = Credentials()
-    for cluster in (ElasticsearchCluster(url, nobody, file), OpenSearchCluster(url, nobody, "eu-west-1", file)):
+    for cluster in (
+        ElasticsearchCluster(url, nobody, file),
+        OpenSearchCluster(url, nobody, "eu-west-1", file),
+    ):
         assert cluster.search("task-reports-*", {}, 5) == {"hits": {"hits": []}}
 
 
 def test_an_export_names_the_setting_for_a_private_ca(server: tuple[str, Path]) -> None:
     url, certificate = server
     with pytest.raises(
-        TransportError, match=r"^the server's certificate is not trusted \(self.signed .*: set SSL_CERT_FILE to "
+        TransportError,
+        match=r"^the server's certificate is not trusted \(self.signed .*: set SSL_CERT_FILE to ",
     ):
         HttpTransport()(url, {}, b"x", 5)
     assert HttpTransport(str(certificate))(url, {}, b"x", 5).status == 200
@@ -174,7 +200,11 @@ def test_an_export_names_the_setting_for_a_private_ca(server: tuple[str, Path]) 
     [
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection: check the port"),
         ("http://name.invalid", 1, "http://name.invalid cannot be reached: check the address"),
-        ("http://me:secret@127.0.0.1:9", 2, "leave them out, and set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD."),
+        (
+            "http://me:secret@127.0.0.1:9",
+            2,
+            "leave them out, and set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD.",
+        ),
     ],
 )
 def test_each_error_names_the_address_and_the_remedy(url: str, code: int, sentence: str) -> None:
@@ -188,7 +218,10 @@ def test_https_on_a_port_without_tls() -> None:
     with OneAnswer(body=NO_RUNS) as http:
         done = history(http.url.replace("http:", "https:"))
     assert done.returncode == 1
-    assert "does not speak TLS: check whether its address begins with http:// or https://." in done.stderr
+    assert (
+        "does not speak TLS: check whether its address begins with http:// or https://."
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize("command", ["show", "history", "recommend"])

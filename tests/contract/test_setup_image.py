@@ -49,11 +49,16 @@ def test_it_is_built_and_pushed_once(account: Account) -> None:
     assert (done.returncode, done.stdout) == (0, f"{IMAGE}\n")
     assert "for this machine's processor only" in done.stderr
     (repository,) = account.ecr.describe_repositories()["repositories"]
-    assert (repository["repositoryName"], repository["imageTagMutability"]) == ("task-profiler", "IMMUTABLE")
+    assert (repository["repositoryName"], repository["imageTagMutability"]) == (
+        "task-profiler",
+        "IMMUTABLE",
+    )
     login, build, push = account.docker.commands("version", "buildx version", "info")
     assert login == f"login --username AWS --password-stdin {REGISTRY}"
     assert account.docker.password() == f"{ACCOUNT}-auth-token"
-    assert build.endswith(f"--tag {IMAGE} --build-arg VERSION={VERSION} --build-arg BASE_IMAGE=mine:3 {ROOT}")
+    assert build.endswith(
+        f"--tag {IMAGE} --build-arg VERSION={VERSION} --build-arg BASE_IMAGE=mine:3 {ROOT}"
+    )
     assert push == f"push {IMAGE}"
 
     account.push()
@@ -63,12 +68,15 @@ def test_it_is_built_and_pushed_once(account: Account) -> None:
 
 
 def test_a_dry_run_prints_the_commands_and_changes_nothing(account: Account) -> None:
-    done = account.setup("image", "--repository", "tools/monitor", "--tag", "7", "--region", "us-east-1")
+    done = account.setup(
+        "image", "--repository", "tools/monitor", "--tag", "7", "--region", "us-east-1"
+    )
     assert done.returncode == 0, done.stderr
     named = f"--tag {REGISTRY}/tools/monitor:7 --build-arg VERSION={VERSION}"
     assert done.stdout.splitlines() == [
         "aws ecr create-repository --repository-name tools/monitor --image-tag-mutability IMMUTABLE --region us-east-1",
-        "aws ecr get-login-password --region us-east-1 | docker login --username AWS --password-stdin " + REGISTRY,
+        "aws ecr get-login-password --region us-east-1 | docker login --username AWS --password-stdin "
+        + REGISTRY,
         f"docker build --file {ROOT}/taskdef/Dockerfile {named} {ROOT}",
         f"docker push {REGISTRY}/tools/monitor:7",
     ]
@@ -91,8 +99,13 @@ def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
     )
     limit = {"countType": "imageCountMoreThan", "countNumber": 9}
     listed = enumerate((selection | limit for selection in selections), 1)
-    rules = [{"rulePriority": place, "selection": one, "action": {"type": "expire"}} for place, one in listed]
-    account.ecr.put_lifecycle_policy(repositoryName="task-profiler", lifecyclePolicyText=json.dumps({"rules": rules}))
+    rules = [
+        {"rulePriority": place, "selection": one, "action": {"type": "expire"}}
+        for place, one in listed
+    ]
+    account.ecr.put_lifecycle_policy(
+        repositoryName="task-profiler", lifecyclePolicyText=json.dumps({"rules": rules})
+    )
     statements = [
         {"Sid": "Pull", "Effect": "Allow", "Principal": "*", "Action": ["ecr:BatchGetImage"]},
         {"Sid": "Janitor", "Effect": "Allow", "Principal": "*", "Action": ["ecr:BatchDeleteImage"]},
@@ -103,14 +116,20 @@ def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
     assert (done.returncode, done.stdout) == (0, f"{IMAGE}\n")
     _, *warnings = done.stderr.splitlines()
     named = (*(f"lifecycle rule {number}" for number in (1, 3, 5)), "statement Janitor in")
-    assert [" ".join(line.split(" ")[1:5]) for line in warnings] == [f"The {name}" for name in named]
+    assert [" ".join(line.split(" ")[1:5]) for line in warnings] == [
+        f"The {name}" for name in named
+    ]
 
 
 @pytest.mark.parametrize(
     ("words", "environment", "said"),
     [
         ((), {"PATH": "/nowhere"}, "Docker is not installed: install it"),
-        ((), {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials: sign in"),
+        (
+            (),
+            {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
+            "there are no AWS credentials: sign in",
+        ),
         (("--platform", "linux/arm64"), {}, "--platform needs Docker's plugin buildx"),
     ],
 )
@@ -142,13 +161,18 @@ def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
     ]
 
     rows = [*map(json.loads, account.setup("--region", "us-east-1", "--json").stdout.splitlines())]
-    assert [(row["name"], row["isDone"]) for row in rows[:2]] == [("image", False), ("stack", False)]
+    assert [(row["name"], row["isDone"]) for row in rows[:2]] == [
+        ("image", False),
+        ("stack", False),
+    ]
     assert rows[0]["commands"] == [["task-profiler", "setup", "image", "--region", "us-east-1"]]
 
     account.ecr.create_repository(repositoryName="task-profiler")
     add_schedules(account)
     some = account.setup().stdout.splitlines()
-    assert some[0] == f"1 image     not done  The ECR repository task-profiler has no image {VERSION}."
+    assert (
+        some[0] == f"1 image     not done  The ECR repository task-profiler has no image {VERSION}."
+    )
     assert some[4] == (
         "3 monitors  not done  0 of 4 schedules and rules start a task with a current monitor. "
         "1 are pinned to another revision, until --update-schedules moves them."
@@ -157,13 +181,18 @@ def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
     assert some[5].strip() == f"{add.replace('NAME', 'jobs')} --update-schedules"
     unmoved = run_here(account.environment, *some[5].replace(" --update-schedules", "").split()[1:])
     assert unmoved.returncode == 0
-    assert "1 of 4 schedules and rules are pinned to another revision, which they go on starting" in unmoved.stderr
+    assert (
+        "1 of 4 schedules and rules are pinned to another revision, which they go on starting"
+        in unmoved.stderr
+    )
     assert "\n3 monitors  not done  3 of 4 schedules and rules start" in account.setup().stdout
     assert run_here(account.environment, *some[5].split()[1:]).returncode == 0
     queue = {"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}}
     cloudformation = account.client("cloudformation")
     values = {"SlackSecretId": "slack", "LogGroups": "/ecs/jobs"}
-    given = {"Parameters": {name: {"Type": "String", "Default": value} for name, value in values.items()}}
+    given = {
+        "Parameters": {name: {"Type": "String", "Default": value} for name, value in values.items()}
+    }
     cloudformation.create_stack(StackName="task-profiler", TemplateBody=json.dumps(queue | given))
     done = account.setup("--cluster", "jobs")
     steps, export, insights = done.stdout.split("\n\n")
@@ -185,5 +214,7 @@ def add_schedules(account: Account) -> None:
     batch = {"name": "batch", "image": "etl:1", "memory": 256, "logConfiguration": awslogs()}
     for name in ("job-0", "job-1", "job-2", "job-0:1"):  # Terraform pins schedules to revisions
         if ":" not in name:
-            ecs.register_task_definition(family=name, taskRoleArn=role, containerDefinitions=[batch])
+            ecs.register_task_definition(
+                family=name, taskRoleArn=role, containerDefinitions=[batch]
+            )
         start_by_schedule(scheduler, name.replace(":", "-"), name)

@@ -21,9 +21,17 @@ from tests.task_events import EVENT
 RECORD = {
     "version": "1.0",
     "timestamp": "2026-03-01T10:15:00.000Z",
-    "requestContext": {"requestId": "e4b4", "condition": "RetriesExhausted", "approximateInvokeCount": 3},
+    "requestContext": {
+        "requestId": "e4b4",
+        "condition": "RetriesExhausted",
+        "approximateInvokeCount": 3,
+    },
     "requestPayload": subscription_event("hello"),
-    "responseContext": {"statusCode": 200, "executedVersion": "$LATEST", "functionError": "Unhandled"},
+    "responseContext": {
+        "statusCode": 200,
+        "executedVersion": "$LATEST",
+        "functionError": "Unhandled",
+    },
     "responsePayload": {"errorMessage": "OpenSearch cannot be reached."},
 }
 
@@ -31,12 +39,17 @@ RECORD = {
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with moto_account(monkeypatch, "eu-west-1"):
-        made = boto3.client("sqs").create_queue(QueueName="dead", Attributes={"VisibilityTimeout": "300"})
+        made = boto3.client("sqs").create_queue(
+            QueueName="dead", Attributes={"VisibilityTimeout": "300"}
+        )
         yield str(made["QueueUrl"])
 
 
 def refusal(code: str, status: int, message: str = "") -> ClientError:
-    answer: Any = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    answer: Any = {
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
     return ClientError(answer, "Invoke")
 
 
@@ -66,27 +79,40 @@ def put(queue: str, *messages: object) -> None:
 
 def waiting(queue: str) -> int:
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    attributes = boto3.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=names)["Attributes"]
+    attributes = boto3.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=names)[
+        "Attributes"
+    ]
     return sum(int(attributes[name]) for name in names)
 
 
-def again(functions: Functions, queue: str, function: str = "f", *, now_ms: float = math.inf) -> tuple[int, list[str]]:
+def again(
+    functions: Functions, queue: str, function: str = "f", *, now_ms: float = math.inf
+) -> tuple[int, list[str]]:
     clients: dict[str, Any] = {"sqs": boto3.client("sqs"), "lambda": functions}
     return redrive(clients.__getitem__, queue, function, now_ms=now_ms)
 
 
-def test_events_of_both_senders_are_sent_as_they_came_and_what_is_not_taken_stays_in_the_queue(queue: str) -> None:
+def test_events_of_both_senders_are_sent_as_they_came_and_what_is_not_taken_stays_in_the_queue(
+    queue: str,
+) -> None:
     functions = Functions()
     put(queue, RECORD, EVENT)
     assert again(functions, queue, "forward-logs") == (2, [])
-    assert [json.loads(call["Payload"]) for call in functions.calls] == [RECORD["requestPayload"], EVENT]
-    assert {(call["FunctionName"], call["InvocationType"]) for call in functions.calls} == {("forward-logs", "Event")}
+    assert [json.loads(call["Payload"]) for call in functions.calls] == [
+        RECORD["requestPayload"],
+        EVENT,
+    ]
+    assert {(call["FunctionName"], call["InvocationType"]) for call in functions.calls} == {
+        ("forward-logs", "Event")
+    }
     assert waiting(queue) == 0
     put(queue, *({"number": number} for number in range(3)))
     with pytest.raises(ClientError):
         again(Functions(takes=1), queue)
     assert waiting(queue) == 2
-    assert again(Functions(takes=0), queue, now_ms=0) == (0, []), "newer events may have come back meanwhile"
+    assert again(Functions(takes=0), queue, now_ms=0) == (0, []), (
+        "newer events may have come back meanwhile"
+    )
     assert waiting(queue) == 2
 
 
@@ -101,7 +127,9 @@ STREAM = '{"version": "1.0", "KinesisBatchInfo": {"startSequenceNumber": "1"}}'
         ("[]", "not an event of Lambda."),
     ],
 )
-def test_one_message_without_an_event_does_not_keep_back_the_others(queue: str, body: str, said: str) -> None:
+def test_one_message_without_an_event_does_not_keep_back_the_others(
+    queue: str, body: str, said: str
+) -> None:
     functions = Functions()
     put(queue, body, "{}")
     sent, (reason,) = again(functions, queue)
@@ -126,15 +154,25 @@ def test_the_command_finds_the_queues_of_the_stack(
     outputs = {"TaskStoppedDeadLetterQueueUrl": queue, "TaskStoppedFunctionName": "tp-task-stopped"}
     listed = [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()]
     cloudformation = FakeCloudFormation(stack={"StackStatus": "CREATE_COMPLETE", "Outputs": listed})
-    clients = {"cloudformation": cloudformation, "lambda": Functions(takes=1), "sqs": boto3.client("sqs")}
-    monkeypatch.setattr("profiler.cli.setup.setup_commands.open_clients", lambda *_: clients.__getitem__)
+    clients = {
+        "cloudformation": cloudformation,
+        "lambda": Functions(takes=1),
+        "sqs": boto3.client("sqs"),
+    }
+    monkeypatch.setattr(
+        "profiler.cli.setup.setup_commands.open_clients", lambda *_: clients.__getitem__
+    )
     put(queue, "{}")
     assert redrive_command.main([], standalone_mode=False) == 0
     assert capfd.readouterr().out.splitlines() == [
         "would send 1 event to tp-task-stopped",
         "Nothing was changed; --yes carries this out.",
     ]
-    stream = {"ReportStreamArn": "s", "ForwardLogsDeadLetterQueueUrl": queue, "ForwardLogsFunctionName": "f"}
+    stream = {
+        "ReportStreamArn": "s",
+        "ForwardLogsDeadLetterQueueUrl": queue,
+        "ForwardLogsFunctionName": "f",
+    }
     listed += [{"OutputKey": name, "OutputValue": value} for name, value in stream.items()]
     assert redrive_command.main([], standalone_mode=False) == 0
     assert capfd.readouterr().err.count("run task-profiler replay on their log groups") == 1
@@ -148,11 +186,15 @@ def test_the_command_finds_the_queues_of_the_stack(
     assert redrive_command.main(["--yes"], standalone_mode=False) == 1
     assert " is not an event of Lambda. It is still in the queue.\n" in capfd.readouterr().err
     put(queue, "{}")
-    with pytest.raises(TaskProfilerError, match="not all sent, and the rest is in the queue: AWS returned TooMany"):
+    with pytest.raises(
+        TaskProfilerError, match="not all sent, and the rest is in the queue: AWS returned TooMany"
+    ):
         redrive_command.main(["--yes"], standalone_mode=False)
     cloudformation.stack = {"StackStatus": "CREATE_COMPLETE"}
     assert redrive_command.main(["--yes"], standalone_mode=False) == 0
-    assert capfd.readouterr().out.endswith("The stack task-profiler has no dead-letter queue: nothing to send.\n")
+    assert capfd.readouterr().out.endswith(
+        "The stack task-profiler has no dead-letter queue: nothing to send.\n"
+    )
     cloudformation.stack = None
     with pytest.raises(TaskProfilerError, match="There is no stack 'task-profiler'"):
         redrive_command.main(["--yes"], standalone_mode=False)

@@ -26,7 +26,10 @@ from tools.moto_server import FakeAws, fake_aws, push_image
 ACCOUNT = "123456789012"
 BUCKET = f"task-profiler-{ACCOUNT}-us-east-1"
 TABLE = {"LogicalResourceId": "Table", "ResourceType": "AWS::DynamoDB::Table"}
-CHANGE = {"Type": "Resource", "ResourceChange": {**TABLE, "Action": "Modify", "Replacement": "Conditional"}}
+CHANGE = {
+    "Type": "Resource",
+    "ResourceChange": {**TABLE, "Action": "Modify", "Replacement": "Conditional"},
+}
 APPLY, PLAN = (StackOutput(is_applied=is_applied, as_json=False) for is_applied in (True, False))
 WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
 
@@ -35,10 +38,17 @@ class Account:
     def __init__(self, aws: FakeAws, folder: Path) -> None:
         self.aws = aws
         # moto reads a template's URL as that of its own S3 only with this host, and with the bucket in the path.
-        self._environment = {name: value.replace("127.0.0.1", "localhost") for name, value in aws.environment().items()}
+        self._environment = {
+            name: value.replace("127.0.0.1", "localhost")
+            for name, value in aws.environment().items()
+        }
         config = folder / "aws-config"
         config.write_text("[default]\ns3 =\n  addressing_style = path\n")
-        self._environment |= {"AWS_CONFIG_FILE": str(config), "HOME": str(folder), "PATH": "/usr/bin:/bin"}
+        self._environment |= {
+            "AWS_CONFIG_FILE": str(config),
+            "HOME": str(folder),
+            "PATH": "/usr/bin:/bin",
+        }
         self.zip = folder / "forwarder.zip"
         with zipfile.ZipFile(self.zip, "w") as archive:
             archive.writestr("handler.py", "")
@@ -91,13 +101,23 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     account.check_nothing_was_made()
 
     key = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/0a"
-    given = ("--parameter", "NotifyFamilies=a b,c", "--parameter", f"SecretsKeyArn={key}", "--tag", "team=data")
+    given = (
+        "--parameter",
+        "NotifyFamilies=a b,c",
+        "--parameter",
+        f"SecretsKeyArn={key}",
+        "--tag",
+        "team=data",
+    )
     created = account.setup("--slack-failure-webhook", WEBHOOK, *given, "--yes")
     assert created.returncode == 0, created.stderr
     lines = created.stdout.splitlines()
     assert lines[0] == f"created the bucket {BUCKET}"
     assert any(re.match(r"Add +TaskStoppedFunction +AWS::Lambda::Function", line) for line in lines)
-    assert lines[-1] == f"The stack task-profiler in us-east-1 is deployed: version {profiler.__version__}."
+    assert (
+        lines[-1]
+        == f"The stack task-profiler in us-east-1 is deployed: version {profiler.__version__}."
+    )
     functions = account.aws.client("lambda").list_functions()["Functions"]
     assert "task-profiler-task-stopped" in {one["FunctionName"] for one in functions}
     first = account.parameters()
@@ -110,24 +130,39 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert (stored["KmsKeyId"], team in stored["Tags"], stack["Tags"]) == (key, True, [team])
 
     # moto neither notices that nothing changes nor updates log groups: test_stack_changes.py has updates.
-    planned = account.setup("--slack-success-webhook", f"{WEBHOOK}-2", "--tag", "cost=1", "--tag", "x=")
+    planned = account.setup(
+        "--slack-success-webhook", f"{WEBHOOK}-2", "--tag", "cost=1", "--tag", "x="
+    )
     assert "  tag team=data\n  tag cost=1\n" in planned.stdout
     assert "tag team" not in account.setup("--tag", "team=").stdout
-    assert f"would update the stack task-profiler (now version {profiler.__version__})" in planned.stdout
+    assert (
+        f"would update the stack task-profiler (now version {profiler.__version__})"
+        in planned.stdout
+    )
     assert planned.stdout.count(" is there already\n") == 2
     assert re.search(r"^  \d\d other parameters keep their values$", planned.stdout, re.MULTILINE)
     assert account.parameters() == first
 
     deleted = account.setup("--delete", "--yes")
     assert deleted.returncode == 0, deleted.stderr
-    stays = deleted.stdout[deleted.stdout.index("The stack task-profiler in us-east-1 is deleted. These stay:") :]
+    stays = deleted.stdout[
+        deleted.stdout.index("The stack task-profiler in us-east-1 is deleted. These stay:") :
+    ]
     assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/ --region us-east-1\n" in stays
-    assert "aws secretsmanager delete-secret --secret-id task-profiler/slack --region us-east-1\n" in stays
+    assert (
+        "aws secretsmanager delete-secret --secret-id task-profiler/slack --region us-east-1\n"
+        in stays
+    )
     nothing = account.setup("--delete")
-    assert (nothing.returncode, nothing.stdout) == (0, "There is no stack task-profiler: nothing to delete.\n")
+    assert (nothing.returncode, nothing.stdout) == (
+        0,
+        "There is no stack task-profiler: nothing to delete.\n",
+    )
 
 
-def test_an_instance_monitor_is_planned_created_and_removed_without_its_option(account: Account) -> None:
+def test_an_instance_monitor_is_planned_created_and_removed_without_its_option(
+    account: Account,
+) -> None:
     ecs = account.client("ecs")
     account.aws.create_log_group("/ecs/jobs")
     words = ("--elasticsearch", "https://search.invalid", "--log-group", "/ecs/jobs")
@@ -139,12 +174,16 @@ def test_an_instance_monitor_is_planned_created_and_removed_without_its_option(a
     assert (unbuilt.returncode, "run task-profiler setup image." in unbuilt.stderr) == (1, True)
     account.check_nothing_was_made()
     push_image(account.aws)
-    planned = account.setup(*words, "--instance-monitor", f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs")
+    planned = account.setup(
+        *words, "--instance-monitor", f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
+    )
     assert "  InstanceMonitorCluster=jobs\n" in planned.stdout, planned.stderr
 
     created = account.setup(*words, *option, "--yes")
     assert created.returncode == 0, created.stderr
-    assert re.search(r"^Add +InstanceMonitorService +AWS::ECS::Service", created.stdout, re.MULTILINE)
+    assert re.search(
+        r"^Add +InstanceMonitorService +AWS::ECS::Service", created.stdout, re.MULTILINE
+    )
     assert len(ecs.list_services(cluster="jobs")["serviceArns"]) == 1
     kept = account.setup(*words, *option)
     assert "remove" not in kept.stdout
@@ -152,15 +191,23 @@ def test_an_instance_monitor_is_planned_created_and_removed_without_its_option(a
     # moto does not update these resources: test_template_deployed.py has a stack without a cluster for the monitor.
     removal = account.setup(*words)
     assert "  InstanceMonitorCluster=\n" in removal.stdout
-    assert "would remove the instance monitor of jobs: --instance-monitor jobs keeps it\n" in removal.stdout
+    assert (
+        "would remove the instance monitor of jobs: --instance-monitor jobs keeps it\n"
+        in removal.stdout
+    )
     planned = account.setup("--delete")
     assert planned.returncode == 0, planned.stderr
-    assert "dashboards of task in https://search.invalid: see Uninstall in docs/operate.md\n" in planned.stdout
+    assert (
+        "dashboards of task in https://search.invalid: see Uninstall in docs/operate.md\n"
+        in planned.stdout
+    )
     assert planned.stdout.endswith("Nothing was changed; --yes carries this out.\n")
     assert account.parameters()["InstanceMonitorCluster"] == "jobs"
 
 
-def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one(account: Account) -> None:
+def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one(
+    account: Account,
+) -> None:
     open_client, name = account.aws.client, "task-profiler/search"
     client, sign_in = open_client("secretsmanager"), {"username": "a", "password": "hunter2"}
     assert [store_secret(open_client, name, sign_in) for _ in range(2)] == ["created", "unchanged"]
@@ -186,7 +233,9 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
     key = "task-profiler/forwarder-0.0.9-0123.zip"
     before = {"Notify": "failure", "CodeBucket": "mine", "CodeKey": key, "Gone": "x"}
     parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in before.items()]
-    cloudformation = FakeCloudFormation(stack={"StackStatus": "UPDATE_COMPLETE", "Parameters": parameters})
+    cloudformation = FakeCloudFormation(
+        stack={"StackStatus": "UPDATE_COMPLETE", "Parameters": parameters}
+    )
     account.aws.client("s3").create_bucket(Bucket="mine")
 
     def client(service: str) -> Any:
@@ -194,7 +243,9 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
 
     secrets = {"SlackSecretId": {"slack_failure_webhook_url": WEBHOOK}}
     request = StackRequest(name="tp", zip_file=str(account.zip), secrets=secrets)
-    cloudformation.change_set_pages = [{"Status": "FAILED", "StatusReason": "No updates are to be performed."}]
+    cloudformation.change_set_pages = [
+        {"Status": "FAILED", "StatusReason": "No updates are to be performed."}
+    ]
     deploy(request, client, None, APPLY)
     assert capfd.readouterr().out.splitlines()[-2:] == [
         "created: secret tp/slack",
@@ -208,7 +259,9 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
     assert "hunter2" not in str(cloudformation.called)
 
     cloudformation.change_set_pages = [{"Status": "CREATE_COMPLETE", "Changes": [CHANGE]}]
-    cloudformation.happens = [[("UPDATE_COMPLETE", "Table", "AWS::DynamoDB::Table"), of_stack("UPDATE_COMPLETE")]]
+    cloudformation.happens = [
+        [("UPDATE_COMPLETE", "Table", "AWS::DynamoDB::Table"), of_stack("UPDATE_COMPLETE")]
+    ]
     outputs = [{"OutputKey": "Url", "OutputValue": "https://x"}]
     cloudformation.stack = {**(cloudformation.stack or {}), "Outputs": outputs}
     deploy(request, client, None, APPLY)
@@ -231,7 +284,9 @@ def test_what_ends_before_the_change_set_is_applied_leaves_none(
     def end(*_: object) -> None:
         raise ends
 
-    monkeypatch.setattr("profiler.aws_account.setup.stack_deployment.StackDeployment.store_secrets", end)
+    monkeypatch.setattr(
+        "profiler.aws_account.setup.stack_deployment.StackDeployment.store_secrets", end
+    )
     with pytest.raises(ends):
         deploy(StackRequest(zip_file=str(account.zip)), account.client, None, APPLY)
     assert account.stacks() == []
@@ -260,7 +315,9 @@ def test_the_result_is_json_for_a_program(account: Account) -> None:
     (made,) = map(json.loads, done.stdout.splitlines())
     assert (made["isApplied"], made["version"]) == (True, profiler.__version__)
     assert made["stack"] == "task-profiler"
-    assert ("Add", "TaskStoppedFunction") in {(one["action"], one["resource"]) for one in made["changes"]}
+    assert ("Add", "TaskStoppedFunction") in {
+        (one["action"], one["resource"]) for one in made["changes"]
+    }
     assert f"created the bucket {BUCKET}" in done.stderr
     (gone,) = map(json.loads, account.setup("--delete", "--yes", "--json").stdout.splitlines())
     assert gone["isApplied"]
@@ -272,7 +329,9 @@ def test_the_empty_stack_of_a_change_set_that_nobody_applied_is_deleted(
 ) -> None:
     monkeypatch.setattr("profiler.core.clock.SystemClock.sleep", lambda *_: None)
     happens = [[of_stack("DELETE_IN_PROGRESS")], [of_stack("DELETE_COMPLETE")]]
-    cloudformation = FakeCloudFormation(stack={"StackStatus": "REVIEW_IN_PROGRESS"}, happens=happens)
+    cloudformation = FakeCloudFormation(
+        stack={"StackStatus": "REVIEW_IN_PROGRESS"}, happens=happens
+    )
     remove("tp", cloudformation, PLAN)
     printed = capfd.readouterr().out
     assert "would delete the stack tp in eu-west-1 (REVIEW_IN_PROGRESS)\n" in printed
@@ -284,13 +343,21 @@ def test_the_empty_stack_of_a_change_set_that_nobody_applied_is_deleted(
 
 
 def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Account) -> None:
-    given = ("--elasticsearch", "http://127.0.0.1:9", "--parameter", "ElasticsearchSecretId=ssm:/mine")
+    given = (
+        "--elasticsearch",
+        "http://127.0.0.1:9",
+        "--parameter",
+        "ElasticsearchSecretId=ssm:/mine",
+    )
     assert account.setup(*given, "--parameter", "LogGroups=").returncode == 0
     request = StackRequest(zip_file=str(account.zip), parameters=("SlackSecretId=ssm:/mine",))
     deploy(request, account.client, None, APPLY)
     done = account.setup("--slack-failure-webhook", WEBHOOK)
     assert done.returncode == 1
-    assert "reads these settings from ssm:/mine: change them there, or add --parameter SlackSecretId=" in done.stderr
+    assert (
+        "reads these settings from ssm:/mine: change them there, or add --parameter SlackSecretId="
+        in done.stderr
+    )
     emptied = account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=")
     assert emptied.returncode == 0
 
@@ -301,7 +368,10 @@ def test_the_clusters_product_is_a_setting_unless_a_parameter_sets_it(
     cluster = ForwarderCluster("http://127.0.0.1:9", requests.Session())
     cluster.engine = "opensearch"
     settings = {"ElasticsearchUrl": "http://127.0.0.1:9", "Subscribe": "account"}
-    for parameters, engine in ((), "opensearch"), (("SearchEngine=elasticsearch",), "elasticsearch"):
+    for parameters, engine in (
+        ((), "opensearch"),
+        (("SearchEngine=elasticsearch",), "elasticsearch"),
+    ):
         request = StackRequest(zip_file=str(account.zip), settings=settings, parameters=parameters)
         deploy(request, account.client, cluster, PLAN)
         assert f"  SearchEngine={engine}\n" in capfd.readouterr().out
@@ -318,36 +388,56 @@ GROUPS = {
 
 def listed_groups(asked: dict[str, str]) -> dict[str, Any]:
     names = [name for name in sorted(GROUPS) if name.startswith(asked["logGroupNamePrefix"])]
-    return {"logGroups": [{"logGroupName": name, "logGroupClass": GROUPS[name][0]} for name in names]}
+    return {
+        "logGroups": [{"logGroupName": name, "logGroupClass": GROUPS[name][0]} for name in names]
+    }
 
 
 def listed_filters(asked: dict[str, str]) -> dict[str, Any]:
-    return {"subscriptionFilters": [{"filterName": name} for name in GROUPS[asked["logGroupName"]][1]]}
+    return {
+        "subscriptionFilters": [{"filterName": name} for name in GROUPS[asked["logGroupName"]][1]]
+    }
 
 
 def test_what_cannot_be_subscribed_is_named_before_anything_is_made(
     account: Account, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """CloudFormation would fail after minutes, and roll back."""
-    policies: dict[str, Any] = {"accountPolicies": [{"policyName": "other", "policyDocument": "{}"}]}
+    policies: dict[str, Any] = {
+        "accountPolicies": [{"policyName": "other", "policyDocument": "{}"}]
+    }
     answers = {"DescribeLogGroups": listed_groups, "DescribeSubscriptionFilters": listed_filters}
     proxy = AwsProxy(account.aws.url, answers={**answers, "DescribeAccountPolicies": policies})
     logs = replace(account.aws, url=proxy.url).client("logs")
 
     def plan(groups: str, subscribe: str = "groups") -> None:
-        settings = {"ElasticsearchUrl": "http://127.0.0.1:9", "LogGroups": groups, "Subscribe": subscribe}
+        settings = {
+            "ElasticsearchUrl": "http://127.0.0.1:9",
+            "LogGroups": groups,
+            "Subscribe": subscribe,
+        }
         request = StackRequest(zip_file=str(account.zip), settings=settings)
-        deploy(request, lambda service: logs if service == "logs" else account.client(service), None, PLAN)
+        deploy(
+            request,
+            lambda service: logs if service == "logs" else account.client(service),
+            None,
+            PLAN,
+        )
 
     for groups, said in (
         ("/ecs/a,/ecs/a-b", r"can be subscribed, unlike /ecs/a \(missing\): create them"),
         ("/ecs/a-b,/ecs/rare", r"unlike /ecs/rare \(INFREQUENT_ACCESS\)"),
-        ("/ecs/a-b,/ecs/full", "filter task-profiler-groups cannot be added to /ecs/full, because AWS allows 5"),
+        (
+            "/ecs/a-b,/ecs/full",
+            "filter task-profiler-groups cannot be added to /ecs/full, because AWS allows 5",
+        ),
         ("/ecs/taken", "cannot be added to /ecs/taken, .* with different names"),
     ):
         with pytest.raises(TaskProfilerError, match=said):
             plan(groups)
-    with pytest.raises(TaskProfilerError, match=r"The account-wide subscription other exists .*-name other\)\.$"):
+    with pytest.raises(
+        TaskProfilerError, match=r"The account-wide subscription other exists .*-name other\)\.$"
+    ):
         plan("", "account")
     policies["accountPolicies"] = []
     plan("", "account")
@@ -377,13 +467,19 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--parameter", "hunter2"), "is not NAME=VALUE"),
         (("--tag", "team"), "--tag 'team' is not KEY=VALUE"),
         (("--slack-failure-webhook", "hunter2"), "it begins with https://"),
-        (("--otlp", "https://otlp", "--otlp-headers", "hunter2"), "--otlp-headers is not a list of headers"),
+        (
+            ("--otlp", "https://otlp", "--otlp-headers", "hunter2"),
+            "--otlp-headers is not a list of headers",
+        ),
         (("--api-key", "hunter2\r"), "an invalid character"),
         (("--elasticsearch", "https://me:hunter2@search"), "give it as --user NAME:PASSWORD"),
         (("--otlp", "https://me:hunter2@otlp"), "give it in --otlp-headers"),
         (("--user", "hunter2"), "put a colon between them"),
         (("--user", "a:hunter2", "--api-key", "hunter2"), "give one of them"),
-        (("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=mine"), "leave one out"),
+        (
+            ("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=mine"),
+            "leave one out",
+        ),
         (("--name", "", "--delete"), "--name '' is not a stack's name"),
         (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
@@ -408,4 +504,7 @@ def test_an_interruption_of_the_wait_says_that_cloudformation_goes_on(
     monkeypatch.setattr("profiler.aws_account.setup.stack_changes.StackChanges._follow", interrupt)
     with pytest.raises(KeyboardInterrupt):
         deploy(StackRequest(zip_file=str(account.zip)), account.client, None, APPLY)
-    assert "CloudFormation goes on with the stack task-profiler: repeat the command later" in capfd.readouterr().err
+    assert (
+        "CloudFormation goes on with the stack task-profiler: repeat the command later"
+        in capfd.readouterr().err
+    )

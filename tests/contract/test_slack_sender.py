@@ -14,7 +14,9 @@ from tests.fakes import FakeInvocationTime
 SECRET = "hunter2"
 MESSAGE = SlackMessage(
     text="Success &lt;etl&gt;",
-    blocks=[{"type": "section", "text": {"type": "mrkdwn", "text": "*Grüße* ▰▱ 🧮", "verbatim": True}}],
+    blocks=[
+        {"type": "section", "text": {"type": "mrkdwn", "text": "*Grüße* ▰▱ 🧮", "verbatim": True}}
+    ],
 )
 
 
@@ -29,7 +31,9 @@ def webhook(slack: FakeSlack, *, url: str | None = None) -> SlackTarget:
 
 
 def bot(slack: FakeSlack, *, token: str = TOKEN) -> SlackTarget:
-    return SlackTarget(secret=token, channel="C0FAILURE", setting="SLACK_FAILURE_CHANNEL", base_url=slack.base_url)
+    return SlackTarget(
+        secret=token, channel="C0FAILURE", setting="SLACK_FAILURE_CHANNEL", base_url=slack.base_url
+    )
 
 
 def targets(slack: FakeSlack) -> list[SlackTarget]:
@@ -68,26 +72,36 @@ def rejected(code: str) -> Answer:
     [Answer(500, text="server_error"), Answer(429), rate_limited("soon"), Answer(drop=True)],
     ids=["server error", "limit", "limit without a time", "no answer"],
 )
-def test_temporary_failures_are_retried_with_growing_pauses(slack: FakeSlack, answer: Answer) -> None:
+def test_temporary_failures_are_retried_with_growing_pauses(
+    slack: FakeSlack, answer: Answer
+) -> None:
     for target in targets(slack):
         slack.script = [answer, answer, answer]
         assert send(target).pauses == [1.0, 2.0, 4.0]
     assert len(slack.received) == 2
 
 
-@pytest.mark.parametrize("code", ["ratelimited", "rate_limited", "internal_error", "fatal_error", "request_timeout"])
-def test_a_bot_repeats_a_message_after_a_temporary_error_in_a_successful_answer(slack: FakeSlack, code: str) -> None:
+@pytest.mark.parametrize(
+    "code", ["ratelimited", "rate_limited", "internal_error", "fatal_error", "request_timeout"]
+)
+def test_a_bot_repeats_a_message_after_a_temporary_error_in_a_successful_answer(
+    slack: FakeSlack, code: str
+) -> None:
     slack.script = [rejected(code)]
     assert send(bot(slack)).pauses == [1.0]
     assert len(slack.received) == 1
 
 
-def test_the_retry_after_header_sets_the_pause_and_raises_if_it_is_longer_than_the_invocation(slack: FakeSlack) -> None:
+def test_the_retry_after_header_sets_the_pause_and_raises_if_it_is_longer_than_the_invocation(
+    slack: FakeSlack,
+) -> None:
     for target in targets(slack):
         slack.script = [rate_limited(20)]
         assert send(target).pauses == [20.0]
     assert slack.requests == 4
-    for target, setting in zip(targets(slack), ("SLACK_SUCCESS_WEBHOOK_URL", "SLACK_FAILURE_CHANNEL"), strict=True):
+    for target, setting in zip(
+        targets(slack), ("SLACK_SUCCESS_WEBHOOK_URL", "SLACK_FAILURE_CHANNEL"), strict=True
+    ):
         slack.script = [rate_limited(3600)]
         told = refused(target)
         assert setting in told
@@ -117,10 +131,26 @@ def test_an_unreachable_slack_is_retried_until_the_time_is_up(slack: FakeSlack) 
 @pytest.mark.parametrize(
     ("target", "answer", "words"),
     [
-        (webhook, Answer(404, text="no_service"), "(HTTP 404 no_service): check that SLACK_SUCCESS_WEBHOOK_URL is the"),
-        (webhook, Answer(404, text="<html>hunter2</html>"), "(HTTP 404): check that SLACK_SUCCESS_WEBHOOK_URL is the"),
-        (webhook, Answer(200, text="<html>Sign in</html>"), "(HTTP 200): check that SLACK_SUCCESS_WEBHOOK_URL is the"),
-        (bot, rejected("something_new"), "(something_new): check SLACK_BOT_TOKEN, its scope chat:write"),
+        (
+            webhook,
+            Answer(404, text="no_service"),
+            "(HTTP 404 no_service): check that SLACK_SUCCESS_WEBHOOK_URL is the",
+        ),
+        (
+            webhook,
+            Answer(404, text="<html>hunter2</html>"),
+            "(HTTP 404): check that SLACK_SUCCESS_WEBHOOK_URL is the",
+        ),
+        (
+            webhook,
+            Answer(200, text="<html>Sign in</html>"),
+            "(HTTP 200): check that SLACK_SUCCESS_WEBHOOK_URL is the",
+        ),
+        (
+            bot,
+            rejected("something_new"),
+            "(something_new): check SLACK_BOT_TOKEN, its scope chat:write",
+        ),
         (bot, rejected(f"xoxb-{SECRET}"), "(HTTP 200): check SLACK_BOT_TOKEN"),
     ],
 )
@@ -132,9 +162,13 @@ def test_a_message_that_is_rejected(
     assert slack.requests == 1
 
 
-@pytest.mark.parametrize("url", [f"{SECRET}", f"http://127.0.0.1:1/{SECRET} x", f"https:// {SECRET}"])
+@pytest.mark.parametrize(
+    "url", [f"{SECRET}", f"http://127.0.0.1:1/{SECRET} x", f"https:// {SECRET}"]
+)
 @pytest.mark.parametrize("token", [f"xoxb-{SECRET}\r\nX: y", f"xoxb-{SECRET}-„", ""])
-def test_an_invalid_address_or_token_is_not_quoted_and_not_tried_again(slack: FakeSlack, url: str, token: str) -> None:
+def test_an_invalid_address_or_token_is_not_quoted_and_not_tried_again(
+    slack: FakeSlack, url: str, token: str
+) -> None:
     told = refused(webhook(slack, url=url))
     assert ("SLACK_SUCCESS_WEBHOOK_URL" in told, "out of time" in told) == (True, False)
     assert "SLACK_BOT_TOKEN" in refused(bot(slack, token=token))
@@ -145,7 +179,9 @@ def test_the_repr_of_targets_has_no_secret(slack: FakeSlack) -> None:
     assert [repr(target) for target in targets(slack)] == shown
 
 
-def test_the_usual_proxy_variables_are_used(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usual_proxy_variables_are_used(
+    slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", slack.url)
     slack.script = [Answer(text="ok")]
     send(webhook(slack, url=f"http://hooks.slack.invalid/services/{SECRET}"))

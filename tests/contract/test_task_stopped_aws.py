@@ -66,14 +66,23 @@ def test_a_missing_definition_is_named(warnings: list[str]) -> None:
     assert "missing:1 does not exist" in warning
 
 
-def test_a_denied_permission_is_named_and_the_definition_read_again_later(warnings: list[str]) -> None:
+def test_a_denied_permission_is_named_and_the_definition_read_again_later(
+    warnings: list[str],
+) -> None:
     client = Failing("AccessDeniedException", {"taskDefinition": {"family": "nightly"}})
     definitions = EcsDefinitions(client, warnings.append)
     assert definitions.describe("nightly:1") is None
     assert definitions.describe("nightly:1") == {"family": "nightly"}
-    assert lines(CloudWatchTail(lambda _region: Failing("AccessDeniedException"), warnings.append)) == []
+    assert (
+        lines(CloudWatchTail(lambda _region: Failing("AccessDeniedException"), warnings.append))
+        == []
+    )
     of_definition, of_stream = warnings
-    assert ("allow ecs:DescribeTaskDefinition" in of_definition) is ("allow logs:GetLogEvents" in of_stream) is True
+    assert (
+        ("allow ecs:DescribeTaskDefinition" in of_definition)
+        is ("allow logs:GetLogEvents" in of_stream)
+        is True
+    )
 
 
 @pytest.mark.parametrize("answer", BUSY, ids=str)
@@ -96,7 +105,9 @@ class LimitedLogs:
     def find(self, begins: float, jitter: float) -> bool:
         """Look for the report of a task that stops at this second, after the tasks before it have looked for theirs."""
         self.begins, self.time = begins, FakeInvocationTime(120, jitter)
-        finder = ReportFinder(CloudWatchTail(lambda _region: self, print).newest, self.time, "1", "batch")
+        finder = ReportFinder(
+            CloudWatchTail(lambda _region: self, print).newest, self.time, "1", "batch"
+        )
         found = finder.find([PLACE, replace(PLACE, stream="ecs/task-monitor/1")], 20)
         return found is not None and finder.has_time and self.time.left > 120 - 20.5
 
@@ -105,13 +116,20 @@ class LimitedLogs:
         second = int(self.begins + 120 - self.time.left)
         if self.accepted[second] == 25:
             self.throttled += 1
-            raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "GetLogEvents")
+            raise ClientError(
+                {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}},
+                "GetLogEvents",
+            )
         self.accepted[second] += 1
         return page("b/1", *([] if "nextToken" in asked else [self.line]))
 
 
-@pytest.mark.parametrize(("kind", "tasks", "most_calls"), [("task.report", 300, 1500), ("task.checkpoint", 50, 600)])
-def test_tasks_that_stop_together_share_the_limit_of_the_service(kind: str, tasks: int, most_calls: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "tasks", "most_calls"), [("task.report", 300, 1500), ("task.checkpoint", 50, 600)]
+)
+def test_tasks_that_stop_together_share_the_limit_of_the_service(
+    kind: str, tasks: int, most_calls: int
+) -> None:
     """Within two seconds: each finds its report or, after the whole wait, its last checkpoint."""
     line = {"type": kind, "time": "x", "record": {"taskId": "1", "container": {"name": "batch"}}}
     logs = LimitedLogs(json.dumps(line))
@@ -124,10 +142,14 @@ def test_a_throttled_definition_is_asked_for_again_while_there_is_time() -> None
     budget = FakeInvocationTime(60)
     backoff = RetryBackoff(budget, initial_seconds=1, max_seconds=16, max_request_seconds=1)
     client = Failing(*["ThrottlingException"] * 4, {"taskDefinition": {"family": "nightly"}})
-    assert EcsDefinitions(client, print).describe("nightly:1", backoff.wait) == {"family": "nightly"}
+    assert EcsDefinitions(client, print).describe("nightly:1", backoff.wait) == {
+        "family": "nightly"
+    }
     assert budget.pauses == [2, 4, 8, 16]
     with pytest.raises(DeliveryError, match="ThrottlingException"):
-        EcsDefinitions(Failing(*["ThrottlingException"] * 99), print).describe("nightly:1", backoff.wait)
+        EcsDefinitions(Failing(*["ThrottlingException"] * 99), print).describe(
+            "nightly:1", backoff.wait
+        )
     assert budget.left >= 4
 
 
@@ -155,14 +177,20 @@ def page(token: str, *messages: str) -> dict[str, Any]:
 
 
 def test_an_empty_page_is_not_the_end_of_a_stream() -> None:
-    client = Failing(page("b/1"), page("b/2", "two", "three"), page("b/3"), page("b/4", "one"), page("b/4"))
+    client = Failing(
+        page("b/1"), page("b/2", "two", "three"), page("b/3"), page("b/4", "one"), page("b/4")
+    )
     tail = CloudWatchTail(lambda _region: client, print)
     assert lines(tail) == ["three", "two", "one"]
     assert [call.get("nextToken") for call in client.calls] == [None, "b/1", "b/2", "b/3", "b/4"]
 
 
-@pytest.mark.parametrize("other", [{"slack_bot_token": "x"}, {"slack_bot_token": None, "slack_success_channel": ""}])
+@pytest.mark.parametrize(
+    "other", [{"slack_bot_token": "x"}, {"slack_bot_token": None, "slack_success_channel": ""}]
+)
 def test_slack_settings_in_a_secret(other: dict[str, object]) -> None:
     secret = json.dumps({"slack_failure_webhook_url": "https://hooks/2", "note": [None], **other})
     targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret)
-    assert targets == {"failure": SlackTarget(secret="https://hooks/2", setting="SLACK_FAILURE_WEBHOOK_URL")}
+    assert targets == {
+        "failure": SlackTarget(secret="https://hooks/2", setting="SLACK_FAILURE_WEBHOOK_URL")
+    }

@@ -44,13 +44,19 @@ WRONG_EXPORTS: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.fixture(autouse=True)
-def world(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: FakeSlack) -> Iterator[None]:
+def world(
+    monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: FakeSlack
+) -> Iterator[None]:
     """A cluster and a Slack that work, and a task definition that can be read."""
     settings = {"ELASTICSEARCH_URL": cluster.url, "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url}
     with function_environment(monkeypatch, **settings):
         labels = {"TRACEPARENT": f"00-{'a' * 32}-{'b' * 16}-01"}
-        register_revisions("nightly", [{"name": "batch", "image": "etl:7", "memory": 64, "dockerLabels": labels}])
-        boto3.client("secretsmanager").create_secret(Name="key", SecretString=json.dumps({"api_key": "a2V5"}))
+        register_revisions(
+            "nightly", [{"name": "batch", "image": "etl:7", "memory": 64, "dockerLabels": labels}]
+        )
+        boto3.client("secretsmanager").create_secret(
+            Name="key", SecretString=json.dumps({"api_key": "a2V5"})
+        )
         yield
 
 
@@ -66,13 +72,19 @@ def refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> str:
 
 
 def documents(cluster: FakeElasticsearch) -> list[str]:
-    actions = (line["update"]["_id"] for lines in cluster.bulks for line in lines if "update" in line)
+    actions = (
+        line["update"]["_id"] for lines in cluster.bulks for line in lines if "update" in line
+    )
     return [str(identity) for identity in actions]
 
 
 @pytest.mark.parametrize(("settings", "said"), WRONG_CLUSTERS + WRONG_SLACKS)
 def test_the_search_cluster_and_slack_work_with_invalid_settings_of_the_other(
-    settings: dict[str, str], said: str, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, str],
+    said: str,
+    cluster: FakeElasticsearch,
+    slack: FakeSlack,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert said in refused(monkeypatch, settings)
     is_indexed = (settings, said) in WRONG_SLACKS
@@ -90,7 +102,11 @@ def test_the_other_outputs_work_with_invalid_settings_of_the_export(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     queue = boto3.client("sqs").create_queue(QueueName="failed")["QueueUrl"]
-    for name, value in {"OTLP_ENDPOINT": "http://127.0.0.1:1", "FAILED_ITEMS_QUEUE_URL": queue, **settings}.items():
+    for name, value in {
+        "OTLP_ENDPOINT": "http://127.0.0.1:1",
+        "FAILED_ITEMS_QUEUE_URL": queue,
+        **settings,
+    }.items():
         monkeypatch.setenv(name, value)
     notified = None if "NOTIFY_FAMILIES" in settings else "failure"
     answer = handler.task_stopped(event(), InvocationContext())
@@ -107,7 +123,9 @@ def test_the_other_outputs_work_with_invalid_settings_of_the_export(
 
 
 @pytest.mark.usefixtures("cluster", "slack")
-def test_invalid_settings_of_notices_do_not_repeat_the_export_below_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_settings_of_notices_do_not_repeat_the_export_below_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     create_idempotency_table("done")
     backend = OneAnswer()
     settings = {"OTLP_ENDPOINT": backend.url, "OTLP_PROTOCOL": "http/json"}
@@ -128,13 +146,20 @@ def test_invalid_settings_of_notices_do_not_repeat_the_export_below_the_caller(m
         ({"ELASTICSEARCH_SECRET_ID": "key"}, "ApiKey a2V5"),
         ({"ELASTICSEARCH_SECRET_ID": "key", "ELASTICSEARCH_API_KEY": "b3du"}, "ApiKey b3du"),
         (
-            {"ELASTICSEARCH_SECRET_ID": "missing", "ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "pw"},
+            {
+                "ELASTICSEARCH_SECRET_ID": "missing",
+                "ELASTICSEARCH_USER": "me",
+                "ELASTICSEARCH_PASSWORD": "pw",
+            },
             "Basic bWU6cHc=",
         ),
     ],
 )
 def test_the_environment_takes_precedence_over_the_secret(
-    settings: dict[str, str], authorization: str, cluster: FakeElasticsearch, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, str],
+    authorization: str,
+    cluster: FakeElasticsearch,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
@@ -151,12 +176,18 @@ def test_secrets_that_were_changed_are_read_again(
     secrets = boto3.client("secretsmanager")
     webhook = "slack_failure_webhook_url"
     secrets.create_secret(Name="slack", SecretString=json.dumps({webhook: f"{slack.url}/old"}))
-    settings = {"ELASTICSEARCH_SECRET_ID": "key", "SLACK_SECRET_ID": "slack", "SLACK_FAILURE_WEBHOOK_URL": ""}
+    settings = {
+        "ELASTICSEARCH_SECRET_ID": "key",
+        "SLACK_SECRET_ID": "slack",
+        "SLACK_FAILURE_WEBHOOK_URL": "",
+    }
     cluster.needs, cluster.refusal_status = "ApiKey bmV3", status
     assert f"HTTP {status}" in refused(monkeypatch, settings)
     assert (cluster.refused, slack.requests) == (3, 1)  # report, document, comparison
     secrets.put_secret_value(SecretId="key", SecretString=json.dumps({"api_key": "bmV3"}))
-    secrets.put_secret_value(SecretId="slack", SecretString=json.dumps({webhook: slack.webhook_url}))
+    secrets.put_secret_value(
+        SecretId="slack", SecretString=json.dumps({webhook: slack.webhook_url})
+    )
     answer = handler.task_stopped(event(), InvocationContext())
     assert answer == {"status": "failure", "indexed": True, "notified": "failure"}
     assert (cluster.refused, len(cluster.bulks), len(slack.messages)) == (4, 1, 1)

@@ -25,7 +25,12 @@ ACCOUNT = "123456789012"
 CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
 DEFINITIONS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition"
 BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
-MONITOR = {"name": "task-monitor", "image": "team/task-profiler:1", "memory": 128, "memoryReservation": 32}
+MONITOR = {
+    "name": "task-monitor",
+    "image": "team/task-profiler:1",
+    "memory": 128,
+    "memoryReservation": 32,
+}
 OLD, NEW = (1.0, 2048), (0.25, 512)
 STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
 KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
@@ -42,14 +47,24 @@ class Account:
 
     def family(self, name: str, size: tuple[float, int] = OLD, **more: Any) -> None:
         units, memory = str(round(size[0] * 1024)), str(size[1])
-        given = {"containerDefinitions": [BATCH, MONITOR], "requiresCompatibilities": ["FARGATE"], **more}
+        given = {
+            "containerDefinitions": [BATCH, MONITOR],
+            "requiresCompatibilities": ["FARGATE"],
+            **more,
+        }
         self.ecs.register_task_definition(family=name, cpu=units, memory=memory, **given)
 
-    def runs(self, family: str, count: int, revision: int = 1, size: tuple[float, int] = OLD, **more: Any) -> None:
+    def runs(
+        self, family: str, count: int, revision: int = 1, size: tuple[float, int] = OLD, **more: Any
+    ) -> None:
         """Runs after those that the family has."""
         start = sum(one.record.family == family for one in self.reports)
         for number in range(start, start + count):
-            known: dict[str, Any] = {"family": family, "revision": str(revision), "task_id": f"{family}-{number}"}
+            known: dict[str, Any] = {
+                "family": family,
+                "revision": str(revision),
+                "task_id": f"{family}-{number}",
+            }
             self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
         self.file.write_bytes(lines(self.reports))
 
@@ -76,7 +91,9 @@ class Account:
         put_lines(self.aws.client("logs"), group, "batch", *self.file.read_text().splitlines())
 
     def resize(self, *words: str) -> CompletedProcess[str]:
-        return run_here(self.aws.environment(), "taskdef", "resize", "--from", str(self.file), *words)
+        return run_here(
+            self.aws.environment(), "taskdef", "resize", "--from", str(self.file), *words
+        )
 
     def rows(self, *words: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The rows by their families, and the total."""
@@ -87,7 +104,9 @@ class Account:
 
     def described(self, name: str) -> tuple[dict[str, Any], dict[str, str]]:
         answer = self.ecs.describe_task_definition(taskDefinition=name, include=["TAGS"])
-        return answer["taskDefinition"], {tag["key"]: tag["value"] for tag in answer.get("tags", [])}
+        return answer["taskDefinition"], {
+            tag["key"]: tag["value"] for tag in answer.get("tags", [])
+        }
 
 
 @pytest.fixture
@@ -116,10 +135,18 @@ def test_the_plan_has_what_each_family_would_save_and_changes_nothing(account: A
         "verdict": None,
         "notes": [],
     }
-    assert rows["nightly"]["notes"] == ["The memory of 'batch' is lowered from 1900 to 480, because ECS refuses more."]
+    assert rows["nightly"]["notes"] == [
+        "The memory of 'batch' is lowered from 1900 to 480, because ECS refuses more."
+    ]
     assert [rows[name]["action"] for name in ("weekly", "new")] == ["none", "none"]
     assert rows["new"]["reason"] == "3 of 20 runs seen"
-    assert total == {"type": "total", "families": 3, "changes": 1, "savingUsdPerMonth": 0.19, "savedUsdPerMonth": 0}
+    assert total == {
+        "type": "total",
+        "families": 3,
+        "changes": 1,
+        "savingUsdPerMonth": 0.19,
+        "savedUsdPerMonth": 0,
+    }
     shown = account.resize("nightly", "new").stdout
     assert "1 of 2 families, $0.19 a month of $0.25." in shown
     assert shown.endswith("--register registers the revisions.\n")
@@ -138,7 +165,10 @@ def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account:
         "--register --update-schedules moves them.\n"
     )
     done = account.resize("nightly", "--register", "--update-schedules")
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "task-profiler: 1 registered, 1 schedules moved.")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        0,
+        "task-profiler: 1 registered, 1 schedules moved.",
+    )
     before, _ = account.described("nightly:1")
     after, found = account.described("nightly")
     assert (after["cpu"], after["memory"], after["revision"]) == ("256", "512", 2)
@@ -148,17 +178,25 @@ def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account:
     target = scheduler.get_schedule(Name="night")["Target"]["EcsParameters"]["TaskDefinitionArn"]
     assert target.endswith("nightly:2")
     rows, _ = account.rows("nightly")
-    assert (rows["nightly"]["action"], rows["nightly"]["reason"]) == ("none", "no run of revision 2 is known yet")
+    assert (rows["nightly"]["action"], rows["nightly"]["reason"]) == (
+        "none",
+        "no run of revision 2 is known yet",
+    )
 
 
-def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_meanwhile(account: Account) -> None:
+def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_meanwhile(
+    account: Account,
+) -> None:
     for name in ("nightly", "weekly"):
         account.family(name)
         account.runs(name, 25)
     assert account.resize("--register").returncode == 0
     account.runs("nightly", 10, revision=2, size=NEW)
     deployed, tags = account.described("weekly")
-    image = [{**deployed["containerDefinitions"][0], "image": "etl:27"}, deployed["containerDefinitions"][1]]
+    image = [
+        {**deployed["containerDefinitions"][0], "image": "etl:27"},
+        deployed["containerDefinitions"][1],
+    ]
     kept = [{"key": key, "value": value} for key, value in tags.items()]
     account.family("weekly", NEW, containerDefinitions=image, tags=kept)
     account.runs("weekly", 1, revision=3, size=NEW, **KILLED)
@@ -184,11 +222,19 @@ def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Acco
     account.ecs.deregister_task_definition(taskDefinition="nightly:3")
     account.runs("nightly", 25, revision=5)
     rows, _ = account.rows()
-    assert rows["nightly"]["reason"] == "a later revision has the old size again: set the size at its source"
-    assert (rows["nightly"]["action"], rows["nightly"]["to"]) == ("none", {"vcpu": 0.25, "memoryMB": 512})
+    assert (
+        rows["nightly"]["reason"]
+        == "a later revision has the old size again: set the size at its source"
+    )
+    assert (rows["nightly"]["action"], rows["nightly"]["to"]) == (
+        "none",
+        {"vcpu": 0.25, "memoryMB": 512},
+    )
 
 
-def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_file_back(account: Account) -> None:
+def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_file_back(
+    account: Account,
+) -> None:
     account.reverted()
     account.family("nightly")
     account.runs("nightly", 25, revision=4)
@@ -197,7 +243,10 @@ def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_f
     assert rows["nightly"]["reason"].startswith("a smaller size has failed")
     account.runs("nightly", 40, revision=4, peak_mb=700)
     rows, _ = account.rows()
-    assert (rows["nightly"]["action"], rows["nightly"]["to"]) == ("resize", {"vcpu": 0.25, "memoryMB": 1024})
+    assert (rows["nightly"]["action"], rows["nightly"]["to"]) == (
+        "resize",
+        {"vcpu": 0.25, "memoryMB": 1024},
+    )
 
 
 def test_what_others_own_is_left_alone_and_named_and_its_schedules_stay(account: Account) -> None:
@@ -215,14 +264,22 @@ def test_what_others_own_is_left_alone_and_named_and_its_schedules_stay(account:
         account.runs(name, 25, revision=2, peak_mb=390)
     for name in ("off", "owned"):
         start_by_schedule(scheduler, name, f"{name}:1")
-    account.ecs.create_service(cluster="jobs", serviceName="api", taskDefinition="api", desiredCount=0)
+    account.ecs.create_service(
+        cluster="jobs", serviceName="api", taskDefinition="api", desiredCount=0
+    )
     rows, total = account.rows("--register", "--update-schedules")
     assert {row["savingUsdPerMonth"] for row in rows.values()} == {None}
     assert {name: (row["action"], row["reason"]) for name, row in rows.items()} == {
         "off": ("none", "its tag task-profiler:resize is off"),
-        "owned": ("none", "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template"),
+        "owned": (
+            "none",
+            "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template",
+        ),
         "windows": ("none", "it is for WINDOWS_SERVER_2022_CORE, which is not measured"),
-        "full": ("none", "It has 50 tags, so the tag task-profiler:resized-from cannot be added: remove a tag."),
+        "full": (
+            "none",
+            "It has 50 tags, so the tag task-profiler:resized-from cannot be added: remove a tag.",
+        ),
         "api": ("none", "a service runs it"),
     }
     assert total["changes"] == 0
@@ -240,13 +297,20 @@ def test_a_size_holds_what_the_containers_and_the_monitor_reserve(account: Accou
     rows, total = account.rows("--register")
     assert [rows[name]["to"]["memoryMB"] for name in ("fits", "fixed")] == [512, 1024]
     assert total["changes"] == 2
-    limits = [account.described(name)[0]["containerDefinitions"][0]["memory"] for name in ("fits", "fixed")]
+    limits = [
+        account.described(name)[0]["containerDefinitions"][0]["memory"]
+        for name in ("fits", "fixed")
+    ]
     assert limits == [480, 924]
 
 
 def limit_of(account: Account) -> tuple[str, str, int]:
     found, tags = account.described("nightly")
-    return found["memory"], tags.get("task-profiler:resized-from", ""), found["containerDefinitions"][0]["memory"]
+    return (
+        found["memory"],
+        tags.get("task-profiler:resized-from", ""),
+        found["containerDefinitions"][0]["memory"],
+    )
 
 
 AT_LIMIT: dict[str, Any] = {"metrics": {"memory_size_mb": 450}, **KILLED}
@@ -254,7 +318,9 @@ AT_LIMIT: dict[str, Any] = {"metrics": {"memory_size_mb": 450}, **KILLED}
 
 # With a saving, at the size that fits, and at one that has no room for more.
 @pytest.mark.parametrize("size", [(1.0, 2048), (0.25, 1024), (0.25, 512)])
-def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(account: Account, size: tuple[float, int]) -> None:
+def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
+    account: Account, size: tuple[float, int]
+) -> None:
     account.family("nightly", size, containerDefinitions=[{**BATCH, "memory": 450}, MONITOR])
     account.runs("nightly", 22, size=size)
     account.runs("nightly", 1, size=size, **AT_LIMIT)
@@ -266,19 +332,28 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(account: Acc
     account.family("owned", size, containerDefinitions=[{**BATCH, "memory": 450}], tags=[STACK_TAG])
     account.runs("owned", 1, size=size, **AT_LIMIT)
     rows, _ = account.rows("owned")
-    assert rows["owned"]["notes"] == ["A run was killed at the limit of 450 MiB of the container 'batch'."]
+    assert rows["owned"]["notes"] == [
+        "A run was killed at the limit of 450 MiB of the container 'batch'."
+    ]
     assert limit_of(account) == ("1024", f"1/{round(1024 * size[0])}/{size[1]}", 540)
-    account.runs("nightly", 1, revision=2, size=(0.25, 1024), metrics={"memory_size_mb": 540}, **KILLED)
+    account.runs(
+        "nightly", 1, revision=2, size=(0.25, 1024), metrics={"memory_size_mb": 540}, **KILLED
+    )
     rows, _ = account.rows("--register")
     assert limit_of(account)[2] == 648  # raised again, also if the old size comes back
 
 
-def test_few_runs_raise_the_limit_of_a_container_and_do_not_lower_the_size(account: Account) -> None:
+def test_few_runs_raise_the_limit_of_a_container_and_do_not_lower_the_size(
+    account: Account,
+) -> None:
     account.family("nightly", containerDefinitions=[{**BATCH, "memory": 450}, MONITOR])
     account.runs("nightly", 2)
     account.runs("nightly", 1, **AT_LIMIT)
     rows, _ = account.rows("--register")
-    assert rows["nightly"]["reason"] == "a run was killed at the limit of 450 MiB of the container 'batch'"
+    assert (
+        rows["nightly"]["reason"]
+        == "a run was killed at the limit of 450 MiB of the container 'batch'"
+    )
     assert limit_of(account) == ("2048", "1/1024/2048", 540)
 
 
@@ -288,7 +363,10 @@ def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account
     assert account.resize("--register").returncode == 0
     found, tags = account.described("nightly")
     assert (found["revision"], found["memory"]) == (4, "1024")
-    assert tags == {"task-profiler:resized-from": "3/1024/2048", "task-profiler:reverted-from": "2/256/512"}
+    assert tags == {
+        "task-profiler:resized-from": "3/1024/2048",
+        "task-profiler:reverted-from": "2/256/512",
+    }
     account.runs("nightly", 25, revision=4, size=(0.25, 1024))
     rows, _ = account.rows("--register")
     assert rows["nightly"]["action"] == "keep"
@@ -298,33 +376,52 @@ def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account
     assert tags == {"task-profiler:reverted-from": "4/256/1024"}
 
 
-def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_others(account: Account) -> None:
+def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_others(
+    account: Account,
+) -> None:
     """TagResource and PassRole are no calls. The policy's statements for reports and for the plan suffice for these."""
     account.family("nightly")
     account.runs("nightly", 25)
-    account.ecs.create_service(cluster="jobs", serviceName="api", taskDefinition="nightly", desiredCount=0)
+    account.ecs.create_service(
+        cluster="jobs", serviceName="api", taskDefinition="nightly", desiredCount=0
+    )
     account.family("weekly")
     account.runs("weekly", 25)
     start_by_schedule(account.aws.client("scheduler"), "night", "weekly:1")
-    events, parameters = account.aws.client("events"), {"TaskDefinitionArn": f"{DEFINITIONS}/weekly:1"}
+    events, parameters = (
+        account.aws.client("events"),
+        {"TaskDefinitionArn": f"{DEFINITIONS}/weekly:1"},
+    )
     events.put_rule(Name="night", ScheduleExpression="rate(1 day)")
-    target = {"Id": "1", "Arn": CLUSTER, "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/r", "EcsParameters": parameters}
+    target = {
+        "Id": "1",
+        "Arn": CLUSTER,
+        "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/r",
+        "EcsParameters": parameters,
+    }
     events.put_targets(Rule="night", Targets=[target])
     account.put_reports("/ecs/jobs")
     job = YAML(typ="safe").load(ROOT / "examples" / "resize_weekly.yml")["jobs"]["resize"]
     statements = json.loads((ROOT / "taskdef" / "iam" / "resize.json").read_text())["Statement"]
     allowed = {
-        one["Sid"]: {one["Action"]} if isinstance(one["Action"], str) else {*one["Action"]} for one in statements
+        one["Sid"]: {one["Action"]} if isinstance(one["Action"], str) else {*one["Action"]}
+        for one in statements
     }
     words = job["steps"][-1]["run"].split()[1:]
     assert words[-2:] == ["--register", "--update-schedules"]
     with AwsProxy(account.aws.url) as proxy:
         environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url} | job["env"]
-        for given, sids in ((words, allowed), (words[:-2], ("ReadReports", "Plan", "ReadServicesAndSchedules"))):
+        for given, sids in (
+            (words, allowed),
+            (words[:-2], ("ReadReports", "Plan", "ReadServicesAndSchedules")),
+        ):
             proxy.operations.clear()
             done = run_here(environment, *given)
             assert done.returncode == 0, done.stderr
-            needed = set[str]().union(*(allowed[sid] for sid in sids)) - {"ecs:TagResource", "iam:PassRole"}
+            needed = set[str]().union(*(allowed[sid] for sid in sids)) - {
+                "ecs:TagResource",
+                "iam:PassRole",
+            }
             assert {*map(iam_action, proxy.operations)} == needed
 
 
@@ -347,27 +444,39 @@ Resources:
     Type: AWS::ECS::TaskDefinition
     Properties: {Family: weekly, Cpu: 1024, Memory: '2048', ContainerDefinitions: [{Name: batch}]}
 """
-PLAIN = '{"family":"nightly","cpu":"1 vCPU","memory":"2048","containerDefinitions":[{"name":"batch"}]}'
+PLAIN = (
+    '{"family":"nightly","cpu":"1 vCPU","memory":"2048","containerDefinitions":[{"name":"batch"}]}'
+)
 
 
 def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_path: Path) -> None:
     account.runs("nightly", 25, revision=9)
     account.runs("weekly", 3)
-    template, plain, described = (tmp_path / name for name in ("jobs.yaml", "nightly.json", "described.json"))
+    template, plain, described = (
+        tmp_path / name for name in ("jobs.yaml", "nightly.json", "described.json")
+    )
     template.write_text(TEMPLATE)
     plain.write_text(PLAIN)
     answer = '{"taskDefinition": %s,\n "tags": []}'
     described.write_text(answer % PLAIN.replace("{", '{"revision": 9, "status":"ACTIVE",', 1))
-    done = account.resize("--apply", str(template), "--apply", str(plain), "--apply", str(described))
+    done = account.resize(
+        "--apply", str(template), "--apply", str(plain), "--apply", str(described)
+    )
     assert (done.returncode, done.stderr.count("was changed")) == (0, 3)
     assert "3 of 4 families" in done.stdout
-    sized = TEMPLATE.replace("Cpu: 1024, Memory: '2048'", "Cpu: 256, Memory: '512'", 1).replace("1900", "512")
+    sized = TEMPLATE.replace("Cpu: 1024, Memory: '2048'", "Cpu: 256, Memory: '512'", 1).replace(
+        "1900", "512"
+    )
     assert template.read_text() == sized
     assert plain.read_text() == PLAIN.replace('"1 vCPU"', '"256"').replace('"2048"', '"512"')
-    assert described.read_text() == answer % plain.read_text().replace("{", '{"revision": 9, "status":"ACTIVE",', 1)
+    assert described.read_text() == answer % plain.read_text().replace(
+        "{", '{"revision": 9, "status":"ACTIVE",', 1
+    )
     again = account.resize("--apply", str(template), "--json")
     assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
-    template.write_text(TEMPLATE.replace("Family: nightly", "Family: !Sub 'nightly-${Stage}'"))  # it has a row
+    template.write_text(
+        TEMPLATE.replace("Family: nightly", "Family: !Sub 'nightly-${Stage}'")
+    )  # it has a row
     rows, total = account.rows("--apply", str(template))
     assert (len(rows), total["families"]) == (2, 2)
 
@@ -401,7 +510,10 @@ def test_a_terraform_file_gets_a_hint_and_no_change(account: Account, tmp_path: 
     assert rows["weekly"]["reason"] == "its newest run has 1 vCPU, 2 GB, not the size of the file"
     assert (total["changes"], file.read_text()) == (1, TERRAFORM)
     file.write_text("# nothing")
-    assert "jobs.tf has no resource aws_ecs_task_definition" in account.resize("--apply", str(file)).stderr
+    assert (
+        "jobs.tf has no resource aws_ecs_task_definition"
+        in account.resize("--apply", str(file)).stderr
+    )
 
 
 def test_ctrl_c_ends_after_the_family_in_work_and_prints_its_revision(
@@ -422,7 +534,9 @@ def test_ctrl_c_ends_after_the_family_in_work_and_prints_its_revision(
     assert [account.described(name)[0]["revision"] for name in ("nightly", "weekly")] == [2, 1]
 
 
-@pytest.mark.parametrize("words", ["--update-schedules", "nightly --apply a.json", "--register --apply a.json"])
+@pytest.mark.parametrize(
+    "words", ["--update-schedules", "nightly --apply a.json", "--register --apply a.json"]
+)
 def test_a_mistake_is_a_sentence(account: Account, words: str) -> None:
     account.family("nightly")
     account.runs("nightly", 1)

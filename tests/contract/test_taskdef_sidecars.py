@@ -20,7 +20,13 @@ CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
 ADD_ONE = ("add-monitor", "--family", "job-xray", "--image", IMAGE, "--container", "etl")
 ADD = (*ADD_ONE, "--family", "job-*")
 REMOVE = ("remove-monitor", "--family", "job-*")
-NETWORK = {"awsvpcConfiguration": {"Subnets": ["subnet-1"], "SecurityGroups": ["sg-1"], "AssignPublicIp": "DISABLED"}}
+NETWORK = {
+    "awsvpcConfiguration": {
+        "Subnets": ["subnet-1"],
+        "SecurityGroups": ["sg-1"],
+        "AssignPublicIp": "DISABLED",
+    }
+}
 START = {
     "Arn": CLUSTER,
     "RoleArn": TASK_ROLE,
@@ -31,7 +37,9 @@ FAMILIES = [f"job-{kind}" for kind in definitions_with_sidecars()]
 
 
 def signed(service: str) -> dict[str, str]:
-    return {"Authorization": f"AWS4-HMAC-SHA256 Credential=a/20260101/{REGION}/{service}/aws4_request"}
+    return {
+        "Authorization": f"AWS4-HMAC-SHA256 Credential=a/20260101/{REGION}/{service}/aws4_request"
+    }
 
 
 class Account(ProxiedAccount):
@@ -53,8 +61,12 @@ class Account(ProxiedAccount):
 
     def deploy(self, family: str, version: int, group: str = "/ecs/jobs") -> None:
         """Register another version of the job, as a pipeline does that knows no monitor."""
-        text = json.dumps(definitions_with_sidecars()[family.removeprefix("job-")]).replace("/ecs/jobs", group)
-        self.ecs.register_task_definition(family=family, **json.loads(text.replace("etl:1", f"etl:{version}")))
+        text = json.dumps(definitions_with_sidecars()[family.removeprefix("job-")]).replace(
+            "/ecs/jobs", group
+        )
+        self.ecs.register_task_definition(
+            family=family, **json.loads(text.replace("etl:1", f"etl:{version}"))
+        )
 
     def arn(self, family: str, revision: int) -> str:
         return f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{family}:{revision}"
@@ -62,7 +74,11 @@ class Account(ProxiedAccount):
     def _start_by_rule(self, family: str, revision: int) -> None:
         self.events.put_rule(Name=family, ScheduleExpression="cron(0 2 * * ? *)")
         self.put_target(family, revision, text="{}")
-        alarm = {"Id": "alarm", "Arn": f"arn:aws:sns:{REGION}:{ACCOUNT}:night", "InputPath": "$.detail"}
+        alarm = {
+            "Id": "alarm",
+            "Arn": f"arn:aws:sns:{REGION}:{ACCOUNT}:night",
+            "InputPath": "$.detail",
+        }
         self.events.put_targets(Rule=family, Targets=[alarm])
 
     def put_target(self, family: str, revision: int, *, text: str) -> None:
@@ -77,9 +93,16 @@ class Account(ProxiedAccount):
         self.events.put_targets(Rule=family, Targets=[target])
 
     def _start_by_schedule(self, name: str, family: str, revision: int) -> None:
-        task = {"TaskDefinitionArn": self.arn(family, revision), "TaskCount": 1, "NetworkConfiguration": NETWORK}
+        task = {
+            "TaskDefinitionArn": self.arn(family, revision),
+            "TaskCount": 1,
+            "NetworkConfiguration": NETWORK,
+        }
         spot = {"capacityProvider": "FARGATE_SPOT", "base": 0, "weight": 1}
-        target = {"Input": '{"containerOverrides": []}', "EcsParameters": {**task, "CapacityProviderStrategy": [spot]}}
+        target = {
+            "Input": '{"containerOverrides": []}',
+            "EcsParameters": {**task, "CapacityProviderStrategy": [spot]},
+        }
         self.scheduler.create_schedule(
             Name=name,
             Description=f"Starts {family}",
@@ -96,7 +119,10 @@ class Account(ProxiedAccount):
 
     def pin_schedule(self, name: str, family: str, revision: int) -> None:
         schedule = self.scheduler.get_schedule(Name=name)
-        kept = {field: schedule[field] for field in ("FlexibleTimeWindow", "ScheduleExpression", "Target")}
+        kept = {
+            field: schedule[field]
+            for field in ("FlexibleTimeWindow", "ScheduleExpression", "Target")
+        }
         kept["Target"]["EcsParameters"]["TaskDefinitionArn"] = self.arn(family, revision)
         self.scheduler.update_schedule(Name=name, **kept)
 
@@ -111,7 +137,11 @@ class Account(ProxiedAccount):
 
     def definition(self, name: str) -> str:
         described = self.ecs.describe_task_definition(taskDefinition=name, include=["TAGS"])
-        kept = {field: value for field, value in described["taskDefinition"].items() if field not in READ_ONLY}
+        kept = {
+            field: value
+            for field, value in described["taskDefinition"].items()
+            if field not in READ_ONLY
+        }
         return json.dumps({**kept, "tags": described.get("tags")})
 
     def schedules(self) -> dict[str, str]:
@@ -119,11 +149,17 @@ class Account(ProxiedAccount):
         found = {}
         for family in FAMILIES:
             headers = signed("events") | {"X-Amz-Target": "AWSEvents.ListTargetsByRule"}
-            answer = requests.post(self.aws.url, json={"Rule": family}, headers=headers, timeout=120)
+            answer = requests.post(
+                self.aws.url, json={"Rule": family}, headers=headers, timeout=120
+            )
             found[f"rule {family}"] = answer.text
             for name in (f"{family}-hourly", f"{family}-kept"):
-                answer = requests.get(f"{self.aws.url}/schedules/{name}", headers=signed("scheduler"), timeout=120)
-                found[f"schedule {name}"] = json.dumps({**answer.json(), "LastModificationDate": None})
+                answer = requests.get(
+                    f"{self.aws.url}/schedules/{name}", headers=signed("scheduler"), timeout=120
+                )
+                found[f"schedule {name}"] = json.dumps(
+                    {**answer.json(), "LastModificationDate": None}
+                )
         return found
 
 
@@ -138,7 +174,9 @@ def moved(text: str, family: str, start: int, end: int) -> str:
     return text.replace(f'{family}:{start}"', f'{family}:{end}"')
 
 
-def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(account: Account) -> None:
+def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(
+    account: Account,
+) -> None:
     before = account.schedules()
     originals = {family: account.definition(family) for family in FAMILIES}
 
@@ -146,7 +184,10 @@ def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(accou
     assert plan.returncode == 0, plan.stderr
     for family in FAMILIES:
         assert f"The rule {family} is pinned to {family}:2. " in plan.stdout
-        assert f"pinned to {family}:1, which differs by more than the monitor: --update-schedules skips" in plan.stdout
+        assert (
+            f"pinned to {family}:1, which differs by more than the monitor: --update-schedules skips"
+            in plan.stdout
+        )
     assert "--register creates the log group /ecs/job-firelens if it does not exist." in plan.stdout
     assert account.schedules() == before
 
@@ -166,7 +207,10 @@ def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(accou
     assert account.meanwhile == {}
     assert "created the log group /ecs/job-firelens\n" in added.stdout
     for family in ("job-envoy", "job-firelens"):
-        assert f"{family} changed meanwhile, so it is planned again from {family}:3: add monitor" in added.stdout
+        assert (
+            f"{family} changed meanwhile, so it is planned again from {family}:3: add monitor"
+            in added.stdout
+        )
         assert f"registered {family}:4\n" in added.stdout
         assert f"rule {family} skipped: pinned to {family}:2\n" in added.stdout
         assert "etl:3" in account.definition(family)
@@ -200,7 +244,9 @@ def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(accou
     for family in FAMILIES:
         original = originals[family]
         deployed = family in ("job-envoy", "job-firelens")
-        assert account.definition(family) == (original.replace("etl:2", "etl:3") if deployed else original)
+        assert account.definition(family) == (
+            original.replace("etl:2", "etl:3") if deployed else original
+        )
     last = account.schedules()
     for name, text in after.items():
         family = next(one for one in FAMILIES if one in name)
@@ -211,12 +257,20 @@ def test_a_write_sends_all_that_was_there_and_nothing_else(account: Account) -> 
     """moto would accept a schedule with fields left out, and keep some of them."""
     done = account.run(*ADD_ONE, "--register", "--update-schedules")
     assert done.returncode == 0, done.stderr
-    (put,) = [json.loads(body) for name, body in account.proxy.bodies if name == "PutTargets" and b"job-xray" in body]
+    (put,) = [
+        json.loads(body)
+        for name, body in account.proxy.bodies
+        if name == "PutTargets" and b"job-xray" in body
+    ]
     (target,) = put.pop("Targets")
     assert put == {"Rule": "job-xray", "EventBusName": "default"}
     (task, _) = account.events.list_targets_by_rule(Rule="job-xray")["Targets"]
     assert target == task
-    (update,) = [json.loads(body) for name, body in account.proxy.bodies if name == "PUT /schedules/job-xray-hourly"]
+    (update,) = [
+        json.loads(body)
+        for name, body in account.proxy.bodies
+        if name == "PUT /schedules/job-xray-hourly"
+    ]
     there = json.loads(account.schedules()["schedule job-xray-hourly"])
     own = dict.fromkeys(("Arn", "Name", "CreationDate", "LastModificationDate", "ClientToken"))
     assert {**update, **own} == {**there, **own}
@@ -224,10 +278,15 @@ def test_a_write_sends_all_that_was_there_and_nothing_else(account: Account) -> 
 
 def test_a_field_that_boto3_does_not_know_is_not_lost(account: Account) -> None:
     (task, alarm) = account.events.list_targets_by_rule(Rule="job-xray")["Targets"]
-    account.proxy.answers = {"ListTargetsByRule": {"Targets": [{**task, "FromTheFuture": 1}, alarm]}}
+    account.proxy.answers = {
+        "ListTargetsByRule": {"Targets": [{**task, "FromTheFuture": 1}, alarm]}
+    }
     done = account.run(*ADD_ONE, "--register", "--update-schedules")
     assert done.returncode == 1
-    assert "The rule job-xray was not updated: boto3 is too old for some fields, so upgrade boto3" in done.stderr
+    assert (
+        "The rule job-xray was not updated: boto3 is too old for some fields, so upgrade boto3"
+        in done.stderr
+    )
     assert "FromTheFuture" in done.stderr
     assert "PutTargets" not in account.proxy.operations
 
@@ -248,10 +307,14 @@ def test_a_schedule_that_is_deleted_or_unpinned_meanwhile_is_skipped(account: Ac
 
 def test_the_policy_allows_the_log_group_of_a_deployment_in_between(account: Account) -> None:
     account.aws.client("iam").create_role(RoleName="nightly-task", AssumeRolePolicyDocument="{}")
-    account.meanwhile = {"RegisterTaskDefinition": lambda: account.deploy("job-xray", 1, "/ecs/moved")}
+    account.meanwhile = {
+        "RegisterTaskDefinition": lambda: account.deploy("job-xray", 1, "/ecs/moved")
+    }
     done = account.run(*ADD, "--register", "--attach-policy")
     assert done.returncode == 0, done.stderr
-    role = account.aws.client("iam").get_role_policy(RoleName="nightly-task", PolicyName="task-profiler")
+    role = account.aws.client("iam").get_role_policy(
+        RoleName="nightly-task", PolicyName="task-profiler"
+    )
     (statement,) = role["PolicyDocument"]["Statement"]
     groups = [one.split(":log-group:")[1].split(":")[0] for one in statement["Resource"]]
     assert groups == ["/ecs/jobs", "/ecs/moved"]
@@ -266,12 +329,16 @@ def test_globs_that_select_nothing_are_named(account: Account) -> None:
     assert one.returncode == 1
     assert "registered job-xray:3" in one.stdout
     assert "is selected by 'nobody': check the names" in one.stderr
-    plan = account.run("remove-monitor", "--family", "job-xray", "--family", "nobody", "--cluster", "jobs")
+    plan = account.run(
+        "remove-monitor", "--family", "job-xray", "--family", "nobody", "--cluster", "jobs"
+    )
     assert (plan.returncode, "remove monitor" in plan.stdout) == (1, True)
     assert "is selected by 'nobody' in jobs" in plan.stderr
 
 
-def test_the_doctor_names_schedules_that_start_a_revision_without_the_monitor(account: Account) -> None:
+def test_the_doctor_names_schedules_that_start_a_revision_without_the_monitor(
+    account: Account,
+) -> None:
     assert account.run(*ADD_ONE, "--register").returncode == 0
     code, found = account.doctor("job-xray")
     levels = {one["text"].split(" is pinned")[0]: (one["level"], one["advice"]) for one in found}

@@ -15,7 +15,12 @@ import handler
 from profiler.aws_account.setup.stack_template import parameter_values
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder import function_settings
-from profiler.forwarder.function_settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
+from profiler.forwarder.function_settings import (
+    Credentials,
+    ForwarderSettings,
+    read_notice_settings,
+    read_settings,
+)
 from profiler.forwarder.notifications.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
 from tests.bus_events import RUN
@@ -64,7 +69,9 @@ def queue_arn(url: str) -> str:
 
 def who_may_invoke(function: str) -> dict[str, Any]:
     """The only statement of the policy of a function."""
-    (statement,) = json.loads(boto3.client("lambda").get_policy(FunctionName=function)["Policy"])["Statement"]
+    (statement,) = json.loads(boto3.client("lambda").get_policy(FunctionName=function)["Policy"])[
+        "Statement"
+    ]
     return dict(statement)
 
 
@@ -73,7 +80,9 @@ def alarms(*names: str) -> list[dict[str, Any]]:
 
 
 def filter_of(group: str) -> dict[str, Any]:
-    (found,) = boto3.client("logs").describe_subscription_filters(logGroupName=group)["subscriptionFilters"]
+    (found,) = boto3.client("logs").describe_subscription_filters(logGroupName=group)[
+        "subscriptionFilters"
+    ]
     return dict(found)
 
 
@@ -84,7 +93,9 @@ def resources_of(stack: Stack, sid: str, role: str = "TaskStoppedRole") -> list[
 
 def test_both_functions_are_there_with_their_roles() -> None:
     boundary = "arn:aws:iam::aws:policy/PowerUserAccess"
-    stack = deploy(Ingestion="stream", TimeoutSeconds="300", PermissionsBoundary=boundary, RolePath="/team/")
+    stack = deploy(
+        Ingestion="stream", TimeoutSeconds="300", PermissionsBoundary=boundary, RolePath="/team/"
+    )
     for name, handled in (("ForwardLogs", "forward_logs"), ("TaskStopped", "task_stopped")):
         deployed = stack.outputs[f"{name}FunctionName"]
         configuration = boto3.client("lambda").get_function_configuration(FunctionName=deployed)
@@ -93,7 +104,9 @@ def test_both_functions_are_there_with_their_roles() -> None:
         assert configuration["Role"].endswith(stack.physical_id(f"{name}Role"))
     made = stack.resources("AWS::IAM::Role")
     assert len(made) == 3
-    assert {(one["Path"], one["PermissionsBoundary"]) for one in made.values()} == {("/team/", boundary)}
+    assert {(one["Path"], one["PermissionsBoundary"]) for one in made.values()} == {
+        ("/team/", boundary)
+    }
 
 
 def test_each_log_group_has_one_filter_and_events_that_fail_are_kept_with_their_error() -> None:
@@ -114,7 +127,10 @@ def test_each_log_group_has_one_filter_and_events_that_fail_are_kept_with_their_
         config = boto3.client("lambda").get_function_event_invoke_config(FunctionName=function)
         assert (config["MaximumRetryAttempts"], config["MaximumEventAgeInSeconds"]) == (2, 21600)
         assert config["DestinationConfig"]["OnFailure"] == {"Destination": queue_arn(queue)}
-    assert stack.environment("ForwardLogsFunction")["FAILED_ITEMS_QUEUE_URL"] == stack.outputs["FailedItemsQueueUrl"]
+    assert (
+        stack.environment("ForwardLogsFunction")["FAILED_ITEMS_QUEUE_URL"]
+        == stack.outputs["FailedItemsQueueUrl"]
+    )
 
 
 def test_without_setup_stack_one_log_group_is_subscribed() -> None:
@@ -134,14 +150,21 @@ def test_the_whole_account_is_subscribed_except_for_the_functions_own_log_groups
     document = json.loads(policy["PolicyDocument"])
     assert document["FilterPattern"] == '{ $.type = "task.*" }'
     assert document["DestinationArn"] == stack.outputs["ForwardLogsFunctionArn"]
-    own = [one["LoggingConfig"]["LogGroup"] for one in stack.resources("AWS::Lambda::Function").values()]
+    own = [
+        one["LoggingConfig"]["LogGroup"]
+        for one in stack.resources("AWS::Lambda::Function").values()
+    ]
     assert policy["SelectionCriteria"] == f"LogGroupName NOT IN {json.dumps(own)}"
     arn = "arn:*:logs:*:*:log-group"
-    assert {query.partition(" WHERE ")[2] for query in deliveries()} == {"PolicyLevel = 'AccountPolicy'"}
+    assert {query.partition(" WHERE ")[2] for query in deliveries()} == {
+        "PolicyLevel = 'AccountPolicy'"
+    }
     (tails,) = resources_of(stack, "ReadTails")
     assert tails == [f"{arn}:/ecs/*:log-stream:*", f"{arn}:/batch:log-stream:*"]
     assert stack.resources("AWS::CloudWatch::Dashboard") == {}
-    assert all("LogGroupNames" not in one for one in stack.resources("AWS::Logs::QueryDefinition").values())
+    assert all(
+        "LogGroupNames" not in one for one in stack.resources("AWS::Logs::QueryDefinition").values()
+    )
 
 
 def test_the_rule_hands_ended_tasks_to_the_function() -> None:
@@ -169,22 +192,35 @@ def matched_by_the_rule(*events: dict[str, Any]) -> list[bool]:
     client.put_targets(Rule=rule["Name"], Targets=[{"Id": "probe", "Arn": queue_arn(queue)}])
     matched = []
     for one in events:
-        entry = {"Source": one["source"], "DetailType": one["detail-type"], "Detail": json.dumps(one["detail"])}
+        entry = {
+            "Source": one["source"],
+            "DetailType": one["detail-type"],
+            "Detail": json.dumps(one["detail"]),
+        }
         client.put_events(Entries=[entry])
         arrived = boto3.client("sqs").receive_message(QueueUrl=queue).get("Messages", [])
         matched.append(bool(arrived))
         for message in arrived:
-            boto3.client("sqs").delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+            boto3.client("sqs").delete_message(
+                QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"]
+            )
     return matched
 
 
 def test_only_ended_tasks_of_the_named_clusters_match_the_rule() -> None:
     deploy()
-    others = [event(lastStatus=status) for status in ("PROVISIONING", "PENDING", "RUNNING", "DEPROVISIONING")]
+    others = [
+        event(lastStatus=status)
+        for status in ("PROVISIONING", "PENDING", "RUNNING", "DEPROVISIONING")
+    ]
     service = {**EVENT, "detail-type": "ECS Service Action"}
     somebody = {**EVENT, "source": "com.example"}
     elsewhere = event(clusterArn=f"{CLUSTER}-2")
-    assert matched_by_the_rule(EVENT, *others, service, somebody, elsewhere) == [True, *[False] * 6, True]
+    assert matched_by_the_rule(EVENT, *others, service, somebody, elsewhere) == [
+        True,
+        *[False] * 6,
+        True,
+    ]
     boto3.client("cloudformation").delete_stack(StackName="tp")
     deploy(ClusterArns=f"{CLUSTER},{CLUSTER}-3")
     events = [event(clusterArn=f"{CLUSTER}{ending}") for ending in ("", "-2", "-3")]
@@ -198,7 +234,13 @@ def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
         value: Any = {"detail": detail}
         for part in re.findall(r"[A-Za-z]+|\d+", path):
             is_list = isinstance(value, list)
-            value = value[int(part)] if is_list else value.get(part) if isinstance(value, dict) else None
+            value = (
+                value[int(part)]
+                if is_list
+                else value.get(part)
+                if isinstance(value, dict)
+                else None
+            )
         assert f"<{name}>" in text
         text = text.replace(f"<{name}>", "" if value is None else str(value))
     return text
@@ -207,7 +249,9 @@ def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
 def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
     stack = deploy(NoticeEmail="ops@example.com")
     assert stack.environment("TaskStoppedFunction")["EVENT_BUS_NAME"] == "default"
-    assert resources_of(stack, "PutEvents") == [f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"]
+    assert resources_of(stack, "PutEvents") == [
+        f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"
+    ]
     (subscription,) = boto3.client("sns").list_subscriptions()["Subscriptions"]
     assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "ops@example.com")
     client = boto3.client("events")
@@ -217,14 +261,20 @@ def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
     for rule in rules:
         (target,) = client.list_targets_by_rule(Rule=rule["Name"])["Targets"]
         assert target["Arn"] == subscription["TopicArn"] == stack.physical_id("EmailTopic")
-    policy = boto3.client("sns").get_topic_attributes(TopicArn=subscription["TopicArn"])["Attributes"]["Policy"]
+    policy = boto3.client("sns").get_topic_attributes(TopicArn=subscription["TopicArn"])[
+        "Attributes"
+    ]["Policy"]
     (statement,) = json.loads(policy)["Statement"]
     assert statement["Principal"] == {"Service": "events.amazonaws.com"}
-    assert sorted(statement["Condition"]["ArnEquals"]["aws:SourceArn"]) == sorted(rule["Arn"] for rule in rules)
+    assert sorted(statement["Condition"]["ArnEquals"]["aws:SourceArn"]) == sorted(
+        rule["Arn"] for rule in rules
+    )
 
 
 def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_message() -> None:
-    run = ended(RUN, status="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n')
+    run = ended(
+        RUN, status="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n'
+    )
     detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
     sentence = "etl_daily:7 failed with exit code 127: exec: 'C:/etl.exe': file not found."
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
@@ -237,23 +287,39 @@ def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_messag
 
 def test_the_mails_of_notices_are_readable() -> None:
     (target,) = template()["Resources"]["EmailNoticeRule"]["Properties"]["Targets"]
-    details = run_notice(stuck_notice(), kibana_url=None), schedule_notice(missed_notice(), kibana_url=None)
+    details = (
+        run_notice(stuck_notice(), kibana_url=None),
+        schedule_notice(missed_notice(), kibana_url=None),
+    )
     mails = (mail_of(target["InputTransformer"], msgspec.to_builtins(detail)) for detail in details)
     stuck, missed = map(str.splitlines, mails)
-    assert stuck[0].startswith('"nightly-etl:26 has been stuck for 30 minutes. The run used less than 0.01 vCPU')
+    assert stuck[0].startswith(
+        '"nightly-etl:26 has been stuck for 30 minutes. The run used less than 0.01 vCPU'
+    )
     assert stuck[1].startswith('"Family nightly-etl in cluster jobs: https://')
-    assert missed[0].startswith('"nightly-etl was due at 03:00 and no task was started: RunTask was refused')
-    assert all(line.startswith('"') and line.endswith('"') and "<" not in line for line in (*stuck, *missed))
+    assert missed[0].startswith(
+        '"nightly-etl was due at 03:00 and no task was started: RunTask was refused'
+    )
+    assert all(
+        line.startswith('"') and line.endswith('"') and "<" not in line
+        for line in (*stuck, *missed)
+    )
 
 
-@pytest.mark.parametrize("parameters", [{}, {"EventBusName": "runs"}, {"EventBusName": "runs", "NoticeEmail": "a@b.c"}])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"EventBusName": "runs"}, {"EventBusName": "runs", "NoticeEmail": "a@b.c"}]
+)
 def test_events_go_to_the_named_bus(parameters: dict[str, str]) -> None:
     bus = parameters.get("EventBusName")
     boto3.client("events").create_event_bus(Name="runs")
     stack = deploy(**parameters)
     assert read_notice_settings(stack.environment("TaskStoppedFunction")).event_bus_name == bus
-    assert resources_of(stack, "PutEvents") == ([f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{bus}"] if bus else [])
-    assert len(boto3.client("events").list_rules(EventBusName="runs")["Rules"]) == 2 * ("NoticeEmail" in parameters)
+    assert resources_of(stack, "PutEvents") == (
+        [f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{bus}"] if bus else []
+    )
+    assert len(boto3.client("events").list_rules(EventBusName="runs")["Rules"]) == 2 * (
+        "NoticeEmail" in parameters
+    )
 
 
 def test_the_watch_of_schedules_is_invoked_every_five_minutes_and_never_twice_for_one() -> None:
@@ -262,7 +328,9 @@ def test_the_watch_of_schedules_is_invoked_every_five_minutes_and_never_twice_fo
     name = stack.outputs["WatchSchedulesFunctionName"]
     configuration = boto3.client("lambda").get_function_configuration(FunctionName=name)
     assert configuration["Handler"] == f"handler.{handler.watch_schedules.__name__}"
-    (rule,) = [one for one in boto3.client("events").list_rules()["Rules"] if "ScheduleExpression" in one]
+    (rule,) = [
+        one for one in boto3.client("events").list_rules()["Rules"] if "ScheduleExpression" in one
+    ]
     assert (rule["ScheduleExpression"], rule["State"]) == ("rate(5 minutes)", "ENABLED")
     (target,) = boto3.client("events").list_targets_by_rule(Rule=rule["Name"])["Targets"]
     assert target["Arn"].endswith(f":function:{name}")
@@ -291,11 +359,15 @@ def test_without_a_cluster_forward_logs_gets_notices_only_if_they_are_asked_for(
 ) -> None:
     boto3.client("events").create_event_bus(Name="runs")
     stack = deploy(**{"ElasticsearchUrl": "", **parameters})
-    patterns = {one["FilterPattern"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()}
+    patterns = {
+        one["FilterPattern"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()
+    }
     assert patterns == ({'{ $.type = "task.notice" }'} if is_made else set())
     assert ("ForwardLogsFunctionName" in stack.outputs) is is_made
     assert "FailedItemsQueueUrl" not in stack.outputs
-    if not parameters.get("LogGroups", "named"):  # nothing else has the numbers of the notifications
+    if not parameters.get(
+        "LogGroups", "named"
+    ):  # nothing else has the numbers of the notifications
         assert resources_of(stack, "ReadTails") == [["arn:*:logs:*:*:log-group:*:log-stream:*"]]
     if is_made:
         environment = stack.environment("ForwardLogsFunction")
@@ -312,15 +384,27 @@ def test_every_alarm_is_quiet_without_data_and_calls_the_topic() -> None:
     stack = deploy(AlarmTopicArn=TOPIC)
     found = alarms()
     assert len(found) == 13
-    (name,) = {one["FilterName"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()}
+    (name,) = {
+        one["FilterName"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()
+    }
     assert deliveries() == [
-        f"SELECT SUM(Delivery{what}) FROM \"AWS/Logs\" WHERE FilterName = '{name}'" for what in ("Errors", "Throttling")
+        f"SELECT SUM(Delivery{what}) FROM \"AWS/Logs\" WHERE FilterName = '{name}'"
+        for what in ("Errors", "Throttling")
     ]
-    watched = {(one["MetricName"], one["Dimensions"][0]["Value"]) for one in found if "MetricName" in one}
+    watched = {
+        (one["MetricName"], one["Dimensions"][0]["Value"]) for one in found if "MetricName" in one
+    }
     functions = [stack.outputs["ForwardLogsFunctionName"], stack.outputs["TaskStoppedFunctionName"]]
     metrics = ("Errors", "Throttles", "AsyncEventAge", "DestinationDeliveryFailures")
-    queues = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl", "FailedItemsQueueUrl")
-    depths = {("ApproximateNumberOfMessagesVisible", stack.outputs[queue].rsplit("/", 1)[-1]) for queue in queues}
+    queues = (
+        "ForwardLogsDeadLetterQueueUrl",
+        "TaskStoppedDeadLetterQueueUrl",
+        "FailedItemsQueueUrl",
+    )
+    depths = {
+        ("ApproximateNumberOfMessagesVisible", stack.outputs[queue].rsplit("/", 1)[-1])
+        for queue in queues
+    }
     assert watched == {(metric, function) for metric in metrics for function in functions} | depths
     for alarm in found:
         assert alarm["AlarmName"].startswith("tp-")
@@ -333,7 +417,9 @@ def dashboard_widgets() -> list[dict[str, Any]]:
     return list(json.loads(dashboard["DashboardBody"])["widgets"])
 
 
-def test_the_dashboard_shows_the_saved_queries_over_the_log_groups_and_what_is_not_asked_for_is_not_made() -> None:
+def test_the_dashboard_shows_the_saved_queries_over_the_log_groups_and_what_is_not_asked_for_is_not_made() -> (
+    None
+):
     stack = deploy()
     assert all(not one["AlarmActions"] for one in alarms())
     for kind in ("AWS::SNS::Topic", "AWS::ECS::TaskDefinition", "AWS::ECS::Service"):
@@ -344,8 +430,13 @@ def test_the_dashboard_shows_the_saved_queries_over_the_log_groups_and_what_is_n
     assert resources_of(stack, "ReadStream", "ForwardLogsRole") == []
     widgets = dashboard_widgets()
     shown = [one["properties"]["query"] for one in widgets if one["type"] == "log"]
-    saved = [one["QueryString"].replace("\n", " ") for one in stack.resources("AWS::Logs::QueryDefinition").values()]
-    assert sorted(shown) == sorted(f"SOURCE '/ecs/jobs' | SOURCE '/ecs/monitor' | {query}" for query in saved)
+    saved = [
+        one["QueryString"].replace("\n", " ")
+        for one in stack.resources("AWS::Logs::QueryDefinition").values()
+    ]
+    assert sorted(shown) == sorted(
+        f"SOURCE '/ecs/jobs' | SOURCE '/ecs/monitor' | {query}" for query in saved
+    )
     assert len(shown) == 6
     assert {one["properties"]["region"] for one in widgets} == {REGION}
     # Dashboards are global in an account: a stack of this name in a second Region needs another name.
@@ -357,10 +448,14 @@ def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report()
     widgets = dashboard_widgets()
     (shown,) = [one["properties"]["query"] for one in widgets if "task.ended" in json.dumps(one)]
     queries = stack.resources("AWS::Logs::QueryDefinition").values()
-    (saved,) = [one for one in queries if one["QueryString"].startswith("filter type = 'task.ended'")]
+    (saved,) = [
+        one for one in queries if one["QueryString"].startswith("filter type = 'task.ended'")
+    ]
     (function,) = stack.resources("AWS::Lambda::Function").values()
     assert saved["LogGroupNames"] == [function["LoggingConfig"]["LogGroup"]]
-    assert shown == f"SOURCE '{saved['LogGroupNames'][0]}' | {saved['QueryString']}".replace("\n", " ")
+    assert shown == f"SOURCE '{saved['LogGroupNames'][0]}' | {saved['QueryString']}".replace(
+        "\n", " "
+    )
     places = [(one["x"], one["y"]) for one in widgets]
     assert len(set(places)) == len(places) == 9
 
@@ -370,15 +465,23 @@ def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report()
     [
         ({"ElasticsearchUrl": ""}, "TaskStopped", "ForwardLogs"),
         ({"TaskStopped": "false"}, "ForwardLogs", "TaskStopped"),
-        ({"ElasticsearchUrl": "", "TaskStopped": "false", "WatchSchedules": "true"}, "WatchSchedules", "TaskStopped"),
+        (
+            {"ElasticsearchUrl": "", "TaskStopped": "false", "WatchSchedules": "true"},
+            "WatchSchedules",
+            "TaskStopped",
+        ),
     ],
 )
-def test_each_function_works_without_the_others(parameters: dict[str, str], made: str, not_made: str) -> None:
+def test_each_function_works_without_the_others(
+    parameters: dict[str, str], made: str, not_made: str
+) -> None:
     stack = deploy(**parameters)
     (function,) = boto3.client("lambda").list_functions()["Functions"]
     assert function["FunctionName"] == stack.outputs[f"{made}FunctionName"]
     kinds = {resource["Type"] for resource in template()["Resources"].values()}
-    assert not [name for kind in kinds for name in stack.resources(kind) if name.startswith(not_made)]
+    assert not [
+        name for kind in kinds for name in stack.resources(kind) if name.startswith(not_made)
+    ]
     assert not [name for name in stack.outputs if name.startswith(not_made)]
 
 
@@ -396,7 +499,9 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         KibanaUrl="https://kibana:5601/",
         IndexPeriod="day",
     )
-    assert {one["FilterPattern"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()} == {""}
+    assert {
+        one["FilterPattern"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()
+    } == {""}
     forwarding = stack.environment("ForwardLogsFunction")
     assert read_settings(forwarding) == ForwarderSettings(
         url="https://search:9200",
@@ -411,7 +516,11 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
     noticing = read_notice_settings(stack.environment("TaskStoppedFunction"))
     assert (noticing.subjects, noticing.services) == (frozenset({"failure"}), True)
     assert noticing.families == ("nightly-*", "hourly")
-    assert (noticing.report_wait_seconds, noticing.kibana_url, noticing.log_lines) == (45, "https://kibana:5601", 7)
+    assert (noticing.report_wait_seconds, noticing.kibana_url, noticing.log_lines) == (
+        45,
+        "https://kibana:5601",
+        7,
+    )
     table = function_settings.read_key_table(stack.environment("TaskStoppedFunction"))
     assert table == stack.physical_id("IdempotencyTable")
     index_settings = read_settings(stack.environment("TaskStoppedFunction"))
@@ -430,7 +539,13 @@ def test_a_missed_run_is_logged_once_without_a_cluster(
     account.make_rule("weekly", "rate(7 days)")
     due = format_datetime(account.at(5).replace(second=0, microsecond=0))
     arn = f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/nightly"
-    account.send(queue, SCHEDULE_ARN=arn, SCHEDULED_TIME=due, ERROR_CODE="AccessDenied", ERROR_MESSAGE="No role.")
+    account.send(
+        queue,
+        SCHEDULE_ARN=arn,
+        SCHEDULED_TIME=due,
+        ERROR_CODE="AccessDenied",
+        ERROR_MESSAGE="No role.",
+    )
     account.start_task("hourly", 5.2)
     stack = deploy(ElasticsearchUrl="", WatchSchedules="true", ScheduleQueueArns=queue)
     for name, value in stack.environment("WatchSchedulesFunction").items():
@@ -476,7 +591,9 @@ def test_a_report_in_a_log_group_reaches_the_cluster(
     assert body["upsert"]["task"]["complete"] is True
 
 
-def test_a_stream_takes_the_log_groups_and_repeats_only_what_failed_and_keeps_what_it_gives_up() -> None:
+def test_a_stream_takes_the_log_groups_and_repeats_only_what_failed_and_keeps_what_it_gives_up() -> (
+    None
+):
     stack = deploy(Ingestion="stream", StreamShards="3")
     arn = stack.outputs["ReportStreamArn"]
     stream = boto3.client("kinesis").describe_stream(StreamARN=arn)["StreamDescription"]
@@ -515,7 +632,11 @@ def test_an_instance_monitor_is_the_definition_in_the_file_and_may_only_put_repo
     assert definition == {name: value for name, value in wanted.items() if name not in own}
 
     (service,) = stack.resources("AWS::ECS::Service").values()
-    assert (service["Cluster"], service["SchedulingStrategy"], service["LaunchType"]) == ("jobs", "DAEMON", "EC2")
+    assert (service["Cluster"], service["SchedulingStrategy"], service["LaunchType"]) == (
+        "jobs",
+        "DAEMON",
+        "EC2",
+    )
     role = stack.resources("AWS::IAM::Role")["InstanceMonitorRole"]
     (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "ecs-tasks.amazonaws.com"}
@@ -523,7 +644,10 @@ def test_an_instance_monitor_is_the_definition_in_the_file_and_may_only_put_repo
     (put,) = stack.statements("InstanceMonitorRole")
     assert put["Action"] == ["logs:CreateLogStream", "logs:PutLogEvents", "logs:GetLogEvents"]
     assert put["Resource"] == [f"arn:*:logs:*:*:log-group:{group}:*" for group in LOG_GROUPS]
-    assert filter_of("/ecs/tp-instance-monitor")["destinationArn"] == filter_of(LOG_GROUPS[0])["destinationArn"]
+    assert (
+        filter_of("/ecs/tp-instance-monitor")["destinationArn"]
+        == filter_of(LOG_GROUPS[0])["destinationArn"]
+    )
 
 
 def test_an_instance_monitor_needs_the_log_groups_unless_all_are_subscribed() -> None:
@@ -543,7 +667,9 @@ DESTINATION = (ROOT / "lambda" / "destination.yaml").read_text()
 
 def test_the_destinations_role_and_policy_name_the_accounts(tmp_path: Path) -> None:
     path = tmp_path / "destination.yaml"
-    path.write_text(DESTINATION.partition("Outputs:")[0])  # moto cannot resolve an output of the destination
+    path.write_text(
+        DESTINATION.partition("Outputs:")[0]
+    )  # moto cannot resolve an output of the destination
     stream = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/reports"
     accounts = ["111122223333", "444455556666"]
     parameters = {"StreamArn": stream, "AccountIds": ",".join(accounts)}
@@ -556,6 +682,11 @@ def test_the_destinations_role_and_policy_name_the_accounts(tmp_path: Path) -> N
     (destination,) = stack.resources("AWS::Logs::Destination").values()
     (statement,) = json.loads(destination["DestinationPolicy"])["Statement"]
     assert statement["Principal"] == {"AWS": accounts}
-    assert statement["Resource"].endswith(f":{REGION}:{ACCOUNT}:destination:{destination['DestinationName']}")
-    given = {f"{name[0].lower()}{name[1:]}": destination[name] for name in ("DestinationName", "TargetArn", "RoleArn")}
+    assert statement["Resource"].endswith(
+        f":{REGION}:{ACCOUNT}:destination:{destination['DestinationName']}"
+    )
+    given = {
+        f"{name[0].lower()}{name[1:]}": destination[name]
+        for name in ("DestinationName", "TargetArn", "RoleArn")
+    }
     validate_arguments("logs", "PutDestination", given)

@@ -62,7 +62,10 @@ CALLED_BY_AWS = {
 # Powertools calls it where a refused PutItem does not bring the item along, as before boto3 1.26.194.
 RARELY_CALLED = {"dynamodb:GetItem"}
 # Of operations that IAM knows by another name ("Actions, resources, and condition keys for Amazon SQS").
-PERMISSIONS = {"SendMessageBatch": "SendMessage", "ChangeMessageVisibilityBatch": "ChangeMessageVisibility"}
+PERMISSIONS = {
+    "SendMessageBatch": "SendMessage",
+    "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
+}
 FUNCTIONS = ("ForwardLogs", "TaskStopped", "WatchSchedules")
 # Actions that know no resource, so that only "*" allows them (Service Authorization Reference).
 WITHOUT_RESOURCE = {
@@ -94,9 +97,19 @@ class Calls:
 
 # The resources whose ARN follows from the arguments.
 NAMED: dict[str, Callable[[dict[str, Any]], str]] = {
-    "logs:GetLogEvents": lambda given: f"log-group:{given['logGroupName']}:log-stream:{given['logStreamName']}",
+    "logs:GetLogEvents": lambda given: (
+        f"log-group:{given['logGroupName']}:log-stream:{given['logStreamName']}"
+    ),
     **dict.fromkeys(
-        (f"sqs:{name}" for name in ("SendMessage", "ReceiveMessage", "ChangeMessageVisibility", "GetQueueAttributes")),
+        (
+            f"sqs:{name}"
+            for name in (
+                "SendMessage",
+                "ReceiveMessage",
+                "ChangeMessageVisibility",
+                "GetQueueAttributes",
+            )
+        ),
         lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
     ),
     "sqs:GetQueueUrl": lambda given: given["QueueName"],
@@ -116,10 +129,14 @@ def arn_of(action: str, arguments: dict[str, Any]) -> str:
     if action.startswith("dynamodb:"):
         return f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{arguments['TableName']}"
     if action == "secretsmanager:GetSecretValue":
-        return str(boto3.client("secretsmanager").describe_secret(SecretId=arguments["SecretId"])["ARN"])
+        return str(
+            boto3.client("secretsmanager").describe_secret(SecretId=arguments["SecretId"])["ARN"]
+        )
     if action == "ssm:GetParameter":
         return str(boto3.client("ssm").get_parameter(Name=arguments["Name"])["Parameter"]["ARN"])
-    assert action in WITHOUT_RESOURCE | WITHOUT_THEIR_RESOURCE, f"say here what resource {action} is about"
+    assert action in WITHOUT_RESOURCE | WITHOUT_THEIR_RESOURCE, (
+        f"say here what resource {action} is about"
+    )
     return "*"
 
 
@@ -131,7 +148,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     def recording(client: Any, operation: str, arguments: dict[str, Any]) -> Any:
         if recorded.is_on:
             recorded.is_on = False  # not what arn_of asks
-            action = f"{client.meta.service_model.signing_name}:{PERMISSIONS.get(operation, operation)}"
+            action = (
+                f"{client.meta.service_model.signing_name}:{PERMISSIONS.get(operation, operation)}"
+            )
             recorded.made.add((action, arn_of(action, arguments)))
             recorded.is_on = True
         return call(client, operation, arguments)
@@ -148,14 +167,19 @@ class Refusing(FakeElasticsearch):
         super().__init__()
         self.requests: set[tuple[str, str]] = set()
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         path = request.path.split("?")[0]
         self.requests.add((request.command, path))
         text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
         answer: dict[str, Any] = {"hits": {"hits": []}}
         if path == "/_bulk":
             refused = {"status": 400, "error": {"type": "mapper_parsing_exception", "reason": "no"}}
-            answer = {"errors": True, "items": [{"update": refused}] * (len(text.splitlines()) // 2)}
+            answer = {
+                "errors": True,
+                "items": [{"update": refused}] * (len(text.splitlines()) // 2),
+            }
         headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
         return 200, headers, json.dumps(answer).encode()
 
@@ -173,10 +197,17 @@ class Ran:
         backend = OneAnswer(400)
         if "OtlpSecretId" in given:
             given["OtlpEndpoint"] = backend.url
-        given = {name: secret_arn(value) if value.startswith(SECRET) else value for name, value in given.items()}
+        given = {
+            name: secret_arn(value) if value.startswith(SECRET) else value
+            for name, value in given.items()
+        }
         self._account = calls.account
         queue = self._account.make_queue("failed-starts")
-        given |= {"ElasticsearchUrl": cluster.url, "ReportWaitSeconds": "0", "ScheduleQueueArns": queue}
+        given |= {
+            "ElasticsearchUrl": cluster.url,
+            "ReportWaitSeconds": "0",
+            "ScheduleQueueArns": queue,
+        }
         self.stack = deploy(WatchSchedules="true", **given)
         self._schedule(queue)
         lines = [REPORT, {**NOTICE, "time": format_datetime(datetime.now(UTC))}]
@@ -193,12 +224,18 @@ class Ran:
         on_instance = {"taskDefinitionArn": register("batch"), "launchType": "EC2"}
         ended.append(event(taskArn=f"{task_arn}4", **on_instance))
         self.made = {
-            "ForwardLogs": self._made_by("ForwardLogs", lambda: handler.forward_logs(report, InvocationContext())),
+            "ForwardLogs": self._made_by(
+                "ForwardLogs", lambda: handler.forward_logs(report, InvocationContext())
+            ),
             "TaskStopped": self._made_by("TaskStopped", lambda: stop_all(ended)),
-            "WatchSchedules": self._made_by("WatchSchedules", lambda: handler.watch_schedules({}, InvocationContext())),
+            "WatchSchedules": self._made_by(
+                "WatchSchedules", lambda: handler.watch_schedules({}, InvocationContext())
+            ),
         }
         assert len(slack.messages) == len(FUNCTIONS) + len(ended) - 1
-        assert {one["api-key"] for one in backend.headers} == ({"a2V5"} if "OtlpSecretId" in given else set())
+        assert {one["api-key"] for one in backend.headers} == (
+            {"a2V5"} if "OtlpSecretId" in given else set()
+        )
         backend.close()
         cluster.close()
         slack.close()
@@ -245,9 +282,13 @@ def signed(arn: str, requests: set[tuple[str, str]]) -> set[tuple[str, str]]:
 def keep_secret(name: str, **content: str) -> None:
     text = json.dumps(content)
     if name.startswith("ssm:"):
-        boto3.client("ssm").put_parameter(Name=name.removeprefix("ssm:"), Value=text, Type="SecureString")
+        boto3.client("ssm").put_parameter(
+            Name=name.removeprefix("ssm:"), Value=text, Type="SecureString"
+        )
     elif name:
-        boto3.client("secretsmanager").create_secret(Name=name.rsplit(":", 1)[-1], SecretString=text)
+        boto3.client("secretsmanager").create_secret(
+            Name=name.rsplit(":", 1)[-1], SecretString=text
+        )
 
 
 def secret_arn(name: str) -> str:
@@ -262,14 +303,17 @@ def register(*names: str) -> str:
     for name, group in zip(names or ("batch", "task-monitor"), LOG_GROUPS, strict=False):
         logged = awslogs(group, region=REGION)
         containers.append({"name": name, "image": "x", "memory": 64, "logConfiguration": logged})
-    registered = boto3.client("ecs").register_task_definition(family="nightly", containerDefinitions=containers)
+    registered = boto3.client("ecs").register_task_definition(
+        family="nightly", containerDefinitions=containers
+    )
     return str(registered["taskDefinition"]["taskDefinitionArn"])
 
 
 def is_allowed(stack: Stack, name: str, action: str, arn: str) -> bool:
     """As IAM would decide, but for conditions: ``*`` and ``?`` in resources are those of ``fnmatch``."""
     return any(
-        action in listed(one["Action"]) and any(fnmatchcase(arn, pattern) for pattern in listed(one["Resource"]))
+        action in listed(one["Action"])
+        and any(fnmatchcase(arn, pattern) for pattern in listed(one["Resource"]))
         for one in stack.statements(f"{name}Role")
     )
 
@@ -312,7 +356,10 @@ SIGN_INS: dict[str, dict[str, str]] = {
         "LogGroups": "",
         "NotifyLogLines": "5",
     },
-    "parameters without a slash": {"ElasticsearchSecretId": "ssm:search", "SlackSecretId": "ssm:slack"},
+    "parameters without a slash": {
+        "ElasticsearchSecretId": "ssm:search",
+        "SlackSecretId": "ssm:slack",
+    },
     "domain": {"SearchEngine": "opensearch", "OpenSearchArn": DOMAIN, "SlackSecretId": "slack"},
 }
 
@@ -327,14 +374,21 @@ def test_each_role_allows_what_its_function_calls_and_no_more(
         assert {call for call in made if not is_allowed(ran.stack, name, *call)} == set()
         assert unused(ran.stack, name, made) == set()
     if "RetryOutOfMemory" in given:
-        check_that_all_calls_were_made({action.split(":")[1] for made in ran.made.values() for action, _ in made})
+        check_that_all_calls_were_made(
+            {action.split(":")[1] for made in ran.made.values() for action, _ in made}
+        )
 
 
 def check_that_all_calls_were_made(made: set[str]) -> None:
     """Each method of a boto3 client in the forwarder's source is among these operations."""
-    trees = [ast.parse(path.read_text()) for path in (Path(handler.__file__), *FORWARDER.rglob("*.py"))]
+    trees = [
+        ast.parse(path.read_text()) for path in (Path(handler.__file__), *FORWARDER.rglob("*.py"))
+    ]
     called = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    shared = [ast.parse(Path(file).read_text()) for file in (missed_reasons.__file__, scheduled_targets.__file__)]
+    shared = [
+        ast.parse(Path(file).read_text())
+        for file in (missed_reasons.__file__, scheduled_targets.__file__)
+    ]
     opened = [node for tree in shared for node in ast.walk(tree) if isinstance(node, ast.Call)]
     clients = {
         str(call.args[0].value)
@@ -346,7 +400,9 @@ def check_that_all_calls_were_made(made: set[str]) -> None:
     methods = {call.func.attr for call in called if isinstance(call.func, ast.Attribute)}
     for service in clients:
         operations = boto3.client(service).meta.service_model.operation_names
-        assert {PERMISSIONS.get(name, name) for name in operations if xform_name(name) in methods} <= made
+        assert {
+            PERMISSIONS.get(name, name) for name in operations if xform_name(name) in methods
+        } <= made
 
 
 def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
@@ -358,9 +414,14 @@ def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
         "OtlpEndpoint": "https://xray.eu-west-1.amazonaws.com", "OtlpAwsAuth": "true", "OtlpSecretId": "otlp",
     }  # fmt: skip
     domain = {"SearchEngine": "opensearch", "OpenSearchArn": DOMAIN}
-    stacks = deploy("secret", ElasticsearchSecretId="search", **given), deploy("signed", **domain, **given)
+    stacks = (
+        deploy("secret", ElasticsearchSecretId="search", **given),
+        deploy("signed", **domain, **given),
+    )
     for name in FUNCTIONS:
-        statements = [statement for stack in stacks for statement in stack.statements(f"{name}Role")]
+        statements = [
+            statement for stack in stacks for statement in stack.statements(f"{name}Role")
+        ]
         for statement in statements:
             actions = listed(statement["Action"])
             assert not [action for action in actions if "*" in action]
@@ -368,11 +429,19 @@ def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
                 assert set(actions) <= WITHOUT_RESOURCE | WITHOUT_THEIR_RESOURCE
             if "kms:Decrypt" in actions:
                 services = statement["Condition"]["StringEquals"]["kms:ViaService"]
-                used = ("secretsmanager", "ssm") if statement["Resource"] == KEY else ("scheduler", "sqs")
+                used = (
+                    ("secretsmanager", "ssm")
+                    if statement["Resource"] == KEY
+                    else ("scheduler", "sqs")
+                )
                 assert services == [f"{service}.{REGION}.amazonaws.com" for service in used]
         # Every statement that the template has was there, so none escaped the look at it.
         (policy,) = template()["Resources"][f"{name}Role"]["Properties"]["Policies"]
-        shared = [one["Properties"] for one in template()["Resources"].values() if one["Type"] == "AWS::IAM::Policy"]
+        shared = [
+            one["Properties"]
+            for one in template()["Resources"].values()
+            if one["Type"] == "AWS::IAM::Policy"
+        ]
         own = [one for one in shared if f"'{name}Role'" in str(one["Roles"])]
         count = sum(len(one["PolicyDocument"]["Statement"]) for one in (policy, *own))
         assert count == len({statement["Sid"] for statement in statements})

@@ -31,8 +31,19 @@ LIMIT_SECONDS = 60
 ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 
-BATCH = {"name": "batch", "image": "etl:26", "memory": 256, "essential": True, "logConfiguration": awslogs(BATCHES)}
-MONITOR = {"name": "task-monitor", "image": IMAGE, "memory": 64, "logConfiguration": awslogs(MONITORS)}
+BATCH = {
+    "name": "batch",
+    "image": "etl:26",
+    "memory": 256,
+    "essential": True,
+    "logConfiguration": awslogs(BATCHES),
+}
+MONITOR = {
+    "name": "task-monitor",
+    "image": IMAGE,
+    "memory": 64,
+    "logConfiguration": awslogs(MONITORS),
+}
 
 
 def put(aws: FakeAws, group: str, *lines: tuple[Report, str]) -> None:
@@ -55,11 +66,22 @@ def aws() -> Iterator[FakeAws]:
         put(aws, MONITORS, *of_running, (other, text(other)))
         over = ended(other)
         past = [
-            run(f"past-{n}", 24 * n, family="nightly-etl", metrics={"duration_ms": 900_000 + n}, **KEYS)
+            run(
+                f"past-{n}",
+                24 * n,
+                family="nightly-etl",
+                metrics={"duration_ms": 900_000 + n},
+                **KEYS,
+            )
             for n in (1, 2, 3)
         ]
         failed = run("failed", 30, family="nightly-etl", status="failure", **KEYS)
-        put(aws, BATCHES, (over, text(over)), *((one, encode(one).decode()) for one in (*past, failed)))
+        put(
+            aws,
+            BATCHES,
+            (over, text(over)),
+            *((one, encode(one).decode()) for one in (*past, failed)),
+        )
         yield aws
 
 
@@ -93,7 +115,10 @@ def test_without_a_terminal_there_is_one_table(aws: FakeAws) -> None:
     assert row.startswith("abcdef12  nightly-etl  10m")
     assert notice.startswith("! abcdef12 nightly-etl, stuck: ")
     other = run_here(aws.environment(), "watch", "hourly", "--from", f"logs:{MONITORS}")
-    assert (other.returncode, other.stdout) == (0, f"{MONITORS}: nothing runs that matches 'hourly'\n")
+    assert (other.returncode, other.stdout) == (
+        0,
+        f"{MONITORS}: nothing runs that matches 'hourly'\n",
+    )
 
 
 @pytest.mark.parametrize("place", [("--from", "logs:/ecs/none"), ("--cluster", "none")])
@@ -107,7 +132,10 @@ def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str]) -
 def test_past_runs_can_come_from_a_search_cluster(aws: FakeAws, status: int, warnings: int) -> None:
     with OneAnswer(status, b'{"hits": {"hits": []}}') as server:
         done = run_here(aws.environment(), "watch", "--json", *GROUPS, "--from", server.url)
-    assert (done.returncode, done.stderr.count("The usual durations are unknown. http")) == (0, warnings)
+    assert (done.returncode, done.stderr.count("The usual durations are unknown. http")) == (
+        0,
+        warnings,
+    )
     assert json.loads(done.stdout)["usual"] is None
 
 
@@ -119,7 +147,11 @@ def cluster(aws: FakeAws) -> dict[str, str]:
     started = {}
     for family, containers in (("nightly-etl", [BATCH, MONITOR]), ("plain", [BATCH])):
         ecs.register_task_definition(
-            family=family, containerDefinitions=containers, cpu="512", memory="1024", networkMode="awsvpc"
+            family=family,
+            containerDefinitions=containers,
+            cpu="512",
+            memory="1024",
+            networkMode="awsvpc",
         )
         started[family] = aws.start_task(family)
     return started
@@ -128,7 +160,9 @@ def cluster(aws: FakeAws) -> dict[str, str]:
 def test_a_cluster_has_its_running_tasks_and_those_with_a_monitor_their_numbers(
     aws: FakeAws, cluster: dict[str, str]
 ) -> None:
-    line = checkpoint_at(time.time_ns(), task_id=cluster["nightly-etl"], family="nightly-etl", **KEYS)
+    line = checkpoint_at(
+        time.time_ns(), task_id=cluster["nightly-etl"], family="nightly-etl", **KEYS
+    )
     put(aws, MONITORS, (line, text(line)))
     done = run_here(aws.environment(), "watch", "--cluster", "jobs", "--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -137,20 +171,28 @@ def test_a_cluster_has_its_running_tasks_and_those_with_a_monitor_their_numbers(
     measured, plain = found["nightly-etl"], found["plain"]
     assert (measured["taskId"], measured["memoryUsedMB"]) == (cluster["nightly-etl"], 1024)
     assert measured["usual"]["runs"] == 3
-    assert (plain["taskId"], plain["container"], plain["memoryUsedMB"]) == (cluster["plain"], "batch", None)
+    assert (plain["taskId"], plain["container"], plain["memoryUsedMB"]) == (
+        cluster["plain"],
+        "batch",
+        None,
+    )
     assert plain["usual"] is None
     named = run_here(aws.environment(), "watch", "plain", "--cluster", "jobs", "--json")
     assert json.loads(named.stdout)["taskId"] == cluster["plain"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_leaves_the_terminal_as_it_was(aws: FakeAws, number: int, code: int) -> None:
     ours, theirs = open_terminal(100)
     before = termios.tcgetattr(theirs)
     environment = {**os.environ, **aws.environment(), "TERM": "xterm"}
     words = (sys.executable, "-m", "profiler", "watch", *GROUPS)
     # The kernel discards SIGTSTP in a group without a parent in the same session.
-    program = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, process_group=0)
+    program = subprocess.Popen(
+        words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, process_group=0
+    )
     try:
         shown = read_until(ours, b"stuck:")
         program.send_signal(signal.SIGTSTP)

@@ -31,7 +31,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _on_term)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     _say("ready")  # from here on SIGTERM does what it should
-    held = bytearray(options.memory_mib * _MIB)  # a bytearray is filled with zeros, so every page is touched
+    held = bytearray(
+        options.memory_mib * _MIB
+    )  # a bytearray is filled with zeros, so every page is touched
     mappings = [_shared(options.shared_mib)] if options.shared_mib else []
     if options.mapped_mib:
         mappings.append(_mapped(options.mapped_mib))
@@ -64,7 +66,16 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("network-seconds", "cpu-seconds", "wait-seconds", "turn-seconds", "idle-seconds"):
         parser.add_argument(f"--{name}", type=float, default=0.0)
-    for name in ("memory-mib", "shared-mib", "mapped-mib", "file-mib", "kept-mib", "spike-mib", "turn-mib", "turns"):
+    for name in (
+        "memory-mib",
+        "shared-mib",
+        "mapped-mib",
+        "file-mib",
+        "kept-mib",
+        "spike-mib",
+        "turn-mib",
+        "turns",
+    ):
         parser.add_argument(f"--{name}", type=int, default=0)
     for name in ("oom-child", "oom", "until-term", "until-usr1"):
         parser.add_argument(f"--{name}", action="store_true")
@@ -126,7 +137,10 @@ def _say(text: str) -> None:
 def _wait_for_peer(seconds: float) -> None:
     if not seconds:
         return
-    with socket.create_server(("127.0.0.1", _PORT)), socket.create_connection(("127.0.0.1", _PORT)) as connection:
+    with (
+        socket.create_server(("127.0.0.1", _PORT)),
+        socket.create_connection(("127.0.0.1", _PORT)) as connection,
+    ):
         connection.settimeout(seconds)
         with contextlib.suppress(TimeoutError):
             connection.recv(1)

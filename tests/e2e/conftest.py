@@ -58,11 +58,18 @@ def _engine_with_base() -> Iterator[Engine]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the file that takes longest, and end each with the tests that run alone: they wait for few others."""
-    items.sort(key=lambda item: (item.path.stem != "test_processes", item.get_closest_marker("alone") is not None))
+    items.sort(
+        key=lambda item: (
+            item.path.stem != "test_processes",
+            item.get_closest_marker("alone") is not None,
+        )
+    )
 
 
 @pytest.fixture(autouse=True)
-def _alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _alone(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     """Let a test that is marked `alone` wait until no other process of pytest-xdist runs a test, and hold them up."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         yield
@@ -105,9 +112,13 @@ def start(engine: Engine, monitor_image: str, aws: FakeAws) -> Iterator[Start]:
     assert monitor_image
     with contextlib.ExitStack() as stack:
 
-        def start_task(batch: ContainerSpec, monitor: ContainerSpec | None = None, **mode: Any) -> Task:
+        def start_task(
+            batch: ContainerSpec, monitor: ContainerSpec | None = None, **mode: Any
+        ) -> Task:
             beside = monitor or monitor_container(aws.environment())
-            task = stack.enter_context(Task(engine, replace(batch, log_group=LOG_GROUP), beside, **mode))
+            task = stack.enter_context(
+                Task(engine, replace(batch, log_group=LOG_GROUP), beside, **mode)
+            )
             aws.create_log_stream(LOG_GROUP, task.log_stream(BATCH))
             task.start()
             return task

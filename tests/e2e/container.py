@@ -17,7 +17,13 @@ from msgspec.structs import replace
 
 from tests.e2e.engine import DockerError, Engine
 from tests.e2e.images import BASE_IMAGE, MONITOR_IMAGE
-from tests.e2e.kernel import KernelAccounting, KernelReading, accounting_at, accounting_of, remove_cgroup
+from tests.e2e.kernel import (
+    KernelAccounting,
+    KernelReading,
+    accounting_at,
+    accounting_of,
+    remove_cgroup,
+)
 from tools.waiting import wait_until
 
 _MIB = 1024 * 1024
@@ -132,7 +138,11 @@ class RealContainer:
     """A container of a real Docker daemon, from creation to removal."""
 
     def __init__(
-        self, engine: Engine, spec: ContainerSpec, placement: Placement, on_stopped: Callable[["RealContainer"], None]
+        self,
+        engine: Engine,
+        spec: ContainerSpec,
+        placement: Placement,
+        on_stopped: Callable[["RealContainer"], None],
     ) -> None:
         self.spec = spec
         self.placement = placement
@@ -172,7 +182,9 @@ class RealContainer:
 
     def wait_until_ready(self) -> None:
         """Wait until the batch has written that it is ready for a signal."""
-        wait_until(lambda: "ready" in "".join(self.logs()), 120, f"'ready' from container {self.spec.name}")
+        wait_until(
+            lambda: "ready" in "".join(self.logs()), 120, f"'ready' from container {self.spec.name}"
+        )
 
     def execute(self, *command: str) -> str:
         """Run another program in the container and return its output; CommandFailedError if it fails."""
@@ -185,7 +197,9 @@ class RealContainer:
         """Return the kernel's accounting now, or at the end of a finished container."""
         if self.placement.cgroup_parent is not None and self._accounting is not None:
             return self._accounting.read()
-        return wait_until(lambda: self._last_kernel, _JOIN_SECONDS, f"kernel accounting of {self.spec.name}")
+        return wait_until(
+            lambda: self._last_kernel, _JOIN_SECONDS, f"kernel accounting of {self.spec.name}"
+        )
 
     def remove(self) -> None:
         """Kill and delete the container and what the harness made for it."""
@@ -200,13 +214,19 @@ class RealContainer:
             remove_cgroup(self.placement.cgroup_parent)
 
     def _call(
-        self, method: str, action: str = "", query: dict[str, str] | None = None, seconds: float | None = 60.0
+        self,
+        method: str,
+        action: str = "",
+        query: dict[str, str] | None = None,
+        seconds: float | None = 60.0,
     ) -> Any:
         path = f"/containers/{self.facts.docker_id}" + (f"/{action}" if action else "")
         return self._engine.api.call(method, path, query=query, seconds=seconds)
 
     def _run(self, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=f"{self.spec.name} {work.__name__}", daemon=True)
+        thread = threading.Thread(
+            target=work, name=f"{self.spec.name} {work.__name__}", daemon=True
+        )
         self._threads.append(thread)
         thread.start()
 
@@ -239,7 +259,9 @@ class RealContainer:
                     self._stats, kept_at = document, time.monotonic()
 
     def _await_end(self) -> None:
-        with contextlib.suppress(DockerError, OSError):  # the daemon lost it while the test was being cleaned up
+        with contextlib.suppress(
+            DockerError, OSError
+        ):  # the daemon lost it while the test was being cleaned up
             self._call("POST", "wait", seconds=None)
             self._learn("STOPPED")
             self._on_stopped(self)

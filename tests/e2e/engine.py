@@ -28,7 +28,10 @@ _CALL_SECONDS = 60.0
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _COMMAND_SECONDS = 600.0
-_STORAGE_DRIVERS = ("overlay2", "vfs")  # vfs works everywhere, but copies the whole image for each container
+_STORAGE_DRIVERS = (
+    "overlay2",
+    "vfs",
+)  # vfs works everywhere, but copies the whole image for each container
 _NO_NETWORK = ("--bridge=none",)
 _CGROUP = "/e2e-task-profiler/daemon"  # for containers that have no parent of their own: those of image builds
 
@@ -81,12 +84,19 @@ class DockerApi(Struct, frozen=True):
 
     @contextlib.contextmanager
     def _request(
-        self, method: str, path: str, query: dict[str, str] | None, body: dict[str, Any] | None, seconds: float | None
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None,
+        body: dict[str, Any] | None,
+        seconds: float | None,
     ) -> Iterator[http.client.HTTPResponse]:
         with contextlib.closing(_UnixConnection(self.socket_path, seconds)) as connection:
             target = f"{path}?{urlencode(query)}" if query else path
             payload = None if body is None else json.dumps(body)
-            connection.request(method, target, payload, {"Content-Type": "application/json"} if body else {})
+            connection.request(
+                method, target, payload, {"Content-Type": "application/json"} if body else {}
+            )
             response = connection.getresponse()
             if response.status >= http.client.BAD_REQUEST:
                 raise DockerError(response.status, response.read().decode(errors="replace").strip())
@@ -112,7 +122,9 @@ class Engine(Struct, frozen=True):
 
     def command(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
         """Run the docker command on this daemon and return its standard output."""
-        return run_command("docker", *arguments, environment=self.environment() | (environment or {}))
+        return run_command(
+            "docker", *arguments, environment=self.environment() | (environment or {})
+        )
 
     def logs(self, container_id: str) -> tuple[str, str]:
         """Return what a container wrote, standard output and standard error apart."""
@@ -131,11 +143,17 @@ class Engine(Struct, frozen=True):
         return others | {"DOCKER_HOST": f"unix://{self.api.socket_path}"}
 
 
-def run_command(*command: str, environment: dict[str, str] | None = None, seconds: float = _COMMAND_SECONDS) -> str:
+def run_command(
+    *command: str, environment: dict[str, str] | None = None, seconds: float = _COMMAND_SECONDS
+) -> str:
     """Run a program to its end and return its standard output; kill it after the time, which raises TimeoutExpired."""
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+    )
     if done.returncode != 0:
-        raise CommandFailedError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        raise CommandFailedError(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
@@ -149,7 +167,9 @@ def running_engine() -> Iterator[Engine]:
         yield _engine(api)
         return
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
-        raise EngineMissingError("no Docker daemon answers, and starting one needs root and the dockerd program")
+        raise EngineMissingError(
+            "no Docker daemon answers, and starting one needs root and the dockerd program"
+        )
     with own_engine() as own:
         yield own
 
@@ -161,7 +181,9 @@ def _engine(api: DockerApi) -> Engine:
 def _running_daemon() -> DockerApi | None:
     """Find the daemon that the docker command itself would use, if it is a local one and answers."""
     try:
-        host = run_command("docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}").strip()
+        host = run_command(
+            "docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"
+        ).strip()
     except CommandFailedError:
         return None
     if not host.startswith("unix://"):
@@ -178,15 +200,21 @@ def _answers(api: DockerApi) -> bool:
 
 
 @contextlib.contextmanager
-def own_engine(network: tuple[str, ...] = _NO_NETWORK, variables: Mapping[str, str] | None = None) -> Iterator[Engine]:
+def own_engine(
+    network: tuple[str, ...] = _NO_NETWORK, variables: Mapping[str, str] | None = None
+) -> Iterator[Engine]:
     """Run our own daemon, with the first storage driver that this machine's file system bears."""
     reasons = []
     for driver in _STORAGE_DRIVERS:
-        folder = Path(tempfile.mkdtemp(prefix="task-profiler-e2e-"))  # short: a socket path has 107 characters at most
+        folder = Path(
+            tempfile.mkdtemp(prefix="task-profiler-e2e-")
+        )  # short: a socket path has 107 characters at most
         with contextlib.ExitStack() as stack:
             stack.callback(_remove_folder, folder)
             process = _start_daemon(
-                folder, (f"--storage-driver={driver}", *network), {**os.environ, **(variables or {})}
+                folder,
+                (f"--storage-driver={driver}", *network),
+                {**os.environ, **(variables or {})},
             )
             stack.callback(remove_cgroup, _CGROUP)
             stack.callback(_stop_daemon, process)
@@ -199,7 +227,9 @@ def own_engine(network: tuple[str, ...] = _NO_NETWORK, variables: Mapping[str, s
     raise EngineMissingError("; ".join(reasons))
 
 
-def _start_daemon(folder: Path, options: tuple[str, ...], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _start_daemon(
+    folder: Path, options: tuple[str, ...], environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
     command = [
         "dockerd",
         f"--host=unix://{folder}/docker.sock",
@@ -214,12 +244,16 @@ def _start_daemon(folder: Path, options: tuple[str, ...], environment: dict[str,
         "--ip6tables=false",
     ]
     with (folder / "log").open("wb") as log:
-        return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        return subprocess.Popen(
+            command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
 
 def _came_up(process: subprocess.Popen[bytes], api: DockerApi) -> bool:
     with contextlib.suppress(WaitTimeoutError):
-        wait_until(lambda: process.poll() is not None or _answers(api), _START_SECONDS, "dockerd to answer")
+        wait_until(
+            lambda: process.poll() is not None or _answers(api), _START_SECONDS, "dockerd to answer"
+        )
         return process.poll() is None
     return False
 

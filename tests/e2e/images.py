@@ -35,7 +35,12 @@ class Platform(Struct, frozen=True, kw_only=True):
 
 BASE_IMAGE = "task-profiler-e2e-base:2"
 NATIVE = Platform(base_image=BASE_IMAGE, machine=machine.machine())
-ARM64 = Platform(base_image="task-profiler-e2e-base-arm64:2", machine="aarch64", docker="linux/arm64", debian="arm64")
+ARM64 = Platform(
+    base_image="task-profiler-e2e-base-arm64:2",
+    machine="aarch64",
+    docker="linux/arm64",
+    debian="arm64",
+)
 PYTHON = "/opt/task-profiler/bin/python3"  # in the product's image
 MONITOR_IMAGE = "task-profiler-e2e-monitor:latest"
 
@@ -43,7 +48,13 @@ MONITOR_IMAGE = "task-profiler-e2e-monitor:latest"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _BUILD_IMAGE = f"task-profiler-e2e-build:{os.getpid()}"  # two test processes may build at once
 _RELEASE = "bookworm"
-_NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
+_NOT_NEEDED = (
+    "var/cache/apt",
+    "var/lib/apt/lists",
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+)
 _PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "cert")
 # Unpacks the packages of another processor without running their scripts, which is slow in an emulator. Python, pip and
 # a shell need only the files, and a user database for `USER root`.
@@ -65,7 +76,12 @@ COPY pip.conf /etc/pip.conf
 
 
 def in_container(
-    engine: Engine, image: str, *command: str, entrypoint: str = PYTHON, user: str = "", platform: Platform = NATIVE
+    engine: Engine,
+    image: str,
+    *command: str,
+    entrypoint: str = PYTHON,
+    user: str = "",
+    platform: Platform = NATIVE,
 ) -> str:
     """Run a program in the image with no more rights than the monitor has, and return its output."""
     rights = ("--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges")
@@ -149,7 +165,9 @@ def make_monitor_image(
 
 
 @contextlib.contextmanager
-def build_image_of_this_machine(engine: Engine, base: str, platform: Platform = NATIVE) -> Iterator[str]:
+def build_image_of_this_machine(
+    engine: Engine, base: str, platform: Platform = NATIVE
+) -> Iterator[str]:
     """Yield the name of a base image whose pip has this machine's settings."""
     with tempfile.TemporaryDirectory(prefix="task-profiler-e2e-") as name:
         folder = Path(name)
@@ -163,7 +181,10 @@ def build_image_of_this_machine(engine: Engine, base: str, platform: Platform = 
 
 
 def has_buildx() -> bool:
-    return subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 def build_image(
@@ -213,7 +234,9 @@ def _debootstrap(archive: Path, platform: Platform) -> None:
         run_command(*root, "rm", "-rf", *(str(folder / path) for path in _NOT_NEEDED))
         run_command(*root, "tar", "--numeric-owner", "-C", str(folder), "-cf", str(partial), ".")
     finally:
-        run_command(*root, "rm", "-rf", "--one-file-system", str(folder))  # never into something mounted below
+        run_command(
+            *root, "rm", "-rf", "--one-file-system", str(folder)
+        )  # never into something mounted below
     partial.rename(archive)
 
 
@@ -236,7 +259,9 @@ def _write_pip_settings(folder: Path) -> None:
         if key in _PIP_SETTINGS:
             settings[key] = value.strip("'\"")
     certificates = settings.get("cert")
-    (folder / "certificates.crt").write_bytes(Path(certificates).read_bytes() if certificates else b"")
+    (folder / "certificates.crt").write_bytes(
+        Path(certificates).read_bytes() if certificates else b""
+    )
     if certificates:
         settings["cert"] = _CERTIFICATES
     lines = [f"{key} = {value}" for key, value in settings.items()]

@@ -39,11 +39,17 @@ class KernelAccounting(Struct, frozen=True, kw_only=True):
     def read(self) -> KernelReading:
         """Read all counters now; raises FileNotFoundError when the cgroup is gone."""
         is_v1 = self.version == 1
-        usage_bytes = _number(self.memory / ("memory.usage_in_bytes" if is_v1 else "memory.current"))
+        usage_bytes = _number(
+            self.memory / ("memory.usage_in_bytes" if is_v1 else "memory.current")
+        )
         stat, prefix = _table(self.memory / "memory.stat"), "total_" if is_v1 else ""
         mapped_bytes = stat["total_mapped_file" if is_v1 else "file_mapped"]
         peak = self.memory / ("memory.max_usage_in_bytes" if is_v1 else "memory.peak")
-        cpu_us = _number(self.cpu / "cpuacct.usage") / 1e3 if is_v1 else _table(self.cpu / "cpu.stat")["usage_usec"]
+        cpu_us = (
+            _number(self.cpu / "cpuacct.usage") / 1e3
+            if is_v1
+            else _table(self.cpu / "cpu.stat")["usage_usec"]
+        )
         return KernelReading(
             cpu_seconds=cpu_us / 1e6,
             memory_usage_bytes=usage_bytes,
@@ -76,7 +82,9 @@ def remove_cgroup(path: str) -> None:
     """Delete an empty cgroup, given by its path from the root, and the one above it, in every hierarchy."""
     for mount in set(_mounts().values()):
         folder = mount / path.lstrip("/")
-        with contextlib.suppress(OSError):  # not in this hierarchy, or another task's cgroup is beside it
+        with contextlib.suppress(
+            OSError
+        ):  # not in this hierarchy, or another task's cgroup is beside it
             folder.rmdir()
             folder.parent.rmdir()
 

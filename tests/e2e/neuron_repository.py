@@ -59,7 +59,9 @@ class _Files(FakeHttpServer):
         super().__init__()
         self._root = root
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         file = self._root / request.path.lstrip("/")
         return (200, {}, file.read_bytes()) if file.is_file() else (404, {}, b"")
 
@@ -78,7 +80,9 @@ def _make_package(source: Path, pool: Path) -> str:
     (source / "DEBIAN").mkdir()
     (source / "DEBIAN" / "control").write_text(control)
     pool.mkdir(parents=True)
-    run_command("dpkg-deb", "--root-owner-group", "--build", str(source), str(pool / f"{_PACKAGE}.deb"))
+    run_command(
+        "dpkg-deb", "--root-owner-group", "--build", str(source), str(pool / f"{_PACKAGE}.deb")
+    )
     return control
 
 
@@ -105,7 +109,11 @@ def _sign(home: Path, root: Path) -> None:
     release = root / "dists" / SUITE / "Release"
     try:
         run_command(*gpg, "--quick-gen-key", "nobody@example.com", "ed25519", "sign", "never")
-        run_command(*gpg, "--armor", "--output", str(root / KEY_NAME), "--export", "nobody@example.com")
-        run_command(*gpg, "--clearsign", "--output", str(release.with_name("InRelease")), str(release))
+        run_command(
+            *gpg, "--armor", "--output", str(root / KEY_NAME), "--export", "nobody@example.com"
+        )
+        run_command(
+            *gpg, "--clearsign", "--output", str(release.with_name("InRelease")), str(release)
+        )
     finally:
         subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=True)

@@ -36,4 +36,8 @@ def checkpoints(task: Task) -> list[dict[str, Any]]:
 def wait_for_samples(task: Task, requests: int) -> None:
     """Wait until the monitor has asked so often, so that it has numbers of the batch."""
     task[BATCH].wait_until_ready()
-    wait_until(lambda: task.endpoint.paths.count("/task/stats") >= requests, 120, f"{requests} requests of the monitor")
+    wait_until(
+        lambda: task.endpoint.paths.count("/task/stats") >= requests,
+        120,
+        f"{requests} requests of the monitor",
+    )

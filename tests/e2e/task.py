@@ -37,7 +37,9 @@ def _known_status(containers: list[str]) -> str:
     """Return the status of a task whose containers have these: it runs until the last one has stopped."""
     if all(status == "STOPPED" for status in containers):
         return "STOPPED"
-    return "RUNNING" if all(status in {"RUNNING", "STOPPED"} for status in containers) else "PENDING"
+    return (
+        "RUNNING" if all(status in {"RUNNING", "STOPPED"} for status in containers) else "PENDING"
+    )
 
 
 class MetadataEndpoint(FakeHttpServer):
@@ -51,7 +53,9 @@ class MetadataEndpoint(FakeHttpServer):
         self._document = document
         self.paths: list[str] = []
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         _, version, endpoint_id, *rest = (*request.path.split("/"), "", "")
         path = "".join(f"/{part}" for part in rest if part)
         document: Any = self._document(endpoint_id, path) if version == "v4" else None
@@ -78,7 +82,9 @@ class Task:
         self.endpoint = MetadataEndpoint(self._answer)
         self._engine = engine
         self._stats_period_seconds = stats_period_seconds
-        self._specs = {one.name: one for one in (_with_pause(containers) if pid_mode_task else containers)}
+        self._specs = {
+            one.name: one for one in (_with_pause(containers) if pid_mode_task else containers)
+        }
         self._containers: dict[str, RealContainer] = {}
         self._endpoint_ids = {uuid.uuid4().hex: name for name in self._specs}
         self._times = {"PullStartedAt": _now(), "PullStoppedAt": _now()}
@@ -92,7 +98,9 @@ class Task:
 
     def __exit__(self, *_error: object) -> None:
         """Kill and remove whatever is left of the task."""
-        self._desired_status = "STOPPED"  # the ends that follow are ours, and nothing is to be done about them
+        self._desired_status = (
+            "STOPPED"  # the ends that follow are ours, and nothing is to be done about them
+        )
         with contextlib.ExitStack() as stack:
             stack.callback(self.endpoint.close)
             stack.callback(self._join_workers)
@@ -110,10 +118,14 @@ class Task:
     def start(self) -> None:
         """Start all containers, each after those it depends on; return when the last one runs."""
         for name, spec in self._specs.items():
-            self._containers[name] = RealContainer(self._engine, spec, self._placement(spec), self._on_stopped)
+            self._containers[name] = RealContainer(
+                self._engine, spec, self._placement(spec), self._on_stopped
+            )
         for name in self._start_order():
             with self._changing:
-                if self._desired_status == "STOPPED":  # an essential container ended before this one's turn came
+                if (
+                    self._desired_status == "STOPPED"
+                ):  # an essential container ended before this one's turn came
                     self._containers[name].abandon()
                 else:
                     self._containers[name].start()
@@ -125,20 +137,28 @@ class Task:
 
     def wait_stopped(self, seconds: float) -> None:
         """Wait until every container has stopped."""
-        wait_until(lambda: all(one.facts.stopped for one in self._containers.values()), seconds, "the task to stop")
+        wait_until(
+            lambda: all(one.facts.stopped for one in self._containers.values()),
+            seconds,
+            "the task to stop",
+        )
 
     def _answer(self, endpoint_id: str, path: str) -> dict[str, Any] | None:
         name = self._endpoint_ids.get(endpoint_id)
         if name is None:
             return None
         own = self._containers[name]
-        created = [container for container in self._containers.values() if container.facts.docker_id]
+        created = [
+            container for container in self._containers.values() if container.facts.docker_id
+        ]
         stats = {container.facts.docker_id: container.stats or {} for container in created}
         match path:
             case "":
                 return self._document(own)
             case "/task":
-                return self._task_document([self._document(container) for container in self._containers.values()])
+                return self._task_document(
+                    [self._document(container) for container in self._containers.values()]
+                )
             case "/task/stats":
                 return stats
             case "/stats":
@@ -173,10 +193,15 @@ class Task:
         }
         document |= {name: value for name, value in late.items() if value is not None}
         if spec.read_only_mounts:
-            document["Volumes"] = [{"Source": str(one), "Destination": target} for one, target in spec.read_only_mounts]
+            document["Volumes"] = [
+                {"Source": str(one), "Destination": target} for one, target in spec.read_only_mounts
+            ]
         if spec.log_group is not None:
             stream = {"awslogs-region": _REGION, "awslogs-stream": self.log_stream(spec.name)}
-            document |= {"LogDriver": "awslogs", "LogOptions": {"awslogs-group": spec.log_group, **stream}}
+            document |= {
+                "LogDriver": "awslogs",
+                "LogOptions": {"awslogs-group": spec.log_group, **stream},
+            }
         return document
 
     def _task_document(self, containers: list[dict[str, Any]]) -> dict[str, Any]:
@@ -219,7 +244,11 @@ class Task:
         url = f"{self.endpoint.url}/v4/{endpoint_id}"
         return Placement(
             docker_name=name,
-            environment={"AWS_EXECUTION_ENV": "AWS_ECS_EC2", "ECS_CONTAINER_METADATA_URI_V4": url, **spec.environment},
+            environment={
+                "AWS_EXECUTION_ENV": "AWS_ECS_EC2",
+                "ECS_CONTAINER_METADATA_URI_V4": url,
+                **spec.environment,
+            },
             cgroup_parent=f"/e2e-task-profiler/{name}" if self._engine.owns_cgroups else None,
             stats_period_seconds=self._stats_period_seconds,
             pid_mode=f"container:{self._docker_name(PAUSE)}" if PAUSE in spec.depends_on else "",
@@ -246,10 +275,14 @@ class Task:
         name = container.spec.name
         dependents = [other for other in self._containers.values() if name in other.spec.depends_on]
         wait_until(
-            lambda: all(other.facts.stopped for other in dependents), _STOP_SECONDS, f"those that depend on {name}"
+            lambda: all(other.facts.stopped for other in dependents),
+            _STOP_SECONDS,
+            f"those that depend on {name}",
         )
         if container.facts.known_status == "RUNNING":
-            with contextlib.suppress(DockerError):  # removed in the meantime, because the test is over
+            with contextlib.suppress(
+                DockerError
+            ):  # removed in the meantime, because the test is over
                 container.stop(container.spec.stop_timeout_seconds)
 
     def _join_workers(self) -> None:
@@ -260,7 +293,9 @@ class Task:
 def _with_pause(containers: tuple[ContainerSpec, ...]) -> tuple[ContainerSpec, ...]:
     """Return the containers with the pause container whose process namespace they share."""
     sleep = ("sleep", "infinity")
-    pause = ContainerSpec(name=PAUSE, image=BASE_IMAGE, command=sleep, stop_timeout_seconds=0, type="NAMESPACE_PAUSE")
+    pause = ContainerSpec(
+        name=PAUSE, image=BASE_IMAGE, command=sleep, stop_timeout_seconds=0, type="NAMESPACE_PAUSE"
+    )
     joined = (replace(one, depends_on=(*one.depends_on, PAUSE)) for one in containers)
     return (pause, *joined)
 

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 import profiler
 from tests.e2e.container import MONITOR, batch_container, monitor_container
 from tests.e2e.engine import CommandFailedError, Engine
-from tests.e2e.images import BASE_IMAGE, PYTHON, build_image, in_container, make_monitor_image, remove_image
+from tests.e2e.images import (
+    BASE_IMAGE,
+    PYTHON,
+    build_image,
+    in_container,
+    make_monitor_image,
+    remove_image,
+)
 from tests.e2e.neuron_repository import SUITE, NeuronRepository, neuron_repository
 from tests.e2e.reports import Start, finished
 from tests.fake_nvml import compile_driver
@@ -43,12 +50,22 @@ def neuron_image(
 
 
 def build_neuron_image(
-    engine: Engine, monitor_image: str, repository: NeuronRepository, request: pytest.FixtureRequest, **arguments: str
+    engine: Engine,
+    monitor_image: str,
+    repository: NeuronRepository,
+    request: pytest.FixtureRequest,
+    **arguments: str,
 ) -> None:
     images = {"MONITOR_IMAGE": monitor_image, "TOOLS_IMAGE": BASE_IMAGE}
     source = {"NEURON_REPOSITORY": repository.url, "NEURON_SUITE": SUITE}
     root = Path(request.config.rootpath)
-    build_image(engine, _NEURON_IMAGE, root / "taskdef" / "Dockerfile.neuron", root, images | source | arguments)
+    build_image(
+        engine,
+        _NEURON_IMAGE,
+        root / "taskdef" / "Dockerfile.neuron",
+        root,
+        images | source | arguments,
+    )
 
 
 def inspected(engine: Engine, image: str) -> dict[str, Any]:
@@ -80,7 +97,9 @@ def test_nothing_that_builds_is_left_in_the_image(engine: Engine, monitor_image:
     assert json.loads(in_container(engine, monitor_image, "-c", code, user="0")) == [[], [], False]
 
 
-def test_all_modules_are_compiled_and_none_can_be_changed(engine: Engine, monitor_image: str) -> None:
+def test_all_modules_are_compiled_and_none_can_be_changed(
+    engine: Engine, monitor_image: str
+) -> None:
     code = (
         "import os, pathlib, importlib.util as u; "
         "files = [f for f in pathlib.Path('/opt/task-profiler').rglob('*') if not f.is_symlink()]; "
@@ -91,7 +110,9 @@ def test_all_modules_are_compiled_and_none_can_be_changed(engine: Engine, monito
     assert in_container(engine, monitor_image, "-c", code).split() == ["True", "0", "0"]
 
 
-def test_botocore_still_knows_the_services_that_are_called(engine: Engine, monitor_image: str) -> None:
+def test_botocore_still_knows_the_services_that_are_called(
+    engine: Engine, monitor_image: str
+) -> None:
     services = ["logs", "ecs", "lambda", "sts", "sso", "sso-oidc"]
     code = (
         "import boto3; "
@@ -101,14 +122,19 @@ def test_botocore_still_knows_the_services_that_are_called(engine: Engine, monit
     assert in_container(engine, monitor_image, "-c", code).split() == services
 
 
-def test_the_image_reports_with_no_more_rights_and_64_mb(start: Start, monitor_image: str, aws: FakeAws) -> None:
+def test_the_image_reports_with_no_more_rights_and_64_mb(
+    start: Start, monitor_image: str, aws: FakeAws
+) -> None:
     monitor = monitor_container(aws.environment(), memory_mib=64)
     task = start(
         batch_container("--cpu-seconds", "3", "--memory-mib", "100", "--idle-seconds", "4", cpus=1),
         replace(monitor, image=monitor_image, user=""),  # the image's own user
     )
     code = "import os; print(open('/proc/1/cmdline').read().split(chr(0))[1:-1], os.getuid())"
-    assert task[MONITOR].execute("python3", "-c", code).strip() == "['-I', '-m', 'profiler', 'monitor'] 65532"
+    assert (
+        task[MONITOR].execute("python3", "-c", code).strip()
+        == "['-I', '-m', 'profiler', 'monitor'] 65532"
+    )
     record = finished(aws, task)
     assert (record["status"], record["exitCode"]) == ("success", 0)
     assert record["metrics"]["maxMemoryUsedMB"] > 100
@@ -116,7 +142,9 @@ def test_the_image_reports_with_no_more_rights_and_64_mb(start: Start, monitor_i
     assert task[MONITOR].logs()[1] == ""
 
 
-def test_the_image_finds_gpus(start: Start, monitor_image: str, aws: FakeAws, tmp_path: Path) -> None:
+def test_the_image_finds_gpus(
+    start: Start, monitor_image: str, aws: FakeAws, tmp_path: Path
+) -> None:
     driver = compile_driver(tmp_path) / "libnvidia-ml.so.1"
     monitor = replace(
         monitor_container(aws.environment() | {"LD_LIBRARY_PATH": "/driver"}, memory_mib=192),
@@ -127,11 +155,17 @@ def test_the_image_finds_gpus(start: Start, monitor_image: str, aws: FakeAws, tm
 
 
 def test_the_image_has_py_spy_beside_python(engine: Engine, monitor_image: str) -> None:
-    version = in_container(engine, monitor_image, "--version", entrypoint="/opt/task-profiler/bin/py-spy")
-    assert version.strip() in (ROOT / "taskdef" / "requirements" / "stacks.txt").read_text().replace("==", " ")
+    version = in_container(
+        engine, monitor_image, "--version", entrypoint="/opt/task-profiler/bin/py-spy"
+    )
+    assert version.strip() in (
+        ROOT / "taskdef" / "requirements" / "stacks.txt"
+    ).read_text().replace("==", " ")
 
 
-def test_extras_are_chosen_when_the_image_is_built(engine: Engine, request: pytest.FixtureRequest) -> None:
+def test_extras_are_chosen_when_the_image_is_built(
+    engine: Engine, request: pytest.FixtureRequest
+) -> None:
     try:
         make_monitor_image(engine, Path(request.config.rootpath), _PLAIN_IMAGE, {"EXTRAS": ""})
         code = (
@@ -156,9 +190,15 @@ def test_the_neuron_variant_has_neuron_monitor_and_reports(
 
 
 def test_a_neuron_package_that_was_changed_is_refused(
-    engine: Engine, monitor_image: str, neuron_image: str, repository: NeuronRepository, request: pytest.FixtureRequest
+    engine: Engine,
+    monitor_image: str,
+    neuron_image: str,
+    repository: NeuronRepository,
+    request: pytest.FixtureRequest,
 ) -> None:
     assert neuron_image
     repository.change_package()
     with pytest.raises(CommandFailedError, match="Hash Sum mismatch"):
-        build_neuron_image(engine, monitor_image, repository, request, NEURON_TOOLS="aws-neuronx-tools=0.0.1")
+        build_neuron_image(
+            engine, monitor_image, repository, request, NEURON_TOOLS="aws-neuronx-tools=0.0.1"
+        )

@@ -41,7 +41,15 @@ def watch_kernel(task: Task) -> list[KernelReading]:
 def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) -> None:
     task = start(
         batch_container(
-            "--cpu-seconds", "4", "--memory-mib", "200", "--idle-seconds", "2.5", "--exit-code", "4", cpus=0.8
+            "--cpu-seconds",
+            "4",
+            "--memory-mib",
+            "200",
+            "--idle-seconds",
+            "2.5",
+            "--exit-code",
+            "4",
+            cpus=0.8,
         )
     )
     readings = watch_kernel(task)
@@ -67,7 +75,10 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) ->
     assert used["avg"] < used["max"] <= 7 * 0.8 / 5, json.dumps(record)
     assert used["p50"] <= 0.88, json.dumps(record)
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 1024}
-    assert record["visible"] == {"memoryMB": record["visible"]["memoryMB"], "cpus": record["processor"]["count"]}
+    assert record["visible"] == {
+        "memoryMB": record["visible"]["memoryMB"],
+        "cpus": record["processor"]["count"],
+    }
     assert record["sampling"]["samples"] >= 5
     assert record["sampling"]["failures"] == 0
     assert "processes" not in record  # the namespace is not shared
@@ -92,7 +103,9 @@ def test_a_batch_that_is_stopped_at_once_has_a_sample(start: Start, aws: FakeAws
     assert (task[MONITOR].facts.exit_code, task[BATCH].facts.exit_code) == (0, 143)
 
 
-def test_a_batch_that_is_stopped_before_the_monitor_has_its_exit_code(start: Start, aws: FakeAws) -> None:
+def test_a_batch_that_is_stopped_before_the_monitor_has_its_exit_code(
+    start: Start, aws: FakeAws
+) -> None:
     """In the stricter layout the batch depends on the monitor, which therefore sees its end."""
     task = start(
         batch_container("--memory-mib", "50", "--until-term", depends_on=(MONITOR,)),
@@ -109,7 +122,10 @@ def test_a_batch_that_is_stopped_before_the_monitor_has_its_exit_code(start: Sta
 _MARGIN = 1.1
 # The load and the memory that the batch holds for as long as it idles. The rest of the maximum is the interpreter's.
 _LOADS = {
-    "anonymous, shared and mapped memory": (("--memory-mib", "50", "--shared-mib", "50", "--mapped-mib", "50"), 150),
+    "anonymous, shared and mapped memory": (
+        ("--memory-mib", "50", "--shared-mib", "50", "--mapped-mib", "50"),
+        150,
+    ),
     "file read twice": (("--memory-mib", "40", "--file-mib", "300"), 40),
 }
 # With the memory that the kernel needs for the page cache of a large file.
@@ -117,7 +133,9 @@ _MAX_INTERPRETER_MIB = 30
 
 
 @pytest.mark.parametrize("kind", _LOADS)
-def test_a_batch_runs_with_a_limit_of_its_maximum_and_a_tenth(kind: str, start: Start, aws: FakeAws) -> None:
+def test_a_batch_runs_with_a_limit_of_its_maximum_and_a_tenth(
+    kind: str, start: Start, aws: FakeAws
+) -> None:
     words, held_mib = _LOADS[kind]
     load = (*words, "--idle-seconds", "2.5")
     task = start(batch_container(*load, memory_mib=600))
@@ -161,36 +179,61 @@ def waited(record: dict[str, Any]) -> float:
 
 def test_with_sys_ptrace_the_peer_and_the_functions_are_named(start: Start, aws: FakeAws) -> None:
     environment = {**aws.environment(), "TASK_PROFILER_STACKS": "on"}
-    task = start(batch_container(*_LOAD, cpus=1), monitor_container(environment, ptrace=True), pid_mode_task=True)
+    task = start(
+        batch_container(*_LOAD, cpus=1),
+        monitor_container(environment, ptrace=True),
+        pid_mode_task=True,
+    )
     wait_for_samples(task, 2)
     found = findings(task)
     task.wait_stopped(END_SECONDS)
     assert ("level 2" in found["level"]["text"], found["call stacks"]["level"]) == (True, "ok")
-    stacks, report = (json.loads(event.message) for event in aws.events(LOG_GROUP, task.log_stream(BATCH)))
-    assert (stacks["type"], stacks["container"], report["type"]) == ("task.stacks", BATCH, "task.report")
+    stacks, report = (
+        json.loads(event.message) for event in aws.events(LOG_GROUP, task.log_stream(BATCH))
+    )
+    assert (stacks["type"], stacks["container"], report["type"]) == (
+        "task.stacks",
+        BATCH,
+        "task.report",
+    )
     record = report["record"]
     assert stacks["taskId"] == record["taskId"]
     time, waited_percent = record["timeBreakdown"], waited(record)
     assert time["networkPercent"] == pytest.approx(waited_percent, abs=_POINTS)
-    assert time["onCpuPercent"] + time["waitingForCpuPercent"] == pytest.approx(100 - waited_percent, abs=_POINTS)
+    assert time["onCpuPercent"] + time["waitingForCpuPercent"] == pytest.approx(
+        100 - waited_percent, abs=_POINTS
+    )
     assert (time["waitingFor"][0]["kind"], time["waitingFor"][0]["target"]) == ("network", _PEER)
     top = record["stacks"]["top"][0]
     assert (top["function"], top["file"]) == ("_spin", "batch_load.py")
     folded = {stack for step in stacks["steps"] for stack in step["stacks"]}
-    assert any("_wait_for_peer (batch_load.py)" in stack and stack.endswith(" [waiting]") for stack in folded)
+    assert any(
+        "_wait_for_peer (batch_load.py)" in stack and stack.endswith(" [waiting]")
+        for stack in folded
+    )
     assert not without_lost_waits(record["monitor"]["warnings"])
     assert (record["exitCode"], task[MONITOR].facts.exit_code) == (0, 0)
 
 
-def test_without_it_only_the_cpu_is_told_apart_and_the_missing_right_is_named(start: Start, aws: FakeAws) -> None:
+def test_without_it_only_the_cpu_is_told_apart_and_the_missing_right_is_named(
+    start: Start, aws: FakeAws
+) -> None:
     environment = {**aws.environment(), "TASK_PROFILER_STACKS": "on"}
-    task = start(batch_container(*_LOAD, cpus=1), monitor_container(environment), pid_mode_task=True)
+    task = start(
+        batch_container(*_LOAD, cpus=1), monitor_container(environment), pid_mode_task=True
+    )
     wait_for_samples(task, 2)
     found = findings(task)
     assert ("level 1" in found["level"]["text"], found["call stacks"]["level"]) == (True, "problem")
     record = finished(aws, task)
     time = record["timeBreakdown"]
-    assert set(time) == {"onCpuPercent", "waitingForCpuPercent", "diskPercent", "otherPercent", "coveredPercent"}
+    assert set(time) == {
+        "onCpuPercent",
+        "waitingForCpuPercent",
+        "diskPercent",
+        "otherPercent",
+        "coveredPercent",
+    }
     assert time["otherPercent"] == pytest.approx(waited(record), abs=_POINTS)
     assert "stacks" not in record
     (warning,) = record["monitor"]["warnings"]

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.e2e
 _MIB = 1024 * 1024
 _SPIKE_MIB = 800
 _NAME = "python3 batch_load.py"  # of all processes of the batch
-_FILES_OF_OTHERS_MIB = 16  # Python's own, which a process's mark counts and its control group may not
+_FILES_OF_OTHERS_MIB = (
+    16  # Python's own, which a process's mark counts and its control group may not
+)
 # Half a second apart, so that of two spikes of less than half a second one lies between two readings of each second.
 _PHASES = (0, 0.5)
 _ATTEMPTS = 5
@@ -48,8 +50,17 @@ def ended(
 def test_a_spike_of_less_than_a_second_is_reported_at_any_phase(
     start: Start, aws: FakeAws, phase: float, *, as_root: bool
 ) -> None:
-    spike = ("--wait-seconds", str(2 + phase), "--spike-mib", str(_SPIKE_MIB), "--spike-seconds", "0.4")
-    task, record = ended(start, aws, *spike, "--idle-seconds", "1.5", memory_mib=1024, as_root=as_root)
+    spike = (
+        "--wait-seconds",
+        str(2 + phase),
+        "--spike-mib",
+        str(_SPIKE_MIB),
+        "--spike-seconds",
+        "0.4",
+    )
+    task, record = ended(
+        start, aws, *spike, "--idle-seconds", "1.5", memory_mib=1024, as_root=as_root
+    )
     reported_mib = record["metrics"]["maxMemoryUsedMB"]
     assert reported_mib >= 0.99 * kernel_mib(task)
     assert reported_mib == pytest.approx(kernel_mib(task), rel=0.02)
@@ -57,7 +68,9 @@ def test_a_spike_of_less_than_a_second_is_reported_at_any_phase(
 
 
 @pytest.mark.alone
-def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(start: Start, aws: FakeAws) -> None:
+def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(
+    start: Start, aws: FakeAws
+) -> None:
     """Nobody can look between such a spike and the end: the control group's mark is read when the process is gone.
 
     Docker may remove the group before the monitor runs again. Then the report does not call the peak the kernel's.
@@ -73,7 +86,9 @@ def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(start:
 
 
 @as_either_user
-def test_the_peak_is_not_above_the_kernels_mark(start: Start, aws: FakeAws, *, as_root: bool) -> None:
+def test_the_peak_is_not_above_the_kernels_mark(
+    start: Start, aws: FakeAws, *, as_root: bool
+) -> None:
     """The mark of the process is: it counts Python's own files, which another container has read first."""
     task, record = ended(start, aws, "--memory-mib", "150", "--idle-seconds", "4", as_root=as_root)
     metrics = record["metrics"]
@@ -83,18 +98,32 @@ def test_the_peak_is_not_above_the_kernels_mark(start: Start, aws: FakeAws, *, a
 
 
 @as_either_user
-def test_children_that_allocate_in_turn_are_not_added(start: Start, aws: FakeAws, *, as_root: bool) -> None:
+def test_children_that_allocate_in_turn_are_not_added(
+    start: Start, aws: FakeAws, *, as_root: bool
+) -> None:
     turns = ("--turns", "8", "--turn-mib", "200", "--turn-seconds", "0.5")
-    task, record = ended(start, aws, *turns, "--idle-seconds", "1.5", memory_mib=1024, as_root=as_root)
+    task, record = ended(
+        start, aws, *turns, "--idle-seconds", "1.5", memory_mib=1024, as_root=as_root
+    )
     metrics = record["metrics"]
     assert 200 <= metrics["maxMemoryUsedMB"] <= kernel_mib(task) + _FILES_OF_OTHERS_MIB
     assert kernel_mib(task) < 300
 
 
 @as_either_user
-def test_a_killed_child_of_a_batch_that_succeeds_is_reported(start: Start, aws: FakeAws, *, as_root: bool) -> None:
+def test_a_killed_child_of_a_batch_that_succeeds_is_reported(
+    start: Start, aws: FakeAws, *, as_root: bool
+) -> None:
     _, record = ended(
-        start, aws, "--wait-seconds", "3", "--oom-child", "--idle-seconds", "2", memory_mib=300, as_root=as_root
+        start,
+        aws,
+        "--wait-seconds",
+        "3",
+        "--oom-child",
+        "--idle-seconds",
+        "2",
+        memory_mib=300,
+        as_root=as_root,
     )
     assert (record["status"], record["exitCode"]) == ("success", 0)
     if not as_root:  # the machine's counter may have risen in another task
@@ -107,16 +136,32 @@ def test_a_killed_child_of_a_batch_that_succeeds_is_reported(start: Start, aws: 
 
 
 @as_either_user
-def test_a_batch_that_was_killed_itself_is_told_by_the_counter(start: Start, aws: FakeAws, *, as_root: bool) -> None:
+def test_a_batch_that_was_killed_itself_is_told_by_the_counter(
+    start: Start, aws: FakeAws, *, as_root: bool
+) -> None:
     _, record = ended(
-        start, aws, "--memory-mib", "150", "--wait-seconds", "3", "--oom", memory_mib=300, as_root=as_root
+        start,
+        aws,
+        "--memory-mib",
+        "150",
+        "--wait-seconds",
+        "3",
+        "--oom",
+        memory_mib=300,
+        as_root=as_root,
     )
-    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("failure", 137, True)
+    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == (
+        "failure",
+        137,
+        True,
+    )
     assert record["outOfMemoryEvidence"] == "kernel-counter"
     assert [process["name"] for process in record["memoryKills"]["processes"]] == [_NAME]
 
 
-def test_the_course_is_of_every_second_where_stats_come_every_ten(start: Start, aws: FakeAws) -> None:
+def test_the_course_is_of_every_second_where_stats_come_every_ten(
+    start: Start, aws: FakeAws
+) -> None:
     load = ("--memory-mib", "120", "--cpu-seconds", "6", "--idle-seconds", "7")
     task = start(
         batch_container(*load, cpus=1),
@@ -140,7 +185,9 @@ def test_the_course_is_of_every_second_where_stats_come_every_ten(start: Start, 
     assert process["maxMemoryUsedMB"] > 120
 
 
-def test_many_short_processes_cost_the_monitor_little_and_nothing_is_made_up(start: Start, aws: FakeAws) -> None:
+def test_many_short_processes_cost_the_monitor_little_and_nothing_is_made_up(
+    start: Start, aws: FakeAws
+) -> None:
     turns = ("--turns", "500", "--turn-seconds", "0.005")
     task, record = ended(start, aws, "--wait-seconds", "2", *turns, "--idle-seconds", "1.5")
     kernel = task[BATCH].kernel()

@@ -54,7 +54,9 @@ class Registry(FakeHttpServer):
         found: dict[str, Any] = json.loads(self.manifests[f"{name}/manifests/{tag}"])
         return found
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         if request.headers.get("Authorization") != _AUTHORIZATION:
             return 401, {"WWW-Authenticate": 'Basic realm="registry"'}, b""
         url = urlsplit(request.path)
@@ -66,14 +68,22 @@ class Registry(FakeHttpServer):
                 return 202, {"Location": f"{url.path}{made}"}, b""
             case "PATCH":
                 self.uploads[name] += body
-                return 202, {"Location": request.path, "Range": f"0-{len(self.uploads[name]) - 1}"}, b""
+                return (
+                    202,
+                    {"Location": request.path, "Range": f"0-{len(self.uploads[name]) - 1}"},
+                    b"",
+                )
             case "PUT" if "/blobs/uploads/" in url.path:
                 (digest,) = parse_qs(url.query)["digest"]
                 self.blobs[digest] = self.uploads[name] + body
                 return 201, {"Docker-Content-Digest": digest}, b""
             case "PUT":
                 self.manifests[path] = body
-                return 201, {"Docker-Content-Digest": f"sha256:{hashlib.sha256(body).hexdigest()}"}, b""
+                return (
+                    201,
+                    {"Docker-Content-Digest": f"sha256:{hashlib.sha256(body).hexdigest()}"},
+                    b"",
+                )
         found = self.manifests.get(path, self.blobs.get(name))
         return (404, {}, b"") if path and found is None else (200, {}, found or b"{}")
 
@@ -99,7 +109,11 @@ def ecr(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
             self.repository_uri = self.uri = f"{registry.address}/{self.name}"
 
         token = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-        data = {"authorizationToken": token, "proxyEndpoint": f"https://{registry.address}", "expiresAt": 1}
+        data = {
+            "authorizationToken": token,
+            "proxyEndpoint": f"https://{registry.address}",
+            "expiresAt": 1,
+        }
         answer = json.dumps({"authorizationData": [data]})
         monkeypatch.setattr(Repository, "__init__", init)
         monkeypatch.setattr(ECRResponse, "get_authorization_token", lambda _: answer)
@@ -110,7 +124,17 @@ def test_an_installed_wheel_builds_and_pushes_its_image(
     engine: Engine, ecr: Registry, aws: FakeAws, tmp_path: Path
 ) -> None:
     installed = tmp_path / "installed"
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(installed))
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--target",
+        str(installed),
+    )
     subprocess.run((*pip, str(build_wheel(tmp_path / "wheel"))), check=True)
     own = tmp_path / ".docker" / "config.json"
     own.parent.mkdir()
@@ -119,12 +143,18 @@ def test_an_installed_wheel_builds_and_pushes_its_image(
     proxies = [f"--build-arg={name}" for name in PROXIES if name in os.environ]
     platform = ("--platform", f"linux/{ARCHITECTURES[NATIVE.machine]}") if has_buildx() else ()
     with build_image_of_this_machine(engine, BASE_IMAGE) as build_image:
-        arguments = (f"--build-arg=BASE_IMAGE={BASE_IMAGE}", f"--build-arg=BUILD_IMAGE={build_image}", *proxies)
+        arguments = (
+            f"--build-arg=BASE_IMAGE={BASE_IMAGE}",
+            f"--build-arg=BUILD_IMAGE={build_image}",
+            *proxies,
+        )
         program = str(installed / "bin" / "task-profiler")
         done = subprocess.run(
             [program, "setup", "image", "--yes", *platform, "--", "--network=host", *arguments],
             cwd=installed,
-            env=engine.environment() | aws.environment() | {"PYTHONPATH": str(installed), "HOME": str(tmp_path)},
+            env=engine.environment()
+            | aws.environment()
+            | {"PYTHONPATH": str(installed), "HOME": str(tmp_path)},
             capture_output=True,
             text=True,
             check=False,
@@ -132,8 +162,15 @@ def test_an_installed_wheel_builds_and_pushes_its_image(
     assert (done.returncode, done.stdout) == (0, f"{image}\n"), done.stderr
     try:
         assert len(ecr.manifest("task-profiler", profiler.__version__)["layers"]) >= 3
-        assert engine.command("run", "--rm", "--network=none", image, "--version").split()[-1] == profiler.__version__
+        assert (
+            engine.command("run", "--rm", "--network=none", image, "--version").split()[-1]
+            == profiler.__version__
+        )
     finally:
         remove_image(engine, image)
     assert own.read_text() == '{"credsStore": "missing"}'
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]
+    assert not [
+        path
+        for path in tmp_path.rglob("*")
+        if path.is_file() and PASSWORD.encode() in path.read_bytes()
+    ]

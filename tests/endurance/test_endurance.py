@@ -24,7 +24,9 @@ _LOOK_EVERY_SECONDS = 5
 
 def state_of(pid: int) -> tuple[int, int, int]:
     """The resident bytes, threads and descriptors of a process."""
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    fields = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
     descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     return int(fields["VmRSS"].split()[0]) * 1024, int(fields["Threads"]), descriptors
 
@@ -33,7 +35,9 @@ def state_of(pid: int) -> tuple[int, int, int]:
 def test_a_month_leaves_the_monitors_memory_as_it_was() -> None:
     """30 days at a sample each 10 s, with varying memory and an endpoint that fails now and then, in simulated time."""
     days = 30
-    world = World(batch_ends=days * DAY_SECONDS + 5.0, interval_seconds=10.0, checkpoint_seconds=3600.0)
+    world = World(
+        batch_ends=days * DAY_SECONDS + 5.0, interval_seconds=10.0, checkpoint_seconds=3600.0
+    )
     world.stop.max_simulated_seconds = (days + 1) * DAY_SECONDS
     world.memory_mib = lambda at: 100 + int(at) % 397
     rss_bytes: dict[int, int] = {}
@@ -43,7 +47,11 @@ def test_a_month_leaves_the_monitors_memory_as_it_was() -> None:
         if day not in rss_bytes:
             world.output.lines.clear()
             rss_bytes[day], _, _ = state_of(os.getpid())
-        return Unavailable("timed out", timed_out=True) if int(at) % 5000 == 0 else world.usual_stats(at)
+        return (
+            Unavailable("timed out", timed_out=True)
+            if int(at) % 5000 == 0
+            else world.usual_stats(at)
+        )
 
     world.source.stats_at = stats_at
     record = world.run().report()
@@ -53,7 +61,9 @@ def test_a_month_leaves_the_monitors_memory_as_it_was() -> None:
     assert rss_bytes[days - 1] - rss_bytes[1] < MIB
 
 
-def test_an_hour_at_twenty_samples_a_second_leaves_memory_threads_and_descriptors_as_they_were(tmp_path: Path) -> None:
+def test_an_hour_at_twenty_samples_a_second_leaves_memory_threads_and_descriptors_as_they_were(
+    tmp_path: Path,
+) -> None:
     seconds = float(os.environ.get("ENDURANCE_SECONDS", "3600"))
     with (
         fake_aws() as aws,

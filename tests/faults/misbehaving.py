@@ -39,7 +39,9 @@ class FaultyEndpoint(TaskEndpoint[FaultyTask]):
     def come_back(self) -> None:
         self.listen(self.port)
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         """Answer as long as it lives; later, an open connection is closed."""
         if self.closed.is_set():
             self.hang_up(request)
@@ -72,13 +74,19 @@ class LogApi(FakeHttpServer):
         self.quoted: list[str] = []
 
     def environment(self) -> dict[str, str]:
-        return {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_ENDPOINT_URL": self.url}
+        return {
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_ENDPOINT_URL": self.url,
+        }
 
     def records(self) -> list[dict[str, Any]]:
         """The records of the lines that the batch's stream holds."""
         return [json.loads(line)["record"] for line in self.lines]
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         manner = self.manner
         put = json.loads(body)
         assert (put["logGroupName"], put["logStreamName"]) == (GROUP, STREAM)
@@ -90,8 +98,10 @@ class LogApi(FakeHttpServer):
         answered = {"nextSequenceToken": "1"}
         if manner.quotes:
             self.quoted.append(str(request.headers))
-            message = (
-                f"The request signature we calculated does not match.\n\nThe canonical string is\n{request.headers}"
-            )
+            message = f"The request signature we calculated does not match.\n\nThe canonical string is\n{request.headers}"
             answered = {"__type": "InvalidSignatureException", "message": message}
-        return manner.status, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(answered).encode()
+        return (
+            manner.status,
+            {"Content-Type": "application/x-amz-json-1.1"},
+            json.dumps(answered).encode(),
+        )

@@ -21,7 +21,9 @@ class Cluster(FakeElasticsearch):
         super().__init__()
         self.is_silent = True
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         if self.is_silent:
             self.closed.wait()
         return super().answer(request, body)
@@ -38,15 +40,21 @@ def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         forget_environment()
 
 
-def forward(payload: dict[str, Any], context: InvocationContext | None = None) -> Mapping[str, object]:
+def forward(
+    payload: dict[str, Any], context: InvocationContext | None = None
+) -> Mapping[str, object]:
     """What the function returns, by default within an invocation whose time falls with each reading."""
     return handler.forward_logs(payload, context or InvocationContext(4_500, falls_by_ms=100))
 
 
-def test_a_silent_cluster_fails_the_invocation_within_its_time_and_the_next_try_loses_nothing(cluster: Cluster) -> None:
+def test_a_silent_cluster_fails_the_invocation_within_its_time_and_the_next_try_loses_nothing(
+    cluster: Cluster,
+) -> None:
     payload = subscription_event(json.dumps(REPORT))
     context = InvocationContext(4_500, falls_by_ms=100)
-    with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out of time"):
+    with pytest.raises(
+        DeliveryError, match="accepted no documents before the invocation ran out of time"
+    ):
         forward(payload, context)
     assert context.left_ms > 0
     cluster.is_silent = False
@@ -65,7 +73,10 @@ NO_CLUSTERS: dict[str, dict[str, str]] = {
     "a key with a line break": {"ELASTICSEARCH_API_KEY": "a2V5\na2V5"},
 }
 NOTHING = {"indexed": 0, "skipped": 0, "failed": 0}
-HEALTH_CHECK = {"messageType": "CONTROL_MESSAGE", "logEvents": [{"id": "", "timestamp": 1, "message": "CWL"}]}
+HEALTH_CHECK = {
+    "messageType": "CONTROL_MESSAGE",
+    "logEvents": [{"id": "", "timestamp": 1, "message": "CWL"}],
+}
 
 
 @pytest.mark.parametrize("settings", NO_CLUSTERS.values(), ids=NO_CLUSTERS)

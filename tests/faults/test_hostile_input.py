@@ -21,7 +21,10 @@ def filled(head: bytes, unit: bytes, tail: bytes) -> bytes:
 
 def numbered(value: bytes) -> bytes:
     """The members of an object with as many names as an answer holds."""
-    return b",".join(b'"%06x":%s' % (number, value) for number in range(MAX_RESPONSE_BYTES // (10 + len(value)) - 50))
+    return b",".join(
+        b'"%06x":%s' % (number, value)
+        for number in range(MAX_RESPONSE_BYTES // (10 + len(value)) - 50)
+    )
 
 
 NESTED = b"[" * 200 + b"]" * 200
@@ -33,9 +36,13 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "depth": lambda: filled(b'{"Containers":', b"[", b""),
     "names": lambda: b'{"Containers":[],' + numbered(b"1") + b"}",
     "containers without stats": lambda: b"{" + numbered(b"{}") + b"}",
-    "networks": lambda: b'{"a":{"read":"2026-03-01T10:00:00Z","networks":{' + numbered(b"{}") + b"}}}",
+    "networks": lambda: (
+        b'{"a":{"read":"2026-03-01T10:00:00Z","networks":{' + numbered(b"{}") + b"}}}"
+    ),
     "devices": lambda: filled(
-        b'{"a":{"read":"2026-03-01T10:00:00Z","blkio_stats":{"io_service_bytes_recursive":[{}', b",{}", b"]}}}"
+        b'{"a":{"read":"2026-03-01T10:00:00Z","blkio_stats":{"io_service_bytes_recursive":[{}',
+        b",{}",
+        b"]}}}",
     ),
     "one text": lambda: filled(b'{"Name":"', b"x", b'","Containers":[]}'),
     "one number": lambda: filled(b'{"Containers":[],"Limits":{"CPU":1', b"0", b"}}"),
@@ -63,5 +70,9 @@ def test_a_file_that_is_replaced_is_never_written_through_a_link(tmp_path: Path)
     precious.write_text("precious")
     page.symlink_to(precious)
     write_atomically(page, b"page", mode=0o644)
-    assert (precious.read_text(), page.read_text(), page.is_symlink()) == ("precious", "page", False)
+    assert (precious.read_text(), page.read_text(), page.is_symlink()) == (
+        "precious",
+        "page",
+        False,
+    )
     assert sorted(tmp_path.iterdir()) == [precious, page]

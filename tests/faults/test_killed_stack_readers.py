@@ -56,7 +56,10 @@ def is_stopped(pid: int) -> bool:
 
 
 def cpu_ns(pid: int) -> int:
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in Path(f"/proc/{pid}/task").iterdir())
+    return sum(
+        int((thread / "schedstat").read_text().split()[0])
+        for thread in Path(f"/proc/{pid}/task").iterdir()
+    )
 
 
 def wait_until_it_computes(pid: int) -> None:
@@ -70,7 +73,9 @@ def target() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([sys.executable, "-c", _TARGET_CODE]) as process:
         try:
             wait_until(
-                lambda: len(list(Path(f"/proc/{process.pid}/task").iterdir())) > 7, _MAX_SECONDS, "the target's threads"
+                lambda: len(list(Path(f"/proc/{process.pid}/task").iterdir())) > 7,
+                _MAX_SECONDS,
+                "the target's threads",
             )
             yield process
         finally:
@@ -113,13 +118,25 @@ def test_a_killed_reader_leaves_no_process_stopped() -> None:
             assert not [process.pid for process in targets if is_stopped(process.pid)]
         for process in targets:
             wait_until_it_computes(process.pid)
-    sys.stdout.write(f"{len(ends)} attaches, {ends.count(0)} completed, {ends.count(-signal.SIGKILL)} killed\n")
+    sys.stdout.write(
+        f"{len(ends)} attaches, {ends.count(0)} completed, {ends.count(-signal.SIGKILL)} killed\n"
+    )
 
 
 @pytest.mark.parametrize("number", range(_PROFILER_KILLS))
 def test_a_killed_profiler_leaves_its_batch_computing(number: int) -> None:
     options = ("--no-history", "--stacks", "--interval", "0.1", "--output", "/dev/null")
-    command = (sys.executable, "-m", "profiler", "run", *options, "--", sys.executable, "-c", _TARGET_CODE)
+    command = (
+        sys.executable,
+        "-m",
+        "profiler",
+        "run",
+        *options,
+        "--",
+        sys.executable,
+        "-c",
+        _TARGET_CODE,
+    )
 
     def batches() -> list[int]:
         # A reader that was forked and is not yet py-spy has the profiler's own arguments.

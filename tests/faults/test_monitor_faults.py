@@ -10,14 +10,25 @@ import pytest
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.record_model import decode
-from tests.faults.misbehaving import IS_SILENT, TAKES_AND_IS_SILENT, FaultyEndpoint, FaultyTask, LogApi, Manner
+from tests.faults.misbehaving import (
+    IS_SILENT,
+    TAKES_AND_IS_SILENT,
+    FaultyEndpoint,
+    FaultyTask,
+    LogApi,
+    Manner,
+)
 from tests.integration.sidecar import Line, Sidecar, problems
 from tests.values import present
 from tools.waiting import wait_until
 
 INTERVAL_SECONDS = 0.1  # the sidecar's
 TICKS = 30
-NOBODY = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+NOBODY = {
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+    "AWS_ACCESS_KEY_ID": "x",
+    "AWS_SECRET_ACCESS_KEY": "x",
+}
 
 
 @pytest.fixture
@@ -61,10 +72,15 @@ def test_an_endpoint_that_dies_and_returns_costs_samples_and_no_cpu_time(
     assert record["sampling"]["failures"] > 0
     assert record["sampling"]["longestGapMs"] >= TICKS * INTERVAL_SECONDS * 1000
     said = {line["event"] for line in errors}
-    assert {"/task/stats cannot be read and is tried again", "/task/stats can be read again"} <= said
+    assert {
+        "/task/stats cannot be read and is tried again",
+        "/task/stats can be read again",
+    } <= said
 
 
-def test_a_monitor_that_is_frozen_misses_ticks_and_no_cpu_time(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+def test_a_monitor_that_is_frozen_misses_ticks_and_no_cpu_time(
+    endpoint: FaultyEndpoint, logs: LogApi
+) -> None:
     with Sidecar(logs.environment(), endpoint=endpoint) as sidecar:
         sidecar.wait_for_samples()
         sidecar.process.send_signal(signal.SIGSTOP)
@@ -79,7 +95,9 @@ def test_a_monitor_that_is_frozen_misses_ticks_and_no_cpu_time(endpoint: FaultyE
     assert record["monitor"]["warnings"] == []
 
 
-def test_an_end_and_a_stop_while_the_monitor_is_frozen_are_not_lost(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+def test_an_end_and_a_stop_while_the_monitor_is_frozen_are_not_lost(
+    endpoint: FaultyEndpoint, logs: LogApi
+) -> None:
     with Sidecar(logs.environment(), endpoint=endpoint) as sidecar:
         sidecar.wait_for_samples()
         sidecar.process.send_signal(signal.SIGSTOP)
@@ -97,7 +115,9 @@ def wait_for_a_checkpoint(sidecar: Sidecar) -> None:
     assert b"task.checkpoint" in present(sidecar.process.stdout).readline()
 
 
-def test_a_monitor_killed_before_the_end_goes_on_from_the_counters(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+def test_a_monitor_killed_before_the_end_goes_on_from_the_counters(
+    endpoint: FaultyEndpoint, logs: LogApi
+) -> None:
     """Peaks and percentiles from before stand in the checkpoints alone; CPU time is a counter and whole."""
     with Sidecar(logs.environment(), endpoint=endpoint, CHECKPOINT_SECONDS="0.3") as sidecar:
         wait_for_a_checkpoint(sidecar)
@@ -144,7 +164,9 @@ def place(line: str) -> tuple[str, str]:
     return document.index, document.id
 
 
-def test_a_report_that_cloudwatch_does_not_answer_is_printed(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+def test_a_report_that_cloudwatch_does_not_answer_is_printed(
+    endpoint: FaultyEndpoint, logs: LogApi
+) -> None:
     logs.manner = IS_SILENT
     with Sidecar(logs.environment(), endpoint=endpoint, STOP_SECONDS="8") as sidecar:
         output, errors = sidecar.watch()
@@ -161,7 +183,9 @@ def test_a_full_disk_under_stdout_costs_the_checkpoints_and_not_the_report(
 ) -> None:
     with (
         Path("/dev/full").open("wb") as full,
-        Sidecar(logs.environment(), output=full, endpoint=endpoint, CHECKPOINT_SECONDS="0.2") as sidecar,
+        Sidecar(
+            logs.environment(), output=full, endpoint=endpoint, CHECKPOINT_SECONDS="0.2"
+        ) as sidecar,
     ):
         _, errors = sidecar.watch()
     (record,) = logs.records()
@@ -182,7 +206,9 @@ def test_a_report_that_can_go_nowhere_is_said_to_be_lost(endpoint: FaultyEndpoin
     assert "The report is not printed" in lost
 
 
-def test_sigterm_after_the_put_does_not_change_the_exit_code(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+def test_sigterm_after_the_put_does_not_change_the_exit_code(
+    endpoint: FaultyEndpoint, logs: LogApi
+) -> None:
     """An essential batch that ends stops the task, so ECS signals a monitor that has just reported."""
     with Sidecar(logs.environment(), endpoint=endpoint) as sidecar:
         sidecar.wait_for_samples()

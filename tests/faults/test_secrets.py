@@ -32,7 +32,9 @@ class Cluster(FakeElasticsearch):
         super().__init__()
         self._refusal = refusal
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         status, headers, taken = super().answer(request, body)
         quoted = f"refused {request.headers.get('Authorization')} {API_KEY} {PASSWORD}"
         error = {"type": "security_exception", "reason": quoted}
@@ -57,7 +59,9 @@ class Left:
     def invoke(self, function: Callable[..., object], event: object, seconds: float = 4.5) -> None:
         try:
             with self._caplog.at_level(logging.DEBUG):
-                self.texts.append(json.dumps(function(event, InvocationContext(round(1000 * seconds)))))
+                self.texts.append(
+                    json.dumps(function(event, InvocationContext(round(1000 * seconds))))
+                )
         except ForwarderError as error:
             self.raised.append(error)
             self.texts += traceback.format_exception(error)
@@ -81,10 +85,18 @@ def fake_aws() -> Iterator[None]:
             environment.setenv(name, f"{SECRET}-{name}")
         environment.setenv("AWS_DEFAULT_REGION", "us-west-2")
         environment.setenv("REPORT_WAIT_SECONDS", "0")
-        secrets = {"key": {"api_key": API_KEY}, "user": {"username": "elastic", "password": PASSWORD}, "slack": {}}
+        secrets = {
+            "key": {"api_key": API_KEY},
+            "user": {"username": "elastic", "password": PASSWORD},
+            "slack": {},
+        }
         for name, content in secrets.items():
-            boto3.client("secretsmanager").create_secret(Name=name, SecretString=json.dumps(content))
-        boto3.client("ssm").put_parameter(Name="key", Value=json.dumps({"api_key": API_KEY}), Type="SecureString")
+            boto3.client("secretsmanager").create_secret(
+                Name=name, SecretString=json.dumps(content)
+            )
+        boto3.client("ssm").put_parameter(
+            Name="key", Value=json.dumps({"api_key": API_KEY}), Type="SecureString"
+        )
         yield
 
 
@@ -111,7 +123,9 @@ def set_all(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
     forget_environment()
 
 
-@pytest.mark.parametrize("refusal", [None, "unauthorized", "in words", "by a proxy", "no answer of its own"])
+@pytest.mark.parametrize(
+    "refusal", [None, "unauthorized", "in words", "by a proxy", "no answer of its own"]
+)
 @pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
 def test_forward_logs_shows_no_secret(
     engine: str, refusal: str | None, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
@@ -119,7 +133,10 @@ def test_forward_logs_shows_no_secret(
     with Cluster(refusal) as cluster:
         for sign_in in SIGN_INS.values():
             with monkeypatch.context() as environment:
-                set_all(environment, {"ELASTICSEARCH_URL": cluster.url, "SEARCH_ENGINE": engine, **sign_in})
+                set_all(
+                    environment,
+                    {"ELASTICSEARCH_URL": cluster.url, "SEARCH_ENGINE": engine, **sign_in},
+                )
                 left.invoke(handler.forward_logs, subscription_event("hello", json.dumps(REPORT)))
     assert len(set(cluster.authorizations)) == 2  # by key and by user
     assert len(left.raised) == (0 if refusal is None else len(SIGN_INS))
@@ -140,7 +157,8 @@ SLACKS: dict[str, list[Answer]] = {
 
 
 @pytest.mark.parametrize(
-    ("how", "answers"), [*itertools.product(("webhook", "bot"), SLACKS), ("secret", "takes it"), ("secret", "quotes")]
+    ("how", "answers"),
+    [*itertools.product(("webhook", "bot"), SLACKS), ("secret", "takes it"), ("secret", "quotes")],
 )
 def test_task_stopped_shows_no_secret(
     how: str, answers: str, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
@@ -149,8 +167,14 @@ def test_task_stopped_shows_no_secret(
     with FakeSlack() as slack, Cluster(None) as cluster:
         slack.script = list(SLACKS[answers])
         webhook = {"slack_failure_webhook_url": slack.webhook_url}
-        boto3.client("secretsmanager").update_secret(SecretId="slack", SecretString=json.dumps(webhook))
-        bot = {"SLACK_BOT_TOKEN": TOKEN, "SLACK_FAILURE_CHANNEL": "C0FAILURE", "SLACK_BASE_URL": slack.base_url}
+        boto3.client("secretsmanager").update_secret(
+            SecretId="slack", SecretString=json.dumps(webhook)
+        )
+        bot = {
+            "SLACK_BOT_TOKEN": TOKEN,
+            "SLACK_FAILURE_CHANNEL": "C0FAILURE",
+            "SLACK_BASE_URL": slack.base_url,
+        }
         ways = {
             "webhook": {"SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url},
             "bot": bot,
@@ -168,7 +192,9 @@ def test_task_stopped_shows_no_secret(
 class OtlpBackend(FakeHttpServer):
     """Refuses each export and quotes its headers."""
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         return 401, {"Content-Type": "text/plain"}, f"refused {request.headers}".encode()
 
 
@@ -176,7 +202,10 @@ def test_the_export_shows_no_secret(aws: None, left: Left, monkeypatch: pytest.M
     queue_url = boto3.client("sqs").create_queue(QueueName="not-exported")["QueueUrl"]
     headers = {"OTLP_HEADERS": f"api-key=Bearer%20{API_KEY},x-other={PASSWORD}"}
     with OtlpBackend() as backend:
-        set_all(monkeypatch, {"OTLP_ENDPOINT": backend.url, **headers, "FAILED_ITEMS_QUEUE_URL": queue_url})
+        set_all(
+            monkeypatch,
+            {"OTLP_ENDPOINT": backend.url, **headers, "FAILED_ITEMS_QUEUE_URL": queue_url},
+        )
         left.invoke(handler.task_stopped, task_event(), seconds=20)
     (message,) = boto3.client("sqs").receive_message(QueueUrl=queue_url)["Messages"]
     boto3.client("sqs").delete_queue(QueueUrl=queue_url)
@@ -188,7 +217,12 @@ def test_the_export_shows_no_secret(aws: None, left: Left, monkeypatch: pytest.M
 
 CREDENTIALS = {
     name: f"{SECRET}-{name}"
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "ELASTICSEARCH_API_KEY")
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "ELASTICSEARCH_API_KEY",
+    )
 }
 
 
@@ -198,7 +232,9 @@ def test_the_monitor_shows_no_secret(status: int) -> None:
     with LogApi() as logs, FaultyEndpoint(FaultyTask()) as endpoint:
         logs.manner = Manner(status=status, takes=status == 200, quotes=True)
         environment = {**logs.environment(), **CREDENTIALS}
-        with Sidecar(environment, endpoint=endpoint, STOP_SECONDS="8", CHECKPOINT_SECONDS="0.2") as sidecar:
+        with Sidecar(
+            environment, endpoint=endpoint, STOP_SECONDS="8", CHECKPOINT_SECONDS="0.2"
+        ) as sidecar:
             output, errors = sidecar.watch()
     assert any(SECRET in quote for quote in logs.quoted)
     assert bool(problems(errors)) == (status != 200)

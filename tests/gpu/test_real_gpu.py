@@ -47,7 +47,13 @@ def nvml() -> Iterator[Any]:
 @pytest.fixture
 def load(nvml: Any, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     """A full load, or one with the options that are the fixture's parameter."""
-    options = ["--gib", str(_LOAD_GIB), "--seconds", str(3 * _WATCHED_SECONDS), *getattr(request, "param", ())]
+    options = [
+        "--gib",
+        str(_LOAD_GIB),
+        "--seconds",
+        str(3 * _WATCHED_SECONDS),
+        *getattr(request, "param", ()),
+    ]
     words = [sys.executable, str(LOAD), *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert present(process.stdout).readline() == "ready\n"
@@ -59,7 +65,14 @@ def watched_beside(nvml: Any) -> tuple[Gpu, float, int]:
     """The record's entry, and by our own readings 20 times a second: joules, and the most bytes in use."""
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     clock = SystemClock()
-    watch = GpuCollector(NvmlSource(load_binding, clock), GpuScope(()), clock, FakeLog(), seconds(1), is_required=True)
+    watch = GpuCollector(
+        NvmlSource(load_binding, clock),
+        GpuScope(()),
+        clock,
+        FakeLog(),
+        seconds(1),
+        is_required=True,
+    )
     watch.start()
     wait_until(lambda: watch.has_data, 120, "the first reading")
     joules, max_bytes = 0.0, 0
@@ -69,11 +82,15 @@ def watched_beside(nvml: Any) -> tuple[Gpu, float, int]:
         time.sleep(0.05)  # the period of our own readings
         now = time.monotonic()
         joules += nvml.nvmlDeviceGetPowerUsage(handle) / 1000 * (now - before)
-        max_bytes = max(max_bytes, nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used)
+        max_bytes = max(
+            max_bytes, nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used
+        )
         before = now
     watch.final_reading(10)
     watch.stop(10)
-    record = with_collected(Record(task_id="1", container=Container(name="batch"), status="success"), (watch,))
+    record = with_collected(
+        Record(task_id="1", container=Container(name="batch"), status="success"), (watch,)
+    )
     return record.gpus[0], joules, max_bytes
 
 
@@ -94,7 +111,9 @@ def sm_active_percent(gpu: Gpu) -> float:
 
 
 @pytest.mark.parametrize("load", [("--blocks", "1")], indirect=True)
-def test_a_loop_on_one_multiprocessor_is_neither_idle_nor_active(nvml: Any, load: subprocess.Popen[str]) -> None:
+def test_a_loop_on_one_multiprocessor_is_neither_idle_nor_active(
+    nvml: Any, load: subprocess.Popen[str]
+) -> None:
     gpu, _, _ = watched_beside(nvml)
     assert present(present(gpu.utilization_percent).p50) > 90
     assert gpu.idle_seconds == 0
@@ -105,8 +124,13 @@ def test_the_idle_time_of_a_program_that_sleeps_is_true_and_named(nvml: Any) -> 
     """It works for 20 s twice; the rest of the run, with the start of CUDA, is idle time."""
     load = [sys.executable, str(LOAD), "--seconds", "120", "--work", "20", "--pause", "40"]
     profiled = [sys.executable, "-m", "profiler", "run", "--json", "--", *load]
-    environment = {**os.environ, "TASK_PROFILER_GPU_UUIDS": nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(0))}
-    ran = subprocess.run(profiled, env=environment, capture_output=True, check=True, text=True, timeout=300)
+    environment = {
+        **os.environ,
+        "TASK_PROFILER_GPU_UUIDS": nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(0)),
+    }
+    ran = subprocess.run(
+        profiled, env=environment, capture_output=True, check=True, text=True, timeout=300
+    )
     record = decode(ran.stderr.splitlines()[-1]).record
     idle, duration_ms = present(record.gpu_idle), present(record.metrics.duration_ms)
     assert idle.percent == pytest.approx(100 * (1 - 2 * 20_000 / duration_ms), abs=3)

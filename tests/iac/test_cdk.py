@@ -44,14 +44,18 @@ def synthesised(stack: Stack) -> tuple[dict[str, Any], Any]:
 def put_statements(template: Any) -> list[Any]:
     """The statements that allow the put of the report."""
     policies = template.find_resources("AWS::IAM::Policy").values()
-    statements = [one for policy in policies for one in policy["Properties"]["PolicyDocument"]["Statement"]]
+    statements = [
+        one for policy in policies for one in policy["Properties"]["PolicyDocument"]["Statement"]
+    ]
     return [one for one in statements if one["Action"] == "logs:PutLogEvents"]
 
 
 def added(batch: Any, **options: Any) -> Any:
     """The definition of this batch to which the command has added its monitor."""
     definition: Any = camel_case({"ContainerDefinitions": [batch], "TaskRoleArn": "x"})
-    return add_monitor(definition, AddMonitorOptions(image="team/task-profiler:1", **options)).definition
+    return add_monitor(
+        definition, AddMonitorOptions(image="team/task-profiler:1", **options)
+    ).definition
 
 
 def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> None:
@@ -61,7 +65,9 @@ def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> N
     batch, monitor = properties["ContainerDefinitions"]
     assert camel_case(monitor) == added(batch)["containerDefinitions"][1]
     assert monitor["LogConfiguration"] == batch["LogConfiguration"]
-    assert monitor["Environment"] == [{"Name": "TASK_PROFILER_CONTAINER", "Value": "ScheduledContainer"}]
+    assert monitor["Environment"] == [
+        {"Name": "TASK_PROFILER_CONTAINER", "Value": "ScheduledContainer"}
+    ]
     (put,) = put_statements(template)
     assert ":log-stream:Nightly/ScheduledContainer/*" in json.dumps(put["Resource"])
 
@@ -70,7 +76,9 @@ def test_the_own_stream_needs_no_permission_and_the_monitor_is_last() -> None:
     stack = Stack(App(), "Jobs")
     task_definition = scheduled_task(stack).task_definition
     task_definition.add_extension(TaskMonitor(image=IMAGE, report_stream="monitor"))
-    task_definition.add_container("Later", image=ecs.ContainerImage.from_registry("proxy:1"), essential=False)
+    task_definition.add_container(
+        "Later", image=ecs.ContainerImage.from_registry("proxy:1"), essential=False
+    )
     properties, template = synthesised(stack)
     *_, later, monitor = properties["ContainerDefinitions"]
     assert (later["Name"], monitor["Name"]) == ("Later", "task-monitor")
@@ -86,31 +94,47 @@ def test_stacks_are_those_of_the_command() -> None:
     definition = added(batch, stacks="moments")
     assert properties["PidMode"] == definition["pidMode"]
     expected = definition["containerDefinitions"][1]
-    assert camel_case(monitor) == {name: value for name, value in expected.items() if name != "dockerLabels"}
+    assert camel_case(monitor) == {
+        name: value for name, value in expected.items() if name != "dockerLabels"
+    }
 
 
 def test_the_permission_is_for_the_region_of_the_log_group() -> None:
     stack = Stack(App(), "Jobs", env=Environment(account="111122223333", region="us-east-1"))
     definition = ecs.FargateTaskDefinition(stack, "Definition")
-    options = {"awslogs-group": "/ecs/etl", "awslogs-region": "eu-west-1", "awslogs-stream-prefix": "ecs"}
+    options = {
+        "awslogs-group": "/ecs/etl",
+        "awslogs-region": "eu-west-1",
+        "awslogs-stream-prefix": "ecs",
+    }
     logging = ecs.GenericLogDriver(log_driver="awslogs", options=options)
-    definition.add_container("etl", image=ecs.ContainerImage.from_registry("etl:26"), logging=logging)
+    definition.add_container(
+        "etl", image=ecs.ContainerImage.from_registry("etl:26"), logging=logging
+    )
     definition.add_extension(TaskMonitor())
     _, template = synthesised(stack)
     (put,) = put_statements(template)
-    assert ":logs:eu-west-1:111122223333:log-group:/ecs/etl:log-stream:ecs/etl/*" in json.dumps(put["Resource"])
+    assert ":logs:eu-west-1:111122223333:log-group:/ecs/etl:log-stream:ecs/etl/*" in json.dumps(
+        put["Resource"]
+    )
 
 
 def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream() -> None:
     stack = Stack(App(), "Jobs")
     definition = ecs.FargateTaskDefinition(stack, "Definition")
     definition.add_container("etl", image=ecs.ContainerImage.from_registry("etl:26"))
-    definition.add_extension(TaskMonitor(container="etl", environment={"TASK_PROFILER_TAGS": "true"}))
+    definition.add_extension(
+        TaskMonitor(container="etl", environment={"TASK_PROFILER_TAGS": "true"})
+    )
     properties, _ = synthesised(stack)
     _, monitor = properties["ContainerDefinitions"]
     group = monitor["LogConfiguration"]["Options"]["awslogs-group"]
     variables = {one["Name"]: one["Value"] for one in monitor["Environment"]}
-    named = {"TASK_PROFILER_CONTAINER": "etl", "TASK_PROFILER_LOG_GROUP": group, "TASK_PROFILER_TAGS": "true"}
+    named = {
+        "TASK_PROFILER_CONTAINER": "etl",
+        "TASK_PROFILER_LOG_GROUP": group,
+        "TASK_PROFILER_TAGS": "true",
+    }
     assert variables == named
     assert "task-profiler" in json.dumps(monitor["Image"])
 

@@ -13,14 +13,20 @@ from typing import Any
 import pytest
 
 import profiler
-from profiler.task_definitions.container_snippets import ContainerRequest, container_text, monitor_container
+from profiler.task_definitions.container_snippets import (
+    ContainerRequest,
+    container_text,
+    monitor_container,
+)
 from tests.cloudformation import template
 
 ROOT = Path(profiler.__file__).parent.parent
 MODULE = ROOT / "taskdef" / "terraform" / "monitor-containers"
 ON_INSTANCE = MODULE.with_name("instance-monitor")
 PAGE = ROOT / "docs" / "task-definitions.md"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "opentofu"
+CACHE = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "opentofu"
+)
 IMAGE = "111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0"
 
 
@@ -34,7 +40,9 @@ def tofu() -> str:
 
 
 def run(tofu: str, folder: Path, *words: str, given: str | None = None) -> CompletedProcess[str]:
-    return subprocess.run([tofu, *words], cwd=folder, input=given, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [tofu, *words], cwd=folder, input=given, capture_output=True, text=True, check=False
+    )
 
 
 def apply(tofu: str, folder: Path, text: str) -> CompletedProcess[str]:
@@ -78,15 +86,23 @@ output "result" {{ value = jsonencode(module.monitor.container_definitions) }}
     found = json.loads(result)
     assert len(found) == 151
     tags = {"name": "TASK_PROFILER_TAGS", "value": "true"}
-    request = ContainerRequest(image=IMAGE, container="job-149", log_group="/ecs/job-149", region="us-west-2")
+    request = ContainerRequest(
+        image=IMAGE, container="job-149", log_group="/ecs/job-149", region="us-west-2"
+    )
     names_batch = {"name": "TASK_PROFILER_CONTAINER", "value": "job-149"}
     assert monitor_container(request)["environment"] == [names_batch]
     assert found["job-149"] == {**monitor_container(request), "environment": [names_batch, tags]}
     own = ContainerRequest(
-        image="own:1", container="main", log_group="/ecs/other", region="eu-west-1", stream_prefix="x"
+        image="own:1",
+        container="main",
+        log_group="/ecs/other",
+        region="eu-west-1",
+        stream_prefix="x",
     )
     variables = {"CONTAINER": "main", "EMF": "true", "REPORT_STREAM": "monitor", "TAGS": "false"}
-    environment = [{"name": f"TASK_PROFILER_{name}", "value": value} for name, value in variables.items()]
+    environment = [
+        {"name": f"TASK_PROFILER_{name}", "value": value} for name, value in variables.items()
+    ]
     assert found["etl"] == {**monitor_container(own), "environment": environment}
 
 
@@ -119,18 +135,29 @@ output "result" {{ value = module.monitor }}
 """,
     )
     wanted = json.loads((ROOT / "taskdef" / "instance-monitor.json").read_text())
-    (container,), (expected,) = json.loads(result["container_definitions"]), wanted["containerDefinitions"]
+    (container,), (expected,) = (
+        json.loads(result["container_definitions"]),
+        wanted["containerDefinitions"],
+    )
     for field, key in (("environment", "name"), ("mountPoints", "sourceVolume")):
-        assert sorted(container.pop(field), key=itemgetter(key)) == _complete(expected.pop(field), key)
+        assert sorted(container.pop(field), key=itemgetter(key)) == _complete(
+            expected.pop(field), key
+        )
     assert container == expected
-    assert result["volumes"] == {one["name"]: one["host"]["sourcePath"] for one in wanted["volumes"]}
+    assert result["volumes"] == {
+        one["name"]: one["host"]["sourcePath"] for one in wanted["volumes"]
+    }
     template_role = template()["Resources"]["InstanceMonitorRole"]["Properties"]
     (mine,) = json.loads(result["policy"])["Statement"]
     (other,) = template_role["Policies"][0]["PolicyDocument"]["Statement"]
     assert (mine["Sid"], mine["Action"]) == (other["Sid"], other["Action"])
-    assert mine["Resource"] == [f"arn:*:logs:*:*:log-group:{group}:*" for group in ("/ecs/a", "/ecs/b")]
+    assert mine["Resource"] == [
+        f"arn:*:logs:*:*:log-group:{group}:*" for group in ("/ecs/a", "/ecs/b")
+    ]
     (trust,) = json.loads(result["assume_role_policy"])["Statement"]
-    assert trust["Principal"] == template_role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]
+    assert (
+        trust["Principal"] == template_role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]
+    )
 
 
 def _complete(items: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
@@ -140,7 +167,9 @@ def _complete(items: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 
 def test_what_the_command_prints_for_terraform_is_the_container(tofu: str, tmp_path: Path) -> None:
-    request = ContainerRequest(image=IMAGE, container="et${l}", log_group="/ecs/%{x}", region="us-west-2")
+    request = ContainerRequest(
+        image=IMAGE, container="et${l}", log_group="/ecs/%{x}", region="us-west-2"
+    )
     text = f'output "result" {{\n  value = jsonencode({container_text(request, "terraform")})\n}}\n'
     assert json.loads(applied(tofu, tmp_path, text)) == monitor_container(request)
 

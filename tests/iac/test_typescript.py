@@ -14,7 +14,11 @@ from profiler.task_definitions.container_snippets import ContainerRequest, conta
 from profiler.task_definitions.monitor_container import StacksAccess
 
 EXTENSION = Path(profiler.__file__).parent.parent / "examples" / "task-monitor.ts"
-PACKAGES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "cdk-typescript"
+PACKAGES = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    / "task-profiler"
+    / "cdk-typescript"
+)
 HEAD = """\
 import * as cdk from "aws-cdk-lib";
 import * as ecs from "aws-cdk-lib/aws-ecs";
@@ -29,8 +33,19 @@ def compile_typescript(folder: Path, text: str) -> None:
         pytest.skip("the CDK for TypeScript is not installed: run make iac")
     (folder / "monitor.ts").write_text(text)
     (folder / "node_modules").symlink_to(PACKAGES / "node_modules")
-    words = ["--noEmit", "--strict", "--skipLibCheck", "--target", "es2022", "--module", "commonjs", "monitor.ts"]
-    done = subprocess.run(["node", compiler, *words], cwd=folder, capture_output=True, text=True, check=False)
+    words = [
+        "--noEmit",
+        "--strict",
+        "--skipLibCheck",
+        "--target",
+        "es2022",
+        "--module",
+        "commonjs",
+        "monitor.ts",
+    ]
+    done = subprocess.run(
+        ["node", compiler, *words], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
 
 

@@ -24,7 +24,14 @@ def _installed(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "bin" / "aws").exists():
             subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-            pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            pip = [
+                str(folder / "bin" / "python"),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+            ]
             subprocess.run([*pip, "awscli"], check=True)
     return folder / "bin"
 
@@ -41,7 +48,10 @@ def aws_cli_python(aws_cli: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     """A Python that can import the AWS CLI. (Version 2 brings one that cannot be called.)"""
     for name in ("python", "python3"):
         python = aws_cli / name
-        if python.exists() and not subprocess.run([python, "-c", "import awscli"], check=False).returncode:
+        if (
+            python.exists()
+            and not subprocess.run([python, "-c", "import awscli"], check=False).returncode
+        ):
             return python
     return _installed(tmp_path_factory, "importable-aws-cli") / "python"
 

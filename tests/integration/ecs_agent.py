@@ -52,7 +52,9 @@ def main(words: Sequence[str]) -> None:
     given = dict(zip(words[3::2], words[4::2], strict=True))
     ecs, logs = boto3.client("ecs"), boto3.client("logs")
     (run,) = ecs.describe_tasks(cluster=given["--cluster"], tasks=[given["--tasks"]])["tasks"]
-    described = ecs.describe_task_definition(taskDefinition=run["taskDefinitionArn"])["taskDefinition"]
+    described = ecs.describe_task_definition(taskDefinition=run["taskDefinitionArn"])[
+        "taskDefinition"
+    ]
     task = PlayedTask(run["taskArn"], described)
     group = task.options["awslogs-group"]
     put_lines(logs, group, task.stream("batch"), "[  0.00 s] extracting 4,000,000 orders")
@@ -63,13 +65,20 @@ def main(words: Sequence[str]) -> None:
 
 def _played(task: PlayedTask) -> str:
     """What the monitor's container wrote to its standard output."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | task.settings
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+    } | task.settings
     with TaskEndpoint(task) as found:
-        environment |= {"ECS_CONTAINER_METADATA_URI_V4": found.address, "TASK_PROFILER_INTERVAL_SECONDS": "0.1"}
+        environment |= {
+            "ECS_CONTAINER_METADATA_URI_V4": found.address,
+            "TASK_PROFILER_INTERVAL_SECONDS": "0.1",
+        }
         words = [os.environ["MONITOR_PROGRAM"], "monitor"]
         with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
             try:
-                wait_until(lambda: task.stats_reads >= _STATS_READS, _SECONDS, "samples of the monitor")
+                wait_until(
+                    lambda: task.stats_reads >= _STATS_READS, _SECONDS, "samples of the monitor"
+                )
                 task.ended = time.time()
                 output, _ = process.communicate(timeout=_SECONDS)
             finally:

@@ -22,16 +22,22 @@ def python(program: str) -> tuple[str, str, str]:
     return PYTHON, "-c", program
 
 
-def run(*words: str, options: Sequence[str] = (), **settings: Any) -> subprocess.CompletedProcess[bytes]:
+def run(
+    *words: str, options: Sequence[str] = (), **settings: Any
+) -> subprocess.CompletedProcess[bytes]:
     """Profile a command to its end, whatever its exit code is."""
     command = (*RUN, *options, "--", *words)
-    return subprocess.run(command, capture_output=True, check=False, timeout=LIMIT_SECONDS, **settings)
+    return subprocess.run(
+        command, capture_output=True, check=False, timeout=LIMIT_SECONDS, **settings
+    )
 
 
 def started(*words: str, options: Sequence[str] = (), **settings: Any) -> subprocess.Popen[bytes]:
     """A profiled command that has said that it is ready."""
     command = (*RUN, *options, "--", *words)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
+    )
     assert present(process.stdout).readline() == b"ready\n"
     return process
 
@@ -40,7 +46,9 @@ def report_of(stderr: bytes) -> Report:
     return decode(stderr.splitlines()[-1])
 
 
-def profiled(environment: Mapping[str, str], *words: str, **settings: str) -> tuple[Record, list[str]]:
+def profiled(
+    environment: Mapping[str, str], *words: str, **settings: str
+) -> tuple[Record, list[str]]:
     """The record of a command that succeeds, with these settings, and what stood on stderr before it."""
     own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
     done = run(*words, options=("--interval", "0.1"), env={**os.environ, **environment, **own})

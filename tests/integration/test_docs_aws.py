@@ -23,12 +23,23 @@ SaidOf = Callable[[list[list[str]], Path], list[str]]
 @pytest.fixture(scope="module")
 def said_of(aws_cli_python: Path) -> Iterator[SaidOf]:
     """What the AWS CLI has against each command; empty is nothing. It takes a second to start: once for all pages."""
-    environment = {**CREDENTIALS, "AWS_DEFAULT_REGION": "us-west-2", "PATH": os.environ["PATH"], "COLUMNS": "200"}
+    environment = {
+        **CREDENTIALS,
+        "AWS_DEFAULT_REGION": "us-west-2",
+        "PATH": os.environ["PATH"],
+        "COLUMNS": "200",
+    }
     words = [aws_cli_python, SENDER]
-    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
 
         def ask(commands: list[list[str]], folder: Path) -> list[str]:
-            print(json.dumps({"folder": str(folder), "commands": commands}), file=present(process.stdin), flush=True)
+            print(
+                json.dumps({"folder": str(folder), "commands": commands}),
+                file=present(process.stdin),
+                flush=True,
+            )
             found: list[str] = json.loads(present(process.stdout).readline())
             return found
 
@@ -38,9 +49,15 @@ def said_of(aws_cli_python: Path) -> Iterator[SaidOf]:
 
 @pytest.mark.parametrize("page", pages(), ids=str)
 def test_the_aws_cli_understands_every_command(page: Path, said_of: SaidOf, tmp_path: Path) -> None:
-    commands = [words for words in commands_of("aws", page, tmp_path) if words[0] != "configure"]  # sends nothing
+    commands = [
+        words for words in commands_of("aws", page, tmp_path) if words[0] != "configure"
+    ]  # sends nothing
     if commands:
-        assert [(words, text) for words, text in zip(commands, said_of(commands, tmp_path), strict=True) if text] == []
+        assert [
+            (words, text)
+            for words, text in zip(commands, said_of(commands, tmp_path), strict=True)
+            if text
+        ] == []
 
 
 def test_no_value_is_typed_twice_and_the_first_report_takes_five_commands() -> None:

@@ -48,7 +48,10 @@ def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
     assert (idle.throttle_reasons, idle.xids) == ({}, ())
     # GPM: fixed rates, and no NVLink.
     assert (present(busy.sm_active_percent).avg, present(busy.sm_occupancy_percent).avg) == (40, 30)
-    assert (present(busy.tensor_active_percent).avg, present(busy.dram_active_percent).avg) == (20, 10)
+    assert (present(busy.tensor_active_percent).avg, present(busy.dram_active_percent).avg) == (
+        20,
+        10,
+    )
     assert present(busy.pcie_rx_bytes) == pytest.approx(2 * present(busy.pcie_tx_bytes), abs=100)
     assert (busy.nvlink_tx_bytes, busy.nvlink_rx_bytes) == (None, None)
     assert (busy.idle_seconds, busy.idle_percent) == (0, 0)
@@ -76,7 +79,9 @@ def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping
     assert any("ever used" in reason for reason in present(record.recommendation).reasons)
 
 
-@pytest.mark.parametrize(("value", "uuids", "scope"), [("1", [IDLE], None), ("none", [BUSY, IDLE], "instance")])
+@pytest.mark.parametrize(
+    ("value", "uuids", "scope"), [("1", [IDLE], None), ("none", [BUSY, IDLE], "instance")]
+)
 def test_the_commands_gpus_are_those_that_its_environment_names(
     driver: Mapping[str, str], value: str, uuids: list[str], scope: str | None
 ) -> None:
@@ -91,7 +96,9 @@ def test_off_means_that_no_device_is_searched(driver: Mapping[str, str]) -> None
 
 
 @pytest.mark.parametrize("words", [("sleep", "1"), ("true",)], ids=["later", "at once"])
-def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record(words: tuple[str, ...]) -> None:
+def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record(
+    words: tuple[str, ...],
+) -> None:
     """Whether the binding was imported by the end of the command or not."""
     record, before = profiled({"LD_LIBRARY_PATH": ""}, *words, GPU="on")
     (warning,) = present(record.monitor).warnings
@@ -100,7 +107,9 @@ def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record(words: 
 
 
 def test_the_monitor_reports_them_too(driver: Mapping[str, str]) -> None:
-    with Sidecar({**NO_AWS, **driver}, GPU_UUIDS=BUSY, PRICE_HOUR="1", REPORT_STREAM="monitor") as sidecar:
+    with Sidecar(
+        {**NO_AWS, **driver}, GPU_UUIDS=BUSY, PRICE_HOUR="1", REPORT_STREAM="monitor"
+    ) as sidecar:
         # The driver is opened beside the sampling, which takes as long as its binding takes to import.
         (report,), _ = sidecar.watch(30)
     (gpu,) = report["record"]["gpus"]
@@ -123,7 +132,9 @@ def burned(driver: Mapping[str, str], *options: str) -> tuple[int, str, str]:
     return ran.returncode, ran.stdout, ran.stderr
 
 
-def test_the_example_load_calls_the_driver_as_its_header_declares_it(driver: Mapping[str, str]) -> None:
+def test_the_example_load_calls_the_driver_as_its_header_declares_it(
+    driver: Mapping[str, str],
+) -> None:
     for options in ((), ("--blocks", "1"), ("--work", "0.1", "--pause", "0.05")):
         assert burned(driver, "--gib", "4", "--seconds", "0.2", *options) == (0, "ready\n", "")
 

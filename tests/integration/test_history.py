@@ -50,10 +50,20 @@ def test_the_line_is_kept_as_it_was_printed() -> None:
     assert _lines() == [printed[1][0], printed[0][0]]
 
 
-def test_a_run_has_its_redacted_command_line_and_a_single_process_one_memory(tmp_path: Path) -> None:
+def test_a_run_has_its_redacted_command_line_and_a_single_process_one_memory(
+    tmp_path: Path,
+) -> None:
     """The memory rises after the last sample that reads each process. A command that did not start is not kept."""
     program = "import time; time.sleep(0.2); x = b'x' * (80 << 20); time.sleep(0.02)"
-    run(os.path.realpath(sys.executable), "-I", "-c", program, "--token", "hunter2", options=("--name", "spike"))
+    run(
+        os.path.realpath(sys.executable),
+        "-I",
+        "-c",
+        program,
+        "--token",
+        "hunter2",
+        options=("--name", "spike"),
+    )
     assert run("no-such-command").returncode == 127
     command = f"{os.path.realpath(sys.executable)} -I -c {program} --token …"
     (line,) = _lines()
@@ -62,23 +72,31 @@ def test_a_run_has_its_redacted_command_line_and_a_single_process_one_memory(tmp
     page = _shown("show").stdout
     assert " ".join(f"command {command}".split()) in " ".join(page.split())
     record = decode(line).record
-    assert {one.max_memory_used_mb for one in record.processes} <= {record.metrics.max_memory_used_mb}
+    assert {one.max_memory_used_mb for one in record.processes} <= {
+        record.metrics.max_memory_used_mb
+    }
     _shown("report", "-o", str(tmp_path / "page.html"))
     (packed,) = re.findall(r'id="task-data">(.*)</script>', (tmp_path / "page.html").read_text())
     assert parsed(packed)["details"][0]["command"] == command
 
 
-def test_what_was_written_stands_in_the_series_where_it_was_written(history_file: Path, tmp_path: Path) -> None:
+def test_what_was_written_stands_in_the_series_where_it_was_written(
+    history_file: Path, tmp_path: Path
+) -> None:
     """A child of the command writes 8 MiB through to the disk, the command waits for it, then idles."""
     out = tmp_path / "out"
     write = f"import os; f = open({str(out)!r}, 'wb'); f.write(bytes(8 * 2**20)); f.flush(); os.fsync(f.fileno())"
-    program = f"{READINGS}import subprocess, sys\nsubprocess.run([sys.executable, '-c', {write!r}])\n"
+    program = (
+        f"{READINGS}import subprocess, sys\nsubprocess.run([sys.executable, '-c', {write!r}])\n"
+    )
     program += "wait_for_readings(10)\n"
     finished = run(sys.executable, "-c", program, options=("--interval", "0.05"))
     total = decode(finished.stderr).record.metrics.block_write_bytes
     if total is None or total < 8 * 2**20:
         pytest.skip("the kernel counts no I/O of processes here, or tmp_path is in memory")
-    written = [size for size in decode_rows(_points(history_file)).block_write_bytes if size is not None]
+    written = [
+        size for size in decode_rows(_points(history_file)).block_write_bytes if size is not None
+    ]
     assert sum(written) == pytest.approx(total, abs=64 * 1024)
     assert written[-1] == 0
 
@@ -90,12 +108,16 @@ def test_no_history(history_file: Path) -> None:
 
 def test_twenty_at_once_lose_none() -> None:
     processes = [
-        subprocess.Popen((*PROGRAM, "run", "--name", str(number), "--", "true"), stderr=subprocess.PIPE)
+        subprocess.Popen(
+            (*PROGRAM, "run", "--name", str(number), "--", "true"), stderr=subprocess.PIPE
+        )
         for number in range(20)
     ]
     printed = [process.communicate(timeout=LIMIT_SECONDS)[1] for process in processes]
     assert [len(stderr.splitlines()) for stderr in printed] == [1] * 20
-    assert {decode(line).record.family for line in _lines()} == {str(number) for number in range(20)}
+    assert {decode(line).record.family for line in _lines()} == {
+        str(number) for number in range(20)
+    }
 
 
 # --- a profiler that is killed ---------------------------------------------------------------------
@@ -118,11 +140,25 @@ def _has_points(written: tuple[str, str]) -> bool:
 @pytest.fixture
 def in_progress(history_file: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A run that has written down its first readings, and the pid of its command."""
-    words = ("run", "--name", "long", "--interval", "0.1", "--", "sh", "-c", "echo $$; exec sleep 60")
-    with subprocess.Popen((*PROGRAM, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as profiler:
+    words = (
+        "run",
+        "--name",
+        "long",
+        "--interval",
+        "0.1",
+        "--",
+        "sh",
+        "-c",
+        "echo $$; exec sleep 60",
+    )
+    with subprocess.Popen(
+        (*PROGRAM, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as profiler:
         command_pid = int(present(profiler.stdout).readline())
         try:
-            wait_until(lambda: any(map(_has_points, _written(history_file))), LIMIT_SECONDS, "two readings")
+            wait_until(
+                lambda: any(map(_has_points, _written(history_file))), LIMIT_SECONDS, "two readings"
+            )
             yield profiler, command_pid
         finally:
             with suppress(ProcessLookupError):
@@ -153,7 +189,10 @@ def test_the_next_command_closes_the_run_of_a_killed_profiler(
     assert _written(history_file) == []
     assert _lines() == [line]
     shown = _shown("show", "long").stdout
-    assert "The result of long is unknown.\n  The profiler did not see the end of the command.\n" in shown
+    assert (
+        "The result of long is unknown.\n  The profiler did not see the end of the command.\n"
+        in shown
+    )
 
 
 def test_another_run_does_not_close_the_run_of_a_profiler_that_lives(
@@ -166,7 +205,9 @@ def test_another_run_does_not_close_the_run_of_a_profiler_that_lives(
     assert decode(long).record.status == "running"
     os.kill(command_pid, signal.SIGTERM)
     profiler.wait(LIMIT_SECONDS)
-    assert [(record.family, record.exit_code) for record in (decode(line).record for line in _lines())] == [
+    assert [
+        (record.family, record.exit_code) for record in (decode(line).record for line in _lines())
+    ] == [
         ("short", 0),
         ("long", 143),
     ]
@@ -209,7 +250,13 @@ def _costs_a_warning(**settings: Any) -> str:
 def test_a_history_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("/no/such/folder/h")
-    for place in (tmp_path, tmp_path / "file" / "h", tmp_path / "link", Path("/proc/no/h"), Path("/dev/full")):
+    for place in (
+        tmp_path,
+        tmp_path / "file" / "h",
+        tmp_path / "link",
+        Path("/proc/no/h"),
+        Path("/dev/full"),
+    ):
         monkeypatch.setenv("TASK_PROFILER_HISTORY", str(place))
         assert str(place) in _costs_a_warning()
 

@@ -20,16 +20,22 @@ import_ = partial(run_here, {}, "kibana", "import")
 
 
 @pytest.mark.parametrize(
-    ("played", "flavour"), [("8.11.0", "lens"), ("7.10.2", "classic"), ("2.19.2", "classic")], indirect=["played"]
+    ("played", "flavour"),
+    [("8.11.0", "lens"), ("7.10.2", "classic"), ("2.19.2", "classic")],
+    indirect=["played"],
 )
-def test_dashboards_and_templates_go_through_one_address(played: PlayedDashboards, flavour: str) -> None:
+def test_dashboards_and_templates_go_through_one_address(
+    played: PlayedDashboards, flavour: str
+) -> None:
     for _ in range(2):
         done = import_("--url", played.url, "--prefix", "team")
         assert done.returncode == 0, done.stderr
     assert f"objects ({flavour})" in done.stdout
     assert "/_index_template/team-reports" in played.put
     indices = ["team-reports", "team-checkpoints", "team-notices"]
-    assert [path.rsplit("-", 1)[0] for path in played.put][-3:] == [f"/{index}" for index in indices]
+    assert [path.rsplit("-", 1)[0] for path in played.put][-3:] == [
+        f"/{index}" for index in indices
+    ]
     name, objects = played.imports[-1]
     assert name == f"task-profiler-{flavour}.ndjson"
     titles = {one["attributes"]["title"] for one in objects if one["type"] == "index-pattern"}
@@ -40,22 +46,32 @@ def test_an_import_says_what_it_overwrites_and_can_leave_it(played: PlayedDashbo
     assert "overwrit" not in import_("--url", played.url).stdout
     count = len(played.imports[0][1])
     played.imports = [(name, objects[1:]) for name, objects in played.imports]
-    assert f"kept: {count - 1} existing objects" in import_("--url", played.url, "--keep-existing").stdout
+    assert (
+        f"kept: {count - 1} existing objects"
+        in import_("--url", played.url, "--keep-existing").stdout
+    )
     assert len(played.imports[-1][1]) == 1
     again = import_("--url", played.url)
-    assert f"overwriting: {count} existing objects and your edits of them; --keep-existing keeps them" in again.stdout
+    assert (
+        f"overwriting: {count} existing objects and your edits of them; --keep-existing keeps them"
+        in again.stdout
+    )
     assert again.stdout.index("overwriting") < again.stdout.index("imported")
 
 
 def test_a_dry_run_imports_nothing(played: PlayedDashboards) -> None:
     done = import_("--url", played.url, "--dry-run")
     assert "would import" in done.stdout
-    rows = [*map(json.loads, import_("--url", played.url, "--dry-run", "--json").stdout.splitlines())]
+    rows = [
+        *map(json.loads, import_("--url", played.url, "--dry-run", "--json").stdout.splitlines())
+    ]
     assert [f"{row['action']}: {row['what']}" for row in rows] == done.stdout.splitlines()
     assert (played.imports, played.put) == ([], {})
 
 
-def test_without_a_console_the_dashboards_are_installed_in_the_wanted_flavour(played: PlayedDashboards) -> None:
+def test_without_a_console_the_dashboards_are_installed_in_the_wanted_flavour(
+    played: PlayedDashboards,
+) -> None:
     played.has_console = False
     done = import_("--url", played.url, "--flavour", "classic")
     assert done.returncode == 0

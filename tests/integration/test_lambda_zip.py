@@ -40,7 +40,9 @@ class RuntimeApi(FakeHttpServer):
         self.events: Queue[dict[str, Any]] = Queue()
         self.answers: Queue[tuple[str, Any]] = Queue()
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         if request.path.endswith("/invocation/next"):
             headers = {
                 "Lambda-Runtime-Aws-Request-Id": "1",
@@ -83,7 +85,9 @@ Lambda = Callable[..., tuple[list[tuple[str, Any]], str]]
 def function(unpacked: Path, runtime: Path) -> Iterator[Lambda]:
     """The runtime client, started as Lambda does: with its own folder and the zip's, and nothing else."""
 
-    def answers(handler: str, *events: dict[str, Any], **settings: str) -> tuple[list[tuple[str, Any]], str]:
+    def answers(
+        handler: str, *events: dict[str, Any], **settings: str
+    ) -> tuple[list[tuple[str, Any]], str]:
         environment = {
             "PATH": os.environ["PATH"],
             "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{api.port}",
@@ -94,7 +98,12 @@ def function(unpacked: Path, runtime: Path) -> Iterator[Lambda]:
         }
         words = runtime_command(unpacked, runtime, handler)
         process = subprocess.Popen(
-            words, env=environment, cwd=unpacked, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            words,
+            env=environment,
+            cwd=unpacked,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         given = []
         try:
@@ -114,14 +123,20 @@ def function(unpacked: Path, runtime: Path) -> Iterator[Lambda]:
 def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.zip"
     forwarder_zip.build_zip(again)
-    assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(built.read_bytes()).digest()
+    assert (
+        hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(built.read_bytes()).digest()
+    )
 
 
 def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path) -> None:
     requirements, options = next(
-        forwarder_zip.wheels(forwarder_zip.requirements_with_hashes(forwarder_zip.requirements_file()))
+        forwarder_zip.wheels(
+            forwarder_zip.requirements_with_hashes(forwarder_zip.requirements_file())
+        )
     )
-    forged = [re.sub("sha256:[0-9a-f]{8}", "sha256:00000000", requirement) for requirement in requirements]
+    forged = [
+        re.sub("sha256:[0-9a-f]{8}", "sha256:00000000", requirement) for requirement in requirements
+    ]
     with pytest.raises(TaskProfilerError, match="DO NOT MATCH THE HASHES"):
         forwarder_zip.install_wheels(tmp_path, forged, options)
     assert list(tmp_path.iterdir()) == []
@@ -133,7 +148,9 @@ def test_building_needs_only_the_standard_library_and_pip() -> None:
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
 
 
-def test_any_pip_will_do_and_without_one_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_any_pip_will_do_and_without_one_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(forwarder_zip, "find_spec", lambda _: None)
     (tmp_path / "pip3").write_text("#!/bin/sh\n>&2 echo ERROR: no index\nexit 1\n")
     (tmp_path / "pip3").chmod(0o755)
@@ -148,9 +165,25 @@ def test_any_pip_will_do_and_without_one_it_is_said(monkeypatch: pytest.MonkeyPa
 
 def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
     names = zipfile.ZipFile(built).namelist()
-    assert {"handler.py", "profiler/forwarder/subscription.py", "profiler/record/record_model.py"} <= set(names)
-    assert {path.split("/")[1] for path in names if path.startswith("profiler/") and path.count("/") > 1} == {
-        *("aws_account", "core", "forwarder", "otlp", "record", "runs", "schedules", "sizing", "task_definitions")
+    assert {
+        "handler.py",
+        "profiler/forwarder/subscription.py",
+        "profiler/record/record_model.py",
+    } <= set(names)
+    assert {
+        path.split("/")[1] for path in names if path.startswith("profiler/") and path.count("/") > 1
+    } == {
+        *(
+            "aws_account",
+            "core",
+            "forwarder",
+            "otlp",
+            "record",
+            "runs",
+            "schedules",
+            "sizing",
+            "task_definitions",
+        )
     }
     modules = [name for name in names if name.startswith("profiler/") and name.count("/") == 1]
     assert modules == ["profiler/__init__.py", "profiler/settings.py"]
@@ -176,7 +209,9 @@ def test_the_real_runtime_client_runs_the_zip(function: Lambda, cluster: FakeEla
     assert SECRET not in output
 
 
-def test_the_real_runtime_client_reads_a_stream(function: Lambda, cluster: FakeElasticsearch) -> None:
+def test_the_real_runtime_client_reads_a_stream(
+    function: Lambda, cluster: FakeElasticsearch
+) -> None:
     """A health check, a report and a damaged record; Lambda's partial batch response is one key with a list."""
     event = json.loads(STREAM_EVENT.read_text())
     (answer,), output = function("forward_logs", event, ELASTICSEARCH_URL=cluster.url)
@@ -192,7 +227,11 @@ def test_the_real_runtime_client_reads_a_stream(function: Lambda, cluster: FakeE
 def test_the_runtime_client_runs_task_stopped(function: Lambda) -> None:
     """In an account that does not know the task definition any more. The run is exported, too."""
     with fake_aws() as aws, FakeSlack() as slack, OneAnswer(body=b"") as backend:
-        settings = {"SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url, "REPORT_WAIT_SECONDS": "0", **aws.environment()}
+        settings = {
+            "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
+            "REPORT_WAIT_SECONDS": "0",
+            **aws.environment(),
+        }
         settings |= {"OTLP_ENDPOINT": backend.url, "OTLP_HEADERS": f"api-key={SECRET}"}
         (answer,), output = function("task_stopped", task_event(), **settings)
     assert answer == ("response", {"status": "failure", "indexed": False, "notified": "failure"})
@@ -210,7 +249,9 @@ def test_the_runtime_client_runs_watch_schedules(function: Lambda) -> None:
     """The time zone comes from the zip: Lambda's base may have none."""
     with fake_aws() as aws:
         aws.client("ecs").create_cluster(clusterName="jobs")
-        start_by_schedule(aws.client("scheduler"), "nightly", ScheduleExpressionTimezone="Europe/Berlin")
+        start_by_schedule(
+            aws.client("scheduler"), "nightly", ScheduleExpressionTimezone="Europe/Berlin"
+        )
         settings = {"IDEMPOTENCY_TABLE": "notices", "PYTHONTZPATH": "", **aws.environment()}
         (answer,), output = function("watch_schedules", {}, **settings)
     nothing = dict.fromkeys(("unknown", "missed", "late", "overlapped", "slow"), 0)
@@ -221,7 +262,9 @@ def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -
     """And without an endpoint the export of a run imports nothing."""
     imports = f"import sys; sys.path[:0] = {[str(unpacked), str(runtime)]!r}; import handler"
     code = f"{imports}; handler._export(None, None); print(*sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True, env={})
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True, env={}
+    )
     loaded = set(done.stdout.split())
     clients = "elasticsearch opensearchpy boto3 botocore aws_lambda_powertools slack_sdk zoneinfo profiler.otlp"
     assert loaded.isdisjoint(clients.split())

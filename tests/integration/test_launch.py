@@ -29,13 +29,24 @@ _EXECUTE = "pid, measured = held.execute(); print(measured, os.waitpid(pid, 0)[1
 
 def _hold(folder: Path, *, body: str, enter: str = "pass") -> subprocess.CompletedProcess[str]:
     program = _HOLD.format(enter=enter, body=body)
-    settings: Any = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}}
+    settings: Any = {
+        "cwd": folder,
+        "env": {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    }
     words = [sys.executable, "-c", program]
-    return subprocess.run(words, capture_output=True, check=False, text=True, timeout=_LIMIT_SECONDS, **settings)
+    return subprocess.run(
+        words, capture_output=True, check=False, text=True, timeout=_LIMIT_SECONDS, **settings
+    )
 
 
 @pytest.mark.parametrize(
-    "body", ["pass", "raise ValueError", "os.kill(os.getpid(), signal.SIGKILL)", "os.kill(os.getpid(), signal.SIGTERM)"]
+    "body",
+    [
+        "pass",
+        "raise ValueError",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "os.kill(os.getpid(), signal.SIGTERM)",
+    ],
 )
 def test_a_command_is_not_executed_if_the_profiler_ends_before(body: str, tmp_path: Path) -> None:
     assert _hold(tmp_path, body=body).stdout == ""
@@ -43,7 +54,9 @@ def test_a_command_is_not_executed_if_the_profiler_ends_before(body: str, tmp_pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_signal_may_end_the_process_before_the_command(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_may_end_the_process_before_the_command(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     """Ctrl-C, for example: the signal is blocked, so it ends the process just before the command would start."""
     finished = _hold(tmp_path, enter=f"os.kill(os.getpid(), {int(number)})", body=_EXECUTE)
     assert finished.stdout == f"b'' {int(number)}\n"
@@ -60,7 +73,9 @@ with prepare_run(("true",), os.environb, SystemClock(), take_over_signals(), lam
     print(os.waitpid(prepared.execute().pid, 0)[1])
 """
     # The kernel discards the signal in a group without a parent in the same session.
-    with subprocess.Popen([sys.executable, "-c", program], process_group=0, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], process_group=0, stdout=subprocess.PIPE
+    ) as process:
         try:
             stopped = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             assert stopped is not None
@@ -97,9 +112,17 @@ main()
 def test_a_command_starts_under_limits_that_are_too_low_for_a_profiler(
     kind: int, limit: int, user: int, option: str
 ) -> None:
-    words = map(str, (kind, limit, user, "run", "--no-history", "--", "sh", "-c", "echo started; exit 7"))
+    words = map(
+        str, (kind, limit, user, "run", "--no-history", "--", "sh", "-c", "echo started; exit 7")
+    )
     done = subprocess.run(
-        (sys.executable, "-c", _WITH_LIMIT, *words), capture_output=True, text=True, check=False, timeout=60
+        (sys.executable, "-c", _WITH_LIMIT, *words),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert (done.returncode, done.stdout) == (7, "started\n")
-    assert done.stderr.startswith(f"task-profiler: The command runs without a profile: ulimit {option} is {limit}")
+    assert done.stderr.startswith(
+        f"task-profiler: The command runs without a profile: ulimit {option} is {limit}"
+    )

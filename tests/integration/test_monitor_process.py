@@ -28,7 +28,9 @@ def tag_warnings(report: dict[str, Any]) -> list[str]:
     return [text for text in report["record"]["monitor"]["warnings"] if "tags" in text]
 
 
-def test_the_report_is_in_the_batchs_stream_with_the_tasks_tags(aws: FakeAws, new_lines: NewLines) -> None:
+def test_the_report_is_in_the_batchs_stream_with_the_tasks_tags(
+    aws: FakeAws, new_lines: NewLines
+) -> None:
     with Sidecar(aws.environment(), TAGS="true") as sidecar:
         output, errors = sidecar.watch(10)
     assert (output, problems(errors)) == ([], [])
@@ -40,7 +42,9 @@ def test_the_report_is_in_the_batchs_stream_with_the_tasks_tags(aws: FakeAws, ne
     assert tag_warnings(report) == []
 
 
-def test_with_the_own_stream_the_report_is_printed_and_cloudwatch_is_not_asked(new_lines: NewLines) -> None:
+def test_with_the_own_stream_the_report_is_printed_and_cloudwatch_is_not_asked(
+    new_lines: NewLines,
+) -> None:
     """Neither credentials nor a route are needed, and the record names the batch's stream."""
     with Sidecar(NO_AWS, REPORT_STREAM="monitor") as sidecar:
         (report,), errors = sidecar.watch()
@@ -62,9 +66,13 @@ main()
 """
 
 
-def test_a_monitor_that_can_start_no_thread_prints_samples_and_reports(aws: FakeAws, new_lines: NewLines) -> None:
+def test_a_monitor_that_can_start_no_thread_prints_samples_and_reports(
+    aws: FakeAws, new_lines: NewLines
+) -> None:
     program, port = ("-c", WITHOUT_THREADS), str(free_ports(1)[0])
-    with Sidecar(aws.environment(), program=program, CHECKPOINT_SECONDS="0.2", PROMETHEUS_PORT=port) as sidecar:
+    with Sidecar(
+        aws.environment(), program=program, CHECKPOINT_SECONDS="0.2", PROMETHEUS_PORT=port
+    ) as sidecar:
         # of which the last ones may come too late to count
         output, errors = sidecar.watch(15)
     assert {line["type"] for line in output} == {"task.checkpoint"}
@@ -76,7 +84,9 @@ def test_a_monitor_that_can_start_no_thread_prints_samples_and_reports(aws: Fake
     assert report["record"]["sampling"]["samples"] >= 5
 
 
-def test_sigterm_before_python_has_imported_anything_is_not_lost(aws: FakeAws, new_lines: NewLines) -> None:
+def test_sigterm_before_python_has_imported_anything_is_not_lost(
+    aws: FakeAws, new_lines: NewLines
+) -> None:
     """The handlers are there as soon as the first module is; a signal from then on gives a report."""
     with Sidecar(aws.environment()) as sidecar:
         wait_until(lambda: catches_sigterm(sidecar.process.pid), 120, "the signal handlers")
@@ -89,8 +99,12 @@ NO_SERVER = {"AWS_ENDPOINT_URL": NOBODY, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_A
 REFUSED = "the rest of the stop budget: 127.0.0.1:1 refused the connection"
 
 
-@pytest.mark.parametrize(("environment", "said"), [(NO_SERVER, REFUSED), (NO_AWS, "Unable to locate credentials")])
-def test_without_a_way_to_cloudwatch_the_report_is_printed(environment: dict[str, str], said: str) -> None:
+@pytest.mark.parametrize(
+    ("environment", "said"), [(NO_SERVER, REFUSED), (NO_AWS, "Unable to locate credentials")]
+)
+def test_without_a_way_to_cloudwatch_the_report_is_printed(
+    environment: dict[str, str], said: str
+) -> None:
     with Sidecar(environment, STOP_SECONDS="8") as sidecar:
         (document,), errors = sidecar.watch()
     assert (document["type"], document["record"]["status"]) == ("task.report", "success")
@@ -112,7 +126,9 @@ class TaskWithoutTags(Task):
         return {}
 
 
-def test_tags_that_never_come_are_asked_for_once_and_delay_neither_the_samples_nor_the_stop() -> None:
+def test_tags_that_never_come_are_asked_for_once_and_delay_neither_the_samples_nor_the_stop() -> (
+    None
+):
     """The request has 5 s, which a busy machine may need for the samples."""
     with TaskEndpoint(TaskWithoutTags()) as endpoint:
         with Sidecar(NO_AWS, endpoint=endpoint, TAGS="true", REPORT_STREAM="monitor") as sidecar:
@@ -152,13 +168,18 @@ class TaskThatAwaitsTags(Task):
 def test_the_tags_are_asked_for_at_the_start(capfd: pytest.CaptureFixture[str]) -> None:
     """A report on a batch that was over by then waits for nothing."""
     task = TaskThatAwaitsTags()
-    with TaskEndpoint(task) as found, Sidecar(NO_AWS, endpoint=found, REPORT_STREAM="monitor", TAGS="true") as sidecar:
+    with (
+        TaskEndpoint(task) as found,
+        Sidecar(NO_AWS, endpoint=found, REPORT_STREAM="monitor", TAGS="true") as sidecar,
+    ):
         (report,), _ = sidecar.finish()
     capfd.readouterr()  # a request that the monitor gave up
     assert (report["record"]["status"], task.was_asked_late) == ("success", False)
 
 
-def run_monitor_until_its_end(program: tuple[str, ...] = ("-m", "profiler"), **environment: str) -> str:
+def run_monitor_until_its_end(
+    program: tuple[str, ...] = ("-m", "profiler"), **environment: str
+) -> str:
     """What a monitor writes to standard error that ends by itself; it exits with 0 and without a traceback."""
     done = subprocess.run(
         [sys.executable, *program, "monitor"],

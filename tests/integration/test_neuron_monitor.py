@@ -68,7 +68,9 @@ class Watched:
 def watch(tmp_path: Path) -> Iterator[Any]:
     begun: list[Watched] = []
 
-    def begin(*lives: list[dict[str, Any]], clock: Clock | None = None, period_seconds: int = 1) -> Watched:
+    def begin(
+        *lives: list[dict[str, Any]], clock: Clock | None = None, period_seconds: int = 1
+    ) -> Watched:
         watched = Watched(install(tmp_path, *lives), clock or FakeClock(), period_seconds)
         begun.append(watched)
         watched.start()
@@ -96,7 +98,11 @@ def test_it_is_started_alone_with_a_configuration_that_it_takes(watch: Any) -> N
     watched = watch([BUSY, STAY], period_seconds=7)
     watched.wait_for(reports=1)
     (start,) = watched.starts
-    assert (start["refused"], start["config"]["period"], start["stdin"]) == (None, "7s", "/dev/null")
+    assert (start["refused"], start["config"]["period"], start["stdin"]) == (
+        None,
+        "7s",
+        "/dev/null",
+    )
     assert watched.source.pid == start["pid"]
     assert os.getsid(start["pid"]) == os.getpgid(start["pid"]) == start["pid"]
     assert os.getsid(0) != start["pid"]
@@ -203,7 +209,9 @@ def test_no_orphan_is_left_when_the_monitor_is_killed(tmp_path: Path) -> None:
             os.kill(start["pid"], signal.SIGKILL)
 
 
-def test_it_is_found_in_path_only_as_a_program_and_device_nodes_by_their_numbers(tmp_path: Path) -> None:
+def test_it_is_found_in_path_only_as_a_program_and_device_nodes_by_their_numbers(
+    tmp_path: Path,
+) -> None:
     program = install(tmp_path, [STAY])
     assert find_neuron_monitor(f"/nonexistent:{tmp_path}") == str(program)
     program.chmod(0o644)
@@ -225,7 +233,9 @@ def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_
     fifo = tmp_path / "until-reported"
     os.mkfifo(fifo)
     let_go = {"let_go": str(fifo)}
-    program = install(tmp_path, [burn, BUSY, {"exit": 1}], [{"ignore_sigterm": True}, BUSY, let_go, STAY])
+    program = install(
+        tmp_path, [burn, BUSY, {"exit": 1}], [{"ignore_sigterm": True}, BUSY, let_go, STAY]
+    )
     record, before = profiled(in_path(program), "cat", str(fifo), NEURON="on")
     assert before == []
     assert record.neuron is not None
@@ -244,7 +254,9 @@ def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_
 
 @pytest.mark.skipif(bool(neuron_devices()), reason="this machine has Neuron devices")
 @pytest.mark.parametrize("settings", [{}, {"NEURON": "off"}])
-def test_a_program_with_the_name_is_no_device_and_off_starts_nothing(tmp_path: Path, settings: dict[str, str]) -> None:
+def test_a_program_with_the_name_is_no_device_and_off_starts_nothing(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
     program = install(tmp_path, [BUSY, STAY])
     record, before = profiled(in_path(program), "sleep", "0.5", **settings)
     assert record.neuron is None

@@ -50,7 +50,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def to(output: Path | int, *words: str) -> tuple[int, bytes]:
     """The exit code and what stood on stderr."""
     with os.fdopen(output, "wb") if isinstance(output, int) else output.open("wb") as stream:
-        done = subprocess.run([*PROGRAM, *words], stdout=stream, stderr=subprocess.PIPE, check=False, timeout=60)
+        done = subprocess.run(
+            [*PROGRAM, *words], stdout=stream, stderr=subprocess.PIPE, check=False, timeout=60
+        )
     return done.returncode, done.stderr
 
 
@@ -91,7 +93,9 @@ def pipe() -> Iterator[Pipe]:
         yield opened
 
 
-def test_checkpoints_that_nobody_reads_stop_neither_the_samples_nor_the_report(aws: FakeAws, pipe: Pipe) -> None:
+def test_checkpoints_that_nobody_reads_stop_neither_the_samples_nor_the_report(
+    aws: FakeAws, pipe: Pipe
+) -> None:
     with Sidecar(aws.environment(), output=pipe.write_end, CHECKPOINT_SECONDS="0.1") as sidecar:
         sidecar.wait_for_samples(30)
         sidecar.process.send_signal(signal.SIGTERM)
@@ -107,7 +111,9 @@ def test_checkpoints_that_nobody_reads_stop_neither_the_samples_nor_the_report(a
 
 def test_the_monitor_ends_in_time_if_nobody_reads_a_word_of_it(pipe: Pipe) -> None:
     both = pipe.write_end
-    with Sidecar(NO_AWS, output=both, errors=both, CHECKPOINT_SECONDS="0.1", STOP_SECONDS="3") as sidecar:
+    with Sidecar(
+        NO_AWS, output=both, errors=both, CHECKPOINT_SECONDS="0.1", STOP_SECONDS="3"
+    ) as sidecar:
         sidecar.wait_for_samples(30)
         sidecar.process.send_signal(signal.SIGTERM)
         sidecar.process.wait(60)
@@ -116,7 +122,9 @@ def test_the_monitor_ends_in_time_if_nobody_reads_a_word_of_it(pipe: Pipe) -> No
 
 def test_the_report_is_printed_as_soon_as_the_output_is_read(pipe: Pipe) -> None:
     """What was begun before is completed, so that each line is one JSON document."""
-    with Sidecar(NO_AWS, output=pipe.write_end, CHECKPOINT_SECONDS="0.1", STOP_SECONDS="60") as sidecar:
+    with Sidecar(
+        NO_AWS, output=pipe.write_end, CHECKPOINT_SECONDS="0.1", STOP_SECONDS="60"
+    ) as sidecar:
         sidecar.wait_for_samples(30)
         sidecar.end_batch()
         for line in present(sidecar.process.stderr):
@@ -128,8 +136,12 @@ def test_the_report_is_printed_as_soon_as_the_output_is_read(pipe: Pipe) -> None
     assert (kinds[0], kinds[-1], len(kinds)) == ("task.checkpoint", "task.report", 2)
 
 
-def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(pipe: Pipe, history_file: Path) -> None:
-    done = subprocess.run((*RUN, "--", "sh", "-c", "exit 7"), stderr=pipe.write_end, check=False, timeout=60)
+def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(
+    pipe: Pipe, history_file: Path
+) -> None:
+    done = subprocess.run(
+        (*RUN, "--", "sh", "-c", "exit 7"), stderr=pipe.write_end, check=False, timeout=60
+    )
     assert done.returncode == 7
     assert history_file.exists()
 
@@ -138,7 +150,9 @@ def test_the_output_of_the_command_stays_blocking(pipe: Pipe) -> None:
     """`run` and its command share one standard error: a command that writes much must not see EAGAIN."""
     code = "import os; print(os.get_blocking(2)); os.write(2, b'y' * 100_000)"
     with subprocess.Popen(
-        (*RUN, "--no-history", "--", sys.executable, "-c", code), stdout=subprocess.PIPE, stderr=pipe.write_end
+        (*RUN, "--no-history", "--", sys.executable, "-c", code),
+        stdout=subprocess.PIPE,
+        stderr=pipe.write_end,
     ) as process:
         assert present(process.stdout).readline() == b"True\n"
         pipe.drop_filling()

@@ -22,7 +22,9 @@ _INHERITED = "cat; readlink /proc/self/fd/0; ls /proc/self/fd; grep -E 'Sig(Blk|
 THRICE = ("--runs", "3")
 
 
-def _run(options: Sequence[str], *words: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    options: Sequence[str], *words: str, **settings: Any
+) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     return run(*words, options=options, env=environment, input=b"not for the command", **settings)
 
@@ -39,7 +41,12 @@ def _records(lines: bytes) -> list[Record]:
     [
         ("--max-memory 900MB --max-duration 10m --max-cpu-seconds 60", "exit 0", 0, ""),
         ("--max-duration 0.001s", "sleep 0.01", 3, "The run exceeded the budget: duration "),
-        ("--max-duration 0.001s --runs 2", "sleep 0.01", 3, "2 of 2 runs exceeded the budget: duration "),
+        (
+            "--max-duration 0.001s --runs 2",
+            "sleep 0.01",
+            3,
+            "2 of 2 runs exceeded the budget: duration ",
+        ),
         ("--max-duration 0.001s", "sleep 0.01; exit 3", 3, ""),
         ("--max-duration 0.001s --runs 2", "sleep 0.01; exit 5", 5, ""),
         ("--max-duration 0.001s", "sleep 0.01; kill -TERM $$", 143, ""),
@@ -104,14 +111,24 @@ fi
 def test_what_a_run_leaves_behind_is_not_the_next_ones(tmp_path: Path) -> None:
     finished = _run(("--runs", "2", "--no-history"), "sh", "-c", _LEAVES_BEHIND, cwd=tmp_path)
     os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
-    warnings = [record.monitor.warnings for record in _records(finished.stderr) if record.monitor is not None]
+    warnings = [
+        record.monitor.warnings
+        for record in _records(finished.stderr)
+        if record.monitor is not None
+    ]
     assert [len(of_run) for of_run in warnings] == [1, 0]
     assert "still running" in warnings[0][0]
 
 
 def test_the_first_failure_is_the_last_run(tmp_path: Path) -> None:
     script = "echo >> runs; test $(wc -l < runs) -lt 2 || exit 7"
-    finished = _run(("--runs", "5", "--max-duration", "0.001s", "--no-history"), "sh", "-c", script, cwd=tmp_path)
+    finished = _run(
+        ("--runs", "5", "--max-duration", "0.001s", "--no-history"),
+        "sh",
+        "-c",
+        script,
+        cwd=tmp_path,
+    )
     assert finished.returncode == 7
     assert [record.exit_code for record in _records(finished.stderr)] == [0, 7]
 
@@ -121,7 +138,9 @@ def test_the_first_failure_is_the_last_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize(("action", "expected"), [("exit 0", 0), ("-", None)])
-def test_a_signal_starts_no_further_run(number: signal.Signals, action: str, expected: int | None) -> None:
+def test_a_signal_starts_no_further_run(
+    number: signal.Signals, action: str, expected: int | None
+) -> None:
     script = f"trap '{action}' {number.name[3:]}; echo ready; while :; do sleep 0.01; done"
     process = started("sh", "-c", script, options=THRICE)
     process.send_signal(number)
@@ -151,7 +170,9 @@ def test_a_signal_between_two_runs(number: signal.Signals, expected: int) -> Non
     with Pipe() as pipe:
         pipe.fill()
         output = f"/proc/{os.getpid()}/fd/{pipe.write_end}"
-        process = started("echo", "ready", options=("--runs", "2", "--no-history", "--output", output))
+        process = started(
+            "echo", "ready", options=("--runs", "2", "--no-history", "--output", output)
+        )
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         wait_until(lambda: not children.read_text(), LIMIT_SECONDS, "the end of the first run")
         process.send_signal(number)

@@ -65,7 +65,9 @@ def test_exit_codes(words: tuple[str, ...], expected: int) -> None:
     assert record.status == ("success" if expected == 0 else "failure")
 
 
-def test_a_command_that_cannot_start_is_told_in_one_sentence_and_has_no_metrics(tmp_path: Path) -> None:
+def test_a_command_that_cannot_start_is_told_in_one_sentence_and_has_no_metrics(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "not-executable"
     script.write_text("echo no\n")
     finished = run(str(script))
@@ -76,7 +78,9 @@ def test_a_command_that_cannot_start_is_told_in_one_sentence_and_has_no_metrics(
     assert json.loads(line)["record"]["metrics"] == {}
     script.write_text('echo "got $1"\n')
     script.chmod(0o755)
-    assert run(str(script), "a b").stdout == b"got a b\n", "without an interpreter's line it is the shell's"
+    assert run(str(script), "a b").stdout == b"got a b\n", (
+        "without an interpreter's line it is the shell's"
+    )
 
 
 def test_input_and_output_pass_byte_for_byte() -> None:
@@ -91,8 +95,12 @@ def test_input_and_output_pass_byte_for_byte() -> None:
 _SIGNALS_SEEN = ("sh", "-c", "exec grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status")
 
 
-@pytest.mark.parametrize("ignored", [(), (signal.SIGHUP,), (signal.SIGINT, signal.SIGQUIT), (signal.SIGCHLD,)])
-def test_signal_dispositions_are_the_callers_and_the_exit_code_is_kept(ignored: tuple[signal.Signals, ...]) -> None:
+@pytest.mark.parametrize(
+    "ignored", [(), (signal.SIGHUP,), (signal.SIGINT, signal.SIGQUIT), (signal.SIGCHLD,)]
+)
+def test_signal_dispositions_are_the_callers_and_the_exit_code_is_kept(
+    ignored: tuple[signal.Signals, ...],
+) -> None:
     def ignore() -> None:
         for number in ignored:
             signal.signal(number, signal.SIG_IGN)
@@ -107,14 +115,20 @@ def test_signal_dispositions_are_the_callers_and_the_exit_code_is_kept(ignored: 
 def test_arguments_environment_and_open_files_are_the_callers() -> None:
     words = ("-x", "--", "--format", "a b", "", "\udcff", "*", "--help")
     program = "import sys, os; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
-    assert run(*python(program), *words).stdout.split(b"\0") == [os.fsencode(word) for word in words]
+    assert run(*python(program), *words).stdout.split(b"\0") == [
+        os.fsencode(word) for word in words
+    ]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd()), "odd": "a=b\nc"}
     bare = subprocess.run(("env", "-0"), capture_output=True, check=True, env=environment)
-    assert sorted(run("env", "-0", env=environment).stdout.split(b"\0")) == sorted(bare.stdout.split(b"\0"))
+    assert sorted(run("env", "-0", env=environment).stdout.split(b"\0")) == sorted(
+        bare.stdout.split(b"\0")
+    )
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as pipe:
         listing = "print(os.listdir('/proc/self/fd'))"
-        finished = run(*python(f"import os; os.write({writing}, b'hello'); {listing}"), pass_fds=(writing,))
+        finished = run(
+            *python(f"import os; os.write({writing}, b'hello'); {listing}"), pass_fds=(writing,)
+        )
         command = python(f"import os; {listing}")
         bare = subprocess.run(command, capture_output=True, check=True, pass_fds=(writing,))
         os.close(writing)
@@ -124,7 +138,9 @@ def test_arguments_environment_and_open_files_are_the_callers() -> None:
 
 def test_closed_standard_streams() -> None:
     finished = subprocess.run(
-        ("sh", "-c", '"$@" <&- >&- 2>&-', "sh", *RUN, "--", "sh", "-c", "exit 4"), check=False, timeout=LIMIT_SECONDS
+        ("sh", "-c", '"$@" <&- >&- 2>&-', "sh", *RUN, "--", "sh", "-c", "exit 4"),
+        check=False,
+        timeout=LIMIT_SECONDS,
     )
     assert finished.returncode == 4
 
@@ -227,11 +243,15 @@ def test_the_processes_of_scripts_have_their_names(tmp_path: Path) -> None:
     )
     record = _record("sh", str(shell_script), options=("--interval", "0.1"))
     python = Path(sys.executable).name
-    names = {process.name for process in record.processes} - {"cat"}  # on a busy machine it lives long enough
+    names = {process.name for process in record.processes} - {
+        "cat"
+    }  # on a busy machine it lives long enough
     assert names == {"sh all.sh", python, f"{python} export.py"}
     assert record.series is not None
     assert f"{python} export.py" in {row.command for row in record.series.processes}
-    assert {len(row.vcpu_used or ()) for row in record.series.processes} == {len(record.series.vcpu_used or ())}
+    assert {len(row.vcpu_used or ()) for row in record.series.processes} == {
+        len(record.series.vcpu_used or ())
+    }
     assert "secret" not in repr(record)
 
 
@@ -298,7 +318,9 @@ def test_cpu_seconds_are_the_kernels(words: tuple[str, ...]) -> None:
     finished = run(*python(_WITNESS), *words, options=("--interval", "0.1"))
     seen = float(finished.stdout.splitlines()[-1])
     # The witness goes on a little after it has looked.
-    assert report_of(finished.stderr).record.metrics.cpu_seconds == pytest.approx(seen, rel=0.01, abs=0.015)
+    assert report_of(finished.stderr).record.metrics.cpu_seconds == pytest.approx(
+        seen, rel=0.01, abs=0.015
+    )
 
 
 def test_cpu_seconds_hold_an_orphans() -> None:
@@ -335,7 +357,9 @@ def test_pages_shared_by_several_processes_count_once() -> None:
 # --- where the line goes -------------------------------------------------------------------------
 
 
-def test_output_appends_and_keeps_stderr_clean_and_costs_no_exit_code_where_it_fails(tmp_path: Path) -> None:
+def test_output_appends_and_keeps_stderr_clean_and_costs_no_exit_code_where_it_fails(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "runs.jsonl"
     for code in (0, 3):
         finished = run("sh", "-c", f"exit {code}", options=("--output", str(file)))
@@ -354,7 +378,9 @@ def test_output_appends_and_keeps_stderr_clean_and_costs_no_exit_code_where_it_f
         *(("--name", "x" * length) for length in (256, 70_000)),
     ],
 )
-def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_bad_option_is_one_sentence_and_starts_nothing(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
     marker = tmp_path / "started"
     finished = run("touch", str(marker), options=options)
     assert finished.returncode == 2
@@ -365,11 +391,34 @@ def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...
 
 def test_a_short_command_is_run_without_slow_modules() -> None:
     """Each of them would delay every command. What the history, a sample or a GPU needs is imported for these alone."""
-    command = (sys.executable, "-X", "importtime", "-m", "profiler", "run", "--no-history", "--", "true")
-    finished = subprocess.run(command, capture_output=True, check=True, timeout=LIMIT_SECONDS, text=True)
-    lines = [line.rpartition("|")[2].strip() for line in finished.stderr.splitlines() if "import time:" in line]
+    command = (
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "profiler",
+        "run",
+        "--no-history",
+        "--",
+        "true",
+    )
+    finished = subprocess.run(
+        command, capture_output=True, check=True, timeout=LIMIT_SECONDS, text=True
+    )
+    lines = [
+        line.rpartition("|")[2].strip()
+        for line in finished.stderr.splitlines()
+        if "import time:" in line
+    ]
     assert "profiler.local_run.session" in lines
-    slow = {"click", "http.client", "pathlib", "profiler.runs.history.run_database", "pynvml", "sqlite3"}
+    slow = {
+        "click",
+        "http.client",
+        "pathlib",
+        "profiler.runs.history.run_database",
+        "pynvml",
+        "sqlite3",
+    }
     assert not slow & {*lines}
     assert not {"profiler.aggregation.usage_by_command", "profiler.sizing.advice"} & {*lines}
     # The process of the command is forked between the two.
@@ -377,15 +426,25 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
 
 
 def test_a_notice_is_on_standard_error_and_in_the_record(tmp_path: Path) -> None:
-    environment = {**os.environ, "TASK_PROFILER_EXPECTED_SECONDS": "0.2", "TASK_PROFILER_STUCK_MINUTES": "0"}
+    environment = {
+        **os.environ,
+        "TASK_PROFILER_EXPECTED_SECONDS": "0.2",
+        "TASK_PROFILER_STUCK_MINUTES": "0",
+    }
     done = run("sleep", "0.6", options=("--interval", "0.1"), env=environment)
     notice, report = done.stderr.splitlines()
     line = decode_notice(notice)
     assert isinstance(line, NoticeLine)
-    assert (line.notice.kind, line.record.status, line.record.family) == ("overdue", "running", "sleep")
+    assert (line.notice.kind, line.record.status, line.record.family) == (
+        "overdue",
+        "running",
+        "sleep",
+    )
     assert [(one.kind, one.at) for one in decode(report).record.notices] == [("overdue", line.time)]
     output = tmp_path / "runs.jsonl"
-    done = run("sleep", "0.6", options=("--interval", "0.1", "--output", str(output)), env=environment)
+    done = run(
+        "sleep", "0.6", options=("--interval", "0.1", "--output", str(output)), env=environment
+    )
     assert done.stderr.startswith(b"task-profiler: The run has taken ")
     assert done.stderr.count(b"\n") == 1
     assert decode(output.read_bytes()).record.notices != ()

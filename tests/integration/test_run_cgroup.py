@@ -39,10 +39,15 @@ def _can_be_made() -> tuple[bool, bool]:
 
 
 _COUNTS_CPU, _COUNTS_MEMORY = _can_be_made()
-_needs_cpu = pytest.mark.skipif(not _COUNTS_CPU, reason="no control group can be made here that counts CPU time")
-_needs_memory = pytest.mark.skipif(not _COUNTS_MEMORY, reason="no control group can be made here that counts memory")
+_needs_cpu = pytest.mark.skipif(
+    not _COUNTS_CPU, reason="no control group can be made here that counts CPU time"
+)
+_needs_memory = pytest.mark.skipif(
+    not _COUNTS_MEMORY, reason="no control group can be made here that counts memory"
+)
 _needs_mounts = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and a mount namespace of its own"
+    os.geteuid() != 0 or shutil.which("unshare") is None,
+    reason="needs root and a mount namespace of its own",
 )
 
 
@@ -75,7 +80,11 @@ def _leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
 
     monkeypatch.setattr(subprocess, "Popen", RecordedPopen)
     yield
-    assert [group for group in _left_over() if group.name.split("-")[2] in pids and not _is_in_use(group)] == []
+    assert [
+        group
+        for group in _left_over()
+        if group.name.split("-")[2] in pids and not _is_in_use(group)
+    ] == []
 
 
 def _run(*words: str, options: Sequence[str] = (), **settings: Any) -> tuple[Record, bytes]:
@@ -109,7 +118,9 @@ def test_cpu_seconds_are_those_of_the_control_group() -> None:
     """Nobody waits for the children: the kernel counts them for the group alone."""
     record, printed = _run(sys.executable, "-c", _IGNORES)
     own, counted = map(float, printed.split())
-    assert 8 * 0.15 + own <= present(record.metrics.cpu_seconds) < 1.05 * counted  # more by the end of the last process
+    assert (
+        8 * 0.15 + own <= present(record.metrics.cpu_seconds) < 1.05 * counted
+    )  # more by the end of the last process
     assert not without_lost_waits(present(record.monitor).warnings)
     assert "cgroup" in _sources(record)
 
@@ -122,7 +133,9 @@ _ONE_OF_SEVERAL = "sleep 1.2 & sleep 1.3 & {} -c '{}' & wait"
 
 @_needs_memory
 @pytest.mark.parametrize("phase_seconds", [0, 0.3, 0.75])
-def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(phase_seconds: float) -> None:
+def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(
+    phase_seconds: float,
+) -> None:
     record, _ = _run("sh", "-c", _ONE_OF_SEVERAL.format(PYTHON, _SPIKE.format(phase_seconds)))
     metrics = record.metrics
     assert metrics.memory_peak_source == "kernel"
@@ -160,7 +173,9 @@ def test_a_mapped_file_that_was_in_memory_counts(tmp_path: Path, *, is_only_proc
     words = (*python(_MAPS_FILE), str(data))
     shell = ("sh", "-c", 'export PROFILER=$PPID; "$@"; true', "sh", *words)
     for _ in range(2):
-        record, _ = _run(*(words if is_only_process else shell), options=("--max-memory", f"{2 * _MAPPED_MIB}MB"))
+        record, _ = _run(
+            *(words if is_only_process else shell), options=("--max-memory", f"{2 * _MAPPED_MIB}MB")
+        )
         metrics, series = record.metrics, record.series
         assert metrics.max_memory_used_mb is not None
         assert _MAPPED_MIB < metrics.max_memory_used_mb < _MAPPED_MIB + 40
@@ -221,7 +236,9 @@ def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
 # --- what the command leaves ---------------------------------------------------------------------
 
 
-def test_what_the_command_leaves_is_neither_awaited_nor_killed_and_goes_on_where_the_profiler_was_started() -> None:
+def test_what_the_command_leaves_is_neither_awaited_nor_killed_and_goes_on_where_the_profiler_was_started() -> (
+    None
+):
     reading, writing = os.pipe()
     program = (
         "import os, sys\n"
@@ -241,7 +258,9 @@ def test_what_the_command_leaves_is_neither_awaited_nor_killed_and_goes_on_where
 @_needs_cpu
 def test_a_killed_profilers_group_is_removed_by_the_next() -> None:
     reading, writing = os.pipe()
-    process = subprocess.Popen((*RUN, "--", "sh", "-c", "echo $$; read line"), stdin=reading, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        (*RUN, "--", "sh", "-c", "echo $$; read line"), stdin=reading, stdout=subprocess.PIPE
+    )
     os.close(reading)
     with present(process.stdout) as output:
         command_pid = int(output.readline())

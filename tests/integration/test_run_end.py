@@ -23,8 +23,19 @@ from tests.task_endpoint import TASK_ID, Task, TaskEndpoint
 from tests.terminals import open_terminal, read_until, shown_on_terminal
 
 # Exit code, and seconds: of 0.2 there are several samples, but on a busy machine perhaps none.
-WORK = ("--interval", "0.05", "--name", "etl", "--", "sh", "-c", "printf working; sleep ${1:-0.2}; exit $0")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+WORK = (
+    "--interval",
+    "0.05",
+    "--name",
+    "etl",
+    "--",
+    "sh",
+    "-c",
+    "printf working; sleep ${1:-0.2}; exit $0",
+)
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")
+}
 
 
 def shown(*words: str, **environment: str) -> tuple[str, int]:
@@ -59,7 +70,10 @@ def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: st
     assert "● etl failed with exit code 3 after " in second
     assert "  change  the last success" in second
     read = subprocess.run(
-        [*PROGRAM, "show", run_id, "--from", f"history:{history}"], capture_output=True, text=True, check=True
+        [*PROGRAM, "show", run_id, "--from", f"history:{history}"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "etl succeeded" in read.stdout
 
@@ -69,7 +83,9 @@ def test_the_end_for_a_pipe_and_for_a_file_has_no_colours(tmp_path: Path, place:
     file = tmp_path / "end.txt"
     output = ("--output", str(file)) if place == "file" else ()
     words = [*RUN, "--no-history", "--format", "human", *output, *WORK, "0"]
-    done = subprocess.run(words, capture_output=True, env={**ENVIRONMENT, "PYTHONIOENCODING": "utf-8"}, check=True)
+    done = subprocess.run(
+        words, capture_output=True, env={**ENVIRONMENT, "PYTHONIOENCODING": "utf-8"}, check=True
+    )
     assert done.stdout == b"working"
     text = file.read_text() if output else done.stderr.decode()
     assert text.lstrip("\n").startswith("● etl succeeded in ")
@@ -81,7 +97,9 @@ def test_the_end_for_a_pipe_and_for_a_file_has_no_colours(tmp_path: Path, place:
 def test_a_command_that_did_not_start_has_its_sentence_only() -> None:
     text, exit_code = shown("--", "no-such-command")
     assert exit_code == 127
-    sentence = "task-profiler: The command 'no-such-command' was not found in PATH; check its spelling."
+    sentence = (
+        "task-profiler: The command 'no-such-command' was not found in PATH; check its spelling."
+    )
     assert " ".join(text.split()) == sentence  # in lines as long as the terminal's
 
 
@@ -92,7 +110,9 @@ def test_a_locked_history_costs_the_comparison_and_does_not_delay_the_end(histor
         other.execute("BEGIN EXCLUSIVE")
         process = subprocess.Popen((*RUN, *WORK, "0"), stdout=theirs, stderr=theirs)
         os.close(theirs)
-        text = read_until(ours, b"etl succeeded in ") + read_until(ours, b"\r\n")  # the end is printed
+        text = read_until(ours, b"etl succeeded in ") + read_until(
+            ours, b"\r\n"
+        )  # the end is printed
         assert other.execute("SELECT count(*) FROM run").fetchall() == [(1,)]
         other.execute("COMMIT")
         assert process.wait() == 0
@@ -105,7 +125,9 @@ def test_a_locked_history_costs_the_comparison_and_does_not_delay_the_end(histor
 def test_a_terminal_that_closes_costs_nothing_but_the_end(history: str) -> None:
     ours, theirs = open_terminal()
     words = (*RUN, "--name", "etl", "--", "sh", "-c", "read line; exit 5")
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=theirs, stderr=theirs, start_new_session=True)
+    process = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=theirs, stderr=theirs, start_new_session=True
+    )
     os.close(theirs)
     os.close(ours)
     process.communicate(b"\n")
@@ -125,7 +147,9 @@ def test_several_runs_have_a_line_each_and_a_summary() -> None:
 
 
 def test_without_py_spy_the_end_says_once_what_is_missing(tmp_path: Path) -> None:
-    program = "import profiler.collectors.stacks.py_spy as py_spy\npy_spy.find_py_spy = lambda *_: None\n"
+    program = (
+        "import profiler.collectors.stacks.py_spy as py_spy\npy_spy.find_py_spy = lambda *_: None\n"
+    )
     (tmp_path / "sitecustomize.py").write_text(program)
     text, _ = shown("--stacks", "--no-history", *WORK, "0", PYTHONPATH=str(tmp_path))
     assert "● etl succeeded in " in plain(text)
@@ -133,8 +157,12 @@ def test_without_py_spy_the_end_says_once_what_is_missing(tmp_path: Path) -> Non
 
 
 def test_a_defect_of_the_live_view_does_not_end_the_run(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import profiler.local_run.live_view as rows\nrows.live_rows = None\n")
-    text, exit_code = shown("--live", "--no-history", "--", "sh", "-c", "sleep 0.6; exit 5", PYTHONPATH=str(tmp_path))
+    (tmp_path / "sitecustomize.py").write_text(
+        "import profiler.local_run.live_view as rows\nrows.live_rows = None\n"
+    )
+    text, exit_code = shown(
+        "--live", "--no-history", "--", "sh", "-c", "sleep 0.6; exit 5", PYTHONPATH=str(tmp_path)
+    )
     assert exit_code == 5
     assert "● sleep failed with exit code 5" in plain(text)
 
@@ -145,7 +173,9 @@ NO_HISTORY = (*RUN, "--no-history")
 def run(*words: str, **environment: str) -> tuple[dict[str, Any], int]:
     """The record and the exit code of a command."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("ECS_")}
-    done = subprocess.run([*NO_HISTORY, *words], env={**plain, **environment}, capture_output=True, check=False)
+    done = subprocess.run(
+        [*NO_HISTORY, *words], env={**plain, **environment}, capture_output=True, check=False
+    )
     return json.loads(done.stderr.splitlines()[-1])["record"], done.returncode
 
 
@@ -160,14 +190,24 @@ def test_labels_are_found_and_a_given_one_wins() -> None:
 
 
 def test_inside_ecs_the_run_is_the_tasks_and_a_silent_endpoint_costs_the_identity_only() -> None:
-    with TaskEndpoint(Task(2)) as task:  # the own container is the monitor's there, which is as good as any
-        record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=task.address)
+    with TaskEndpoint(
+        Task(2)
+    ) as task:  # the own container is the monitor's there, which is as good as any
+        record, exit_code = run(
+            "--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=task.address
+        )
     assert exit_code == 4
     assert (record["taskId"], record["family"], record["launchType"]) == (TASK_ID, "bench", "EC2")
     assert record["container"]["name"] == "task-monitor"
-    assert (record["logGroup"], record["logStream"]) == ("/ecs/bench", f"ecs/task-monitor/{TASK_ID}")
+    assert (record["logGroup"], record["logStream"]) == (
+        "/ecs/bench",
+        f"ecs/task-monitor/{TASK_ID}",
+    )
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 2048}
-    assert record["visible"] == {"memoryMB": record["visible"]["memoryMB"], "cpus": record["processor"]["count"]}
+    assert record["visible"] == {
+        "memoryMB": record["visible"]["memoryMB"],
+        "cpus": record["processor"]["count"],
+    }
     metrics = record["metrics"]
     assert (metrics["vcpuSize"], metrics["vcpuShare"], metrics["memorySizeMB"]) == (1, 0.25, 512)
     assert metrics["billedDurationMs"] == 60000
@@ -180,7 +220,14 @@ def test_inside_ecs_the_run_is_the_tasks_and_a_silent_endpoint_costs_the_identit
 def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None:
     work = "import time; t = time.monotonic()\nwhile time.monotonic() < t + 0.6: pass\nprint('from the command')"
     text, _ = shown("--no-history", "--live", "--interval", "0.1", "--", sys.executable, "-c", work)
-    for part in ("\x1b[1;20r", "\x1b[21;1H", "CPU", "vCPU", "1 process, 1 thread", "from the command"):
+    for part in (
+        "\x1b[1;20r",
+        "\x1b[21;1H",
+        "CPU",
+        "vCPU",
+        "1 process, 1 thread",
+        "from the command",
+    ):
         assert part in text
     assert Path(sys.executable).name in text.rpartition("Top")[2]
     assert text.rindex("\x1b[r") < text.rindex(" succeeded in ")
@@ -188,8 +235,12 @@ def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None
 
 def test_quiet_prints_only_what_the_command_prints_and_stores_the_run(history: str) -> None:
     stored = ("-q", "--runs", "2")
-    assert shown(*stored, "--", "echo", "from the command")[0].split("\n") == ["from the command"] * 2 + [""]
-    assert subprocess.run([*RUN, *stored, "--", "true"], capture_output=True, check=True).stderr == b""
+    assert shown(*stored, "--", "echo", "from the command")[0].split("\n") == [
+        "from the command"
+    ] * 2 + [""]
+    assert (
+        subprocess.run([*RUN, *stored, "--", "true"], capture_output=True, check=True).stderr == b""
+    )
     listing = [*PROGRAM, "history", "--json", "--from", f"history:{history}"]
     assert len(subprocess.run(listing, capture_output=True, check=True).stdout.splitlines()) == 4
 
@@ -201,7 +252,9 @@ def test_quiet_says_why_the_exit_code_is_not_that_of_the_command() -> None:
         (("--", "cat x | wc"), 127, "for a shell's command line, write sh -c 'cat x | wc'."),
         (("--live", "--", "true"), 2, "--live prints what --quiet does not"),
     ):
-        done = subprocess.run([*NO_HISTORY, "--quiet", *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*NO_HISTORY, "--quiet", *words], capture_output=True, text=True, check=False
+        )
         assert (done.returncode, len(done.stderr.splitlines())) == (code, 1)
         assert sentence in done.stderr
 
@@ -209,10 +262,17 @@ def test_quiet_says_why_the_exit_code_is_not_that_of_the_command() -> None:
 def test_the_live_view_gives_the_terminal_to_the_shell_while_the_command_is_stopped() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execvpe("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], {**os.environ, "TERM": "xterm"})
+        os.execvpe(
+            "bash",
+            ["bash", "--norc", "--noprofile", "--noediting", "-i"],
+            {**os.environ, "TERM": "xterm"},
+        )
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     reserved, closed = b"\x1b[1;20r", b"\x1b[24;1H\x1b[2K\x1b[r"
-    os.write(terminal, f"{shlex.join(NO_HISTORY)} --live --interval 0.1 --output /dev/null -- cat\n".encode())
+    os.write(
+        terminal,
+        f"{shlex.join(NO_HISTORY)} --live --interval 0.1 --output /dev/null -- cat\n".encode(),
+    )
     read_until(terminal, reserved)
     os.write(terminal, b"\x1a")
     read_until(terminal, closed)
@@ -234,12 +294,16 @@ def test_the_line_is_out_before_accelerators_are_waited_for(tmp_path: Path) -> N
         "words = ['run', '--no-history', '--output', sys.argv[1], '--', 'true']\n"
         "sys.exit(app.group.main(words, standalone_mode=False))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=True
+    )
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 @pytest.mark.parametrize(("kind", "seconds"), [("xterm", "0.01"), ("dumb", "0.4")])
-def test_a_short_run_and_a_terminal_without_control_codes_have_no_live_view(kind: str, seconds: str) -> None:
+def test_a_short_run_and_a_terminal_without_control_codes_have_no_live_view(
+    kind: str, seconds: str
+) -> None:
     assert "\x1b[1;20r" not in shown("--no-history", "--live", "--", "sleep", seconds, TERM=kind)[0]
 
 

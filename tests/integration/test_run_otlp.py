@@ -18,7 +18,11 @@ from tests.http_server import OneAnswer
 from tests.integration.profiled import RUN
 from tests.otlp_schema import attributes_of
 
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "TRACEPARENT"))}
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("OTEL_", "TRACEPARENT"))
+}
 
 
 class Backend(OneAnswer):
@@ -28,7 +32,9 @@ class Backend(OneAnswer):
         super().__init__()
         self.look: Callable[[], None] = lambda: None
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         self.look()
         return super().answer(request, body)
 
@@ -40,15 +46,26 @@ def backend() -> Iterator[Backend]:
 
 
 def to_backend(backend: Backend) -> dict[str, str]:
-    return ENVIRONMENT | {"OTEL_EXPORTER_OTLP_ENDPOINT": backend.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
+    return ENVIRONMENT | {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": backend.url,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
+    }
 
 
 def profile(
-    backend: Backend, *words: str, options: tuple[str, ...] = ("--no-history",), environment: dict[str, str]
+    backend: Backend,
+    *words: str,
+    options: tuple[str, ...] = ("--no-history",),
+    environment: dict[str, str],
 ) -> subprocess.CompletedProcess[str]:
     settings = to_backend(backend) | environment
     return subprocess.run(
-        [*RUN, "--otlp", *options, "--", *words], env=settings, capture_output=True, text=True, check=False, timeout=60
+        [*RUN, "--otlp", *options, "--", *words],
+        env=settings,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
 
@@ -77,12 +94,17 @@ def test_a_run_is_exported_after_its_report_and_the_history(
     assert seen == [(1, 1)] * 3
     documents = dict(zip(backend.paths, backend.bodies, strict=True))
     assert sorted(documents) == ["/v1/logs", "/v1/metrics", "/v1/traces"]
-    assert {(one["api-key"], one["content-encoding"]) for one in backend.headers} == {("a b", "gzip")}
+    assert {(one["api-key"], one["content-encoding"]) for one in backend.headers} == {
+        ("a b", "gzip")
+    }
     (spans,) = json.loads(gzip.decompress(documents["/v1/traces"]))["resourceSpans"]
     (span,) = spans["scopeSpans"][0]["spans"]
     assert (span["name"], span["status"]["code"]) == ("small", 2)
     assert (span["traceId"], span["parentSpanId"]) == ("a" * 32, "b" * 16)
-    assert attributes_of(span)["task_profiler.task.id"] == json.loads(report.read_text())["record"]["taskId"]
+    assert (
+        attributes_of(span)["task_profiler.task.id"]
+        == json.loads(report.read_text())["record"]["taskId"]
+    )
     resource = attributes_of(spans["resource"])
     assert (resource["service.name"], resource["deployment.environment.name"]) == ("etl", "desk")
 
@@ -98,21 +120,33 @@ def test_the_environment_of_the_command_stays_the_callers(backend: Backend) -> N
 @pytest.mark.parametrize(
     ("setting", "value", "sentence"),
     [
-        ("ENDPOINT", "http://127.0.0.1:1", "traces, logs and metrics were not exported: the server cannot be reached"),
-        ("PROTOCOL", "grpc", "run was not exported: OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or http/json."),
+        (
+            "ENDPOINT",
+            "http://127.0.0.1:1",
+            "traces, logs and metrics were not exported: the server cannot be reached",
+        ),
+        (
+            "PROTOCOL",
+            "grpc",
+            "run was not exported: OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or http/json.",
+        ),
     ],
 )
 def test_a_failing_export_is_a_sentence_and_changes_no_exit_code(
     backend: Backend, setting: str, value: str, sentence: str
 ) -> None:
-    done = profile(backend, "sh", "-c", "exit 5", environment={f"OTEL_EXPORTER_OTLP_{setting}": value})
+    done = profile(
+        backend, "sh", "-c", "exit 5", environment={f"OTEL_EXPORTER_OTLP_{setting}": value}
+    )
     report, shown = done.stderr.splitlines()
     assert json.loads(report)["record"]["exitCode"] == done.returncode == 5
     assert shown.startswith(f"task-profiler: The {sentence}")
 
 
 @pytest.mark.parametrize(("runs", "exit_code"), [("1", 7), ("2", 0)])
-def test_a_signal_ends_an_export_at_once(backend: Backend, tmp_path: Path, runs: str, exit_code: int) -> None:
+def test_a_signal_ends_an_export_at_once(
+    backend: Backend, tmp_path: Path, runs: str, exit_code: int
+) -> None:
     asked, hangs = threading.Event(), threading.Event()
 
     def look() -> None:

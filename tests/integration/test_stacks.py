@@ -89,7 +89,9 @@ class Seen(NamedTuple):
 def run_with_stacks(history: Path, *command: object) -> Seen:
     words = [*RUN, "--stacks", "--", *map(str, command)]
     environment = {**os.environ, "TASK_PROFILER_HISTORY": str(history)}
-    finished = subprocess.run(words, env=environment, stderr=subprocess.PIPE, check=True, timeout=240)
+    finished = subprocess.run(
+        words, env=environment, stderr=subprocess.PIPE, check=True, timeout=240
+    )
     line = finished.stderr.splitlines()[-1]
     kept = HistoryStore(history, SystemClock()).stacks(decode(line))
     counted: Counter[str] = Counter()
@@ -98,7 +100,9 @@ def run_with_stacks(history: Path, *command: object) -> Seen:
     return Seen(json.loads(line)["record"], counted)
 
 
-def run_together(folder: Path, commands: Mapping[str, Sequence[object]], at_once: int) -> dict[str, Seen]:
+def run_together(
+    folder: Path, commands: Mapping[str, Sequence[object]], at_once: int
+) -> dict[str, Seen]:
     """Run several commands at the same time, because most of their time is a wait."""
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         calls = {
@@ -122,11 +126,15 @@ def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 @pytest.fixture(scope="module")
 def waiting(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     commands = {what: (sys.executable, program, what, 5) for what in _WAITING}
-    return run_together(tmp_path_factory.mktemp("waiting"), {**commands, "another program": ("sleep", 7)}, at_once=5)
+    return run_together(
+        tmp_path_factory.mktemp("waiting"), {**commands, "another program": ("sleep", 7)}, at_once=5
+    )
 
 
 @pytest.mark.parametrize("what", _RUNNING)
-def test_the_function_that_runs_is_named(program: Path, running: dict[str, Seen], what: str) -> None:
+def test_the_function_that_runs_is_named(
+    program: Path, running: dict[str, Seen], what: str
+) -> None:
     record, seen = running[what]
     assert not without_lost_waits(record["monitor"]["warnings"])
     stacks = record["stacks"]
@@ -135,8 +143,15 @@ def test_the_function_that_runs_is_named(program: Path, running: dict[str, Seen]
     top = stacks["top"][0]
     assert (top["function"], top["file"]) == ("burn", "job.py")
     # On a busy machine, samples see the start of the interpreter, and two see the call of the function.
-    running_stacks = {stack: n for stack, n in seen.items() if "job.py" in stack and not stack.endswith(WAITING_SUFFIX)}
-    assert sum(n for stack, n in running_stacks.items() if "burn (job.py)" in stack) >= sum(running_stacks.values()) - 2
+    running_stacks = {
+        stack: n
+        for stack, n in seen.items()
+        if "job.py" in stack and not stack.endswith(WAITING_SUFFIX)
+    }
+    assert (
+        sum(n for stack, n in running_stacks.items() if "burn (job.py)" in stack)
+        >= sum(running_stacks.values()) - 2
+    )
     line = program.read_text().splitlines()[top["line"] - 1]
     assert "time.process_time() < cpu_seconds" in line or "sum(" in line
 
@@ -144,9 +159,13 @@ def test_the_function_that_runs_is_named(program: Path, running: dict[str, Seen]
 @pytest.mark.parametrize("what", _WAITING)
 def test_the_function_that_waits_is_named(waiting: dict[str, Seen], what: str) -> None:
     record, seen = waiting[what]
-    stacks = Counter({stack: count for stack, count in seen.items() if "importlib" not in stack})  # while Python starts
+    stacks = Counter(
+        {stack: count for stack, count in seen.items() if "importlib" not in stack}
+    )  # while Python starts
     right = sum(
-        count for stack, count in stacks.items() if f"{what} (job.py)" in stack and stack.endswith(WAITING_SUFFIX)
+        count
+        for stack, count in stacks.items()
+        if f"{what} (job.py)" in stack and stack.endswith(WAITING_SUFFIX)
     )
     assert right >= stacks.total() - 1  # on a busy machine, one sample may show it before it waits
     assert right >= 3
@@ -174,7 +193,9 @@ def test_the_users_code_is_told_from_packages_and_from_python(tmp_path: Path) ->
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         present(process.stdout).read(4)  # the prompt
         dump = subprocess.run(
-            (_SPY, "dump", "--nonblocking", "--json", "--pid", str(process.pid)), capture_output=True, check=True
+            (_SPY, "dump", "--nonblocking", "--json", "--pid", str(process.pid)),
+            capture_output=True,
+            check=True,
         )
         process.kill()
     stacks = decode_dump(dump.stdout, process.pid)
@@ -186,7 +207,11 @@ def test_the_users_code_is_told_from_packages_and_from_python(tmp_path: Path) ->
     profile.add([stacks], 40 * NS_PER_SECOND)
     known = profile.record("py-spy")
     (moment,) = present(known).moments
-    own = {text.partition(" ")[0] for text, is_own in zip(moment.stack, moment.own, strict=True) if is_own}
+    own = {
+        text.partition(" ")[0]
+        for text, is_own in zip(moment.stack, moment.own, strict=True)
+        if is_own
+    }
     assert own == {"<module>", "load_orders", "load_orders.<locals>.<lambda>"}
     frames = frames_of(moment)
     assert frames[-1].file == "click/termui.py"
@@ -196,17 +221,23 @@ def test_the_users_code_is_told_from_packages_and_from_python(tmp_path: Path) ->
 
 def test_the_server_of_py_spy_is_not_measured(waiting: dict[str, Seen]) -> None:
     record, _ = waiting["sleep"]
-    assert [process["name"] for process in record["processes"]] == [f"{Path(sys.executable).name} job.py"]
+    assert [process["name"] for process in record["processes"]] == [
+        f"{Path(sys.executable).name} job.py"
+    ]
     assert record["metrics"]["maxPids"] == 1
 
 
 def test_a_program_that_is_not_python_has_one_warning(waiting: dict[str, Seen]) -> None:
     record, _ = waiting["another program"]
     assert "stacks" not in record
-    assert record["monitor"]["warnings"] == ["No Python process was seen, so there are no call stacks."]
+    assert record["monitor"]["warnings"] == [
+        "No Python process was seen, so there are no call stacks."
+    ]
 
 
-def test_a_batch_beside_the_monitor(program: Path, aws: FakeAws, new_lines: NewLines, tmp_path: Path) -> None:
+def test_a_batch_beside_the_monitor(
+    program: Path, aws: FakeAws, new_lines: NewLines, tmp_path: Path
+) -> None:
     """It is in a control group that has the name of a container, as Docker makes it."""
     cgroups, printed = read_own_cgroups(), tmp_path / "printed"
     place = cgroups.location("cpuacct") or cgroups.location("")
@@ -224,7 +255,9 @@ def test_a_batch_beside_the_monitor(program: Path, aws: FakeAws, new_lines: NewL
                 (group / "cgroup.procs").write_text(str(batch.pid))
             except OSError as error:
                 pytest.skip(f"no control group can be made here: {error}")
-            wait_until(lambda: b'"stacks":{' in printed.read_bytes(), 120, "a checkpoint with stacks")
+            wait_until(
+                lambda: b'"stacks":{' in printed.read_bytes(), 120, "a checkpoint with stacks"
+            )
             sidecar.end_batch()
             _, errors = sidecar.finish()
         finally:
@@ -236,7 +269,11 @@ def test_a_batch_beside_the_monitor(program: Path, aws: FakeAws, new_lines: NewL
     stacks, report = new_lines()
     record = report["record"]
     assert (report["type"], record["stacks"]["top"][0]["function"]) == ("task.report", "burn")
-    assert (stacks["type"], stacks["taskId"], stacks["container"]) == ("task.stacks", record["taskId"], "batch")
+    assert (stacks["type"], stacks["taskId"], stacks["container"]) == (
+        "task.stacks",
+        record["taskId"],
+        "batch",
+    )
     assert any("burn (job.py)" in stack for step in stacks["steps"] for stack in step["stacks"])
     assert all(line["type"] == "task.checkpoint" for line in checkpoints)
     assert any("stacks" in line["record"] for line in checkpoints)

@@ -18,7 +18,12 @@ BATCH = {
     "image": "etl:26",
     "logConfiguration": {"logDriver": "awslogs", "options": {"awslogs-group": "/ecs/nightly"}},
 }
-PLAIN = {"family": "nightly", "taskRoleArn": "nightly-task", "containerDefinitions": [BATCH], "x-kept": [1.0, "ä"]}
+PLAIN = {
+    "family": "nightly",
+    "taskRoleArn": "nightly-task",
+    "containerDefinitions": [BATCH],
+    "x-kept": [1.0, "ä"],
+}
 COMMAND = [sys.executable, "-m", "profiler", "taskdef", "add-monitor"]
 
 
@@ -48,7 +53,9 @@ def test_the_definition_of_a_file_or_standard_input_is_printed_or_goes_to_anothe
     assert json.loads(done.stdout)["x-kept"] == PLAIN["x-kept"]
     written = add_monitor(file, "-o", tmp_path / "out.json", "--image", "own:1")
     assert (written.returncode, written.stdout) == (0, "")
-    piped = subprocess.run([*COMMAND, "-", "--image", "own:1"], input=before, capture_output=True, check=False)
+    piped = subprocess.run(
+        [*COMMAND, "-", "--image", "own:1"], input=before, capture_output=True, check=False
+    )
     assert (tmp_path / "out.json").read_text() == done.stdout == piped.stdout.decode()
     assert file.read_bytes() == before
 
@@ -59,7 +66,9 @@ def test_the_mode_of_the_stacks_is_not_the_next_word(file: Path) -> None:
     assert json.loads(moments.stdout)["pidMode"] == "task"
 
 
-def test_in_place_keeps_permissions_and_links_and_does_nothing_the_second_time(file: Path, tmp_path: Path) -> None:
+def test_in_place_keeps_permissions_and_links_and_does_nothing_the_second_time(
+    file: Path, tmp_path: Path
+) -> None:
     file.chmod(0o640)
     link = tmp_path / "link.json"
     link.symlink_to(file)
@@ -101,9 +110,13 @@ def test_warnings_and_the_default_image_are_said_on_stderr(tmp_path: Path) -> No
         ("FILE -o /missing/out.json", 1),
     ],
 )
-def test_a_mistake_is_one_sentence_and_nothing_is_written(file: Path, words: str, exit_code: int) -> None:
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    file: Path, words: str, exit_code: int
+) -> None:
     before = file.read_bytes()
-    done = add_monitor("--image=own:1", *(file if word == "FILE" else word for word in shlex.split(words)))
+    done = add_monitor(
+        "--image=own:1", *(file if word == "FILE" else word for word in shlex.split(words))
+    )
     assert (done.returncode, done.stdout) == (exit_code, "")
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("task-profiler: ")
@@ -111,7 +124,12 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(file: Path, words: str
 
 
 def test_settings_of_the_monitor_and_other_variables_have_one_value() -> None:
-    texts = ("TASK_PROFILER_TAGS=true", "TASK_PROFILER_PRICE_HOUR=1.5", "https_proxy=http://a=b", "EMPTY=")
+    texts = (
+        "TASK_PROFILER_TAGS=true",
+        "TASK_PROFILER_PRICE_HOUR=1.5",
+        "https_proxy=http://a=b",
+        "EMPTY=",
+    )
     assert parse_settings(texts) == {
         "TASK_PROFILER_TAGS": "true",
         "TASK_PROFILER_PRICE_HOUR": "1.5",

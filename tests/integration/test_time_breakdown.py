@@ -34,7 +34,8 @@ _PROGRAMS = {
     "pipe": "import os, threading; r, w = os.pipe(); threading.Timer(2, os.write, (w, b'x')).start(); os.read(r, 1)",
     "network": _CONNECTED + "connection.recv(1)",
     # The peer of a connection is named.
-    "network: poll": _CONNECTED + "import select\npoll = select.poll()\npoll.register(connection, 1)\npoll.poll()",
+    "network: poll": _CONNECTED
+    + "import select\npoll = select.poll()\npoll.register(connection, 1)\npoll.poll()",
     "network: select": _CONNECTED + "import select\nselect.select([connection], [], [], 30)",
     "network: epoll": _CONNECTED
     + "import selectors\nloop = selectors.EpollSelector()\nloop.register(connection, 1)\nloop.select()",
@@ -93,7 +94,9 @@ def test_two_programs_on_one_cpu_wait_for_each_other() -> None:
     start = f"subprocess.Popen([sys.executable, '-c', {_BURN!r}])"
     program = f"import subprocess, sys\nfor each in [{start}, {start}]: each.wait()"
     record = _record(program, "taskset", "-c", cpu)
-    assert present(record.metrics.cpu_wait_seconds) > 0.7  # each of them waits while the other one runs for a second
+    assert (
+        present(record.metrics.cpu_wait_seconds) > 0.7
+    )  # each of them waits while the other one runs for a second
     assert max(value or 0 for value in present(record.series).cpu_wait or ()) > 0.5
 
 
@@ -120,9 +123,13 @@ def test_another_user_sees_the_counters_but_not_the_calls() -> None:
     assert finished.stdout == "1 ['other'] True False\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="unshare needs root")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="unshare needs root"
+)
 def test_without_proc_nothing_is_known() -> None:
     without_proc = ("unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh")
     command = (*RUN, "--interval", "0.1", "--", "sleep", "0.5")
-    finished = subprocess.run((*without_proc, *command), capture_output=True, check=True, timeout=LIMIT_SECONDS)
+    finished = subprocess.run(
+        (*without_proc, *command), capture_output=True, check=True, timeout=LIMIT_SECONDS
+    )
     assert report_of(finished.stderr).record.time_breakdown is None

@@ -24,11 +24,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
     folder = wheel.parent / "installed"
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    subprocess.run((*pip, "--no-index", "--no-deps", "--target", str(folder), str(wheel)), check=True)
+    subprocess.run(
+        (*pip, "--no-index", "--no-deps", "--target", str(folder), str(wheel)), check=True
+    )
     return folder
 
 
-def task_profiler(installed: Path, *words: str, text: str = "", **environment: str) -> CompletedProcess[str]:
+def task_profiler(
+    installed: Path, *words: str, text: str = "", **environment: str
+) -> CompletedProcess[str]:
     """The installed command, which succeeds; the repository is out of reach."""
     done = subprocess.run(
         [str(installed / "bin" / "task-profiler"), *words],
@@ -48,11 +52,15 @@ def test_the_readmes_commands_for_a_slow_batch_run(installed: Path, tmp_path: Pa
     (slow,) = [script for script in scripts(Path("README.md")) if "task-profiler run" in script]
     install, *others = slow.splitlines(keepends=True)
     assert install.startswith("pipx install ")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TASK_PROFILER")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("TASK_PROFILER")
+    }
     environment |= {"PYTHONPATH": str(installed), "XDG_DATA_HOME": str(tmp_path)}
     environment["PATH"] = f"{installed / 'bin'}{os.pathsep}{environment['PATH']}"
     command = ["bash", "-euc", "".join(others)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("{")]
     assert json.loads(line)["record"]["family"] == "words"
@@ -61,7 +69,12 @@ def test_the_readmes_commands_for_a_slow_batch_run(installed: Path, tmp_path: Pa
 
 
 def test_notify_runs_the_shipped_forwarder(installed: Path) -> None:
-    assert json.loads(task_profiler(installed, "notify", "-", text=json.dumps(EVENT)).stdout)["channel"] == "failure"
+    assert (
+        json.loads(task_profiler(installed, "notify", "-", text=json.dumps(EVENT)).stdout)[
+            "channel"
+        ]
+        == "failure"
+    )
 
 
 def test_the_shipped_zip_is_that_of_the_repository(installed: Path) -> None:
@@ -69,7 +82,12 @@ def test_the_shipped_zip_is_that_of_the_repository(installed: Path) -> None:
     program = "from profiler.aws_account.setup import forwarder_zip as it; print(it.__file__, it.fingerprint())"
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     done = subprocess.run(
-        (sys.executable, "-c", program), cwd=installed, env=environment, capture_output=True, text=True, check=True
+        (sys.executable, "-c", program),
+        cwd=installed,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     file, of_its_zip = done.stdout.split()
     assert Path(file).is_relative_to(installed)
@@ -78,7 +96,9 @@ def test_the_shipped_zip_is_that_of_the_repository(installed: Path) -> None:
 
 def test_kibana_import_reads_the_shipped_templates_and_dashboards(installed: Path) -> None:
     with PlayedDashboards("8.11.0") as played:
-        printed = task_profiler(installed, "kibana", "import", "--url", played.url, "--dry-run").stdout
+        printed = task_profiler(
+            installed, "kibana", "import", "--url", played.url, "--dry-run"
+        ).stdout
     for template in (ROOT / "kibana" / "index-templates").glob("*.json"):
         assert template.stem in printed
     assert "would import: " in printed
@@ -97,6 +117,8 @@ def test_the_variables_of_a_users_python_are_for_the_users_command(
         "PYTHONHOME": sys.base_prefix,
         "PYTHONSTARTUP": str(tmp_path / "profiler.py"),
     }
-    done = task_profiler(installed, "run", "--no-history", "--", "env", **{variable: values[variable]})
+    done = task_profiler(
+        installed, "run", "--no-history", "--", "env", **{variable: values[variable]}
+    )
     assert f"{variable}={values[variable]}\n" in done.stdout
     assert "task.report" in done.stderr

@@ -16,7 +16,9 @@ from tests.runs import lines, report
 ROOT = Path(profiler.__file__).parent.parent
 
 
-def bash(script: str, folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def bash(
+    script: str, folder: Path, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     """Run a step as GitHub does."""
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
@@ -46,11 +48,20 @@ def _check_out(repository: Path, workspace: Path) -> None:
     for step in _STEPS:
         if "checkout" in step.get("uses", ""):
             revision = "HEAD~" if "base.sha" in step["with"].get("ref", "") else "HEAD"
-            _git(repository, "worktree", "add", "--detach", str(workspace / step["with"]["path"]), revision)
+            _git(
+                repository,
+                "worktree",
+                "add",
+                "--detach",
+                str(workspace / step["with"]["path"]),
+                revision,
+            )
 
 
 @pytest.mark.parametrize(("new_mb", "exit_code"), [(_BASE_MB, 0), (1.2 * _BASE_MB, 3)])
-def test_the_example_fails_a_pull_request_that_needs_more_memory(new_mb: float, exit_code: int, tmp_path: Path) -> None:
+def test_the_example_fails_a_pull_request_that_needs_more_memory(
+    new_mb: float, exit_code: int, tmp_path: Path
+) -> None:
     repository, workspace = tmp_path / "repository", tmp_path / "workspace"
     repository.mkdir()
     _git(repository, "init", "--quiet")
@@ -81,7 +92,9 @@ def test_the_example_opens_a_pull_request_with_the_sizes(tmp_path: Path) -> None
     _git(tmp_path, "init", "--bare", str(origin))
     _git(tmp_path, "clone", str(origin), str(workspace))
     definition = workspace / "nightly-etl.json"
-    definition.write_text('{"family": "nightly-etl", "cpu": "1024", "memory": "2048", "containerDefinitions": [{}]}\n')
+    definition.write_text(
+        '{"family": "nightly-etl", "cpu": "1024", "memory": "2048", "containerDefinitions": [{}]}\n'
+    )
     _git(workspace, "add", ".")
     _git(workspace, "commit", "--message", "Add the task")
     (tmp_path / "bin").mkdir()
@@ -101,11 +114,19 @@ def test_the_example_opens_a_pull_request_with_the_sizes(tmp_path: Path) -> None
         _git(workspace, "branch", "--delete", "--force", "task-sizes")
     _git(workspace, "checkout", "origin/task-sizes")
     assert '"cpu": "256", "memory": "512"' in definition.read_text()
-    assert (tmp_path / "gh").read_text().split() == ["pr", "create", "--fill", "--head", "task-sizes"]
+    assert (tmp_path / "gh").read_text().split() == [
+        "pr",
+        "create",
+        "--fill",
+        "--head",
+        "task-sizes",
+    ]
 
 
 @pytest.mark.parametrize("name", ["compare_pull_request", "resize_pull_request", "resize_weekly"])
 def test_the_example_installs_this_version(name: str) -> None:
     (job,) = YAML(typ="safe").load(ROOT / "examples" / f"{name}.yml")["jobs"].values()
     install = next(step["run"] for step in job["steps"] if step.get("name") == "Install")
-    assert re.findall(r"v(\d+\.\d+\.\d+)/task_profiler-(\d+\.\d+\.\d+)-", install) == [(profiler.__version__,) * 2]
+    assert re.findall(r"v(\d+\.\d+\.\d+)/task_profiler-(\d+\.\d+\.\d+)-", install) == [
+        (profiler.__version__,) * 2
+    ]

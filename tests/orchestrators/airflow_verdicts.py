@@ -55,7 +55,9 @@ def verdicts(name: str) -> dict[str, Any]:
         deferred = operator(name, "batch").execute_complete({}, event)
     return {
         "EcsRunTaskOperator": said,
-        "executor": {"success": "ok", "failed": "fails", "running": "runs on"}[str(task.get_task_state().value)],
+        "executor": {"success": "ok", "failed": "fails", "running": "runs on"}[
+            str(task.get_task_state().value)
+        ],
         "xcom": xcom,
         "xcom without container_name": of_first,
         "xcom deferrable": deferred,

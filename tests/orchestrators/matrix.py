@@ -27,7 +27,10 @@ _BATCHES: dict[str, dict[str, Any]] = {
 _MONITORS: dict[str, dict[str, Any]] = {
     "exited 0": {"lastStatus": "STOPPED", "exitCode": 0},
     "killed (137)": {"lastStatus": "STOPPED", "exitCode": 137},
-    "pull failed": {"lastStatus": "STOPPED", "reason": "CannotPullContainerError: pull image manifest: not found"},
+    "pull failed": {
+        "lastStatus": "STOPPED",
+        "reason": "CannotPullContainerError: pull image manifest: not found",
+    },
     "never started": {"lastStatus": "PENDING"},
 }
 WITHOUT, WRAPPER = "none", "`run` instead"
@@ -50,7 +53,11 @@ class Case(Struct, frozen=True):
 
     def definition(self) -> dict[str, Any]:
         """The task definition, with the monitor that add-monitor adds."""
-        definition: dict[str, Any] = {"family": "etl", "containerDefinitions": [_BATCH], "taskRoleArn": "role"}
+        definition: dict[str, Any] = {
+            "family": "etl",
+            "containerDefinitions": [_BATCH],
+            "taskRoleArn": "role",
+        }
         if self.monitor in _MONITORS:
             options = AddMonitorOptions(image="task-profiler:1", report_stream=self.stream)
             definition = dict(add_monitor(definition, options).definition)
@@ -59,9 +66,17 @@ class Case(Struct, frozen=True):
     def task(self) -> dict[str, Any]:
         """The stopped task, as DescribeTasks returns it."""
         arn = f"{_TASK}/{self.name}/{self.name}"
-        ends = {"batch": {"lastStatus": "STOPPED", **_BATCHES[self.batch]}, "task-monitor": _MONITORS.get(self.monitor)}
+        ends = {
+            "batch": {"lastStatus": "STOPPED", **_BATCHES[self.batch]},
+            "task-monitor": _MONITORS.get(self.monitor),
+        }
         containers = [
-            {"name": one.name, "taskArn": arn, "runtimeId": f"{self.name}-{one.name}", **(ends[one.name] or {})}
+            {
+                "name": one.name,
+                "taskArn": arn,
+                "runtimeId": f"{self.name}-{one.name}",
+                **(ends[one.name] or {}),
+            }
             for one in read_containers(self.definition())
         ]
         return {
@@ -85,7 +100,9 @@ class Case(Struct, frozen=True):
     def lines(self, container: str) -> list[str]:
         """The lines in the log stream of a container: those of the batch, and the report where it arrives."""
         lines = ["reading", LAST_LINE] if container == "batch" else []
-        printing = {one.name for one in read_containers(self.definition()) if prints_report(one.environment)}
+        printing = {
+            one.name for one in read_containers(self.definition()) if prints_report(one.environment)
+        }
         writer = next(iter(printing), "batch")
         if self.monitor in ("exited 0", WRAPPER) and container == writer:
             lines.append(encode(report()).decode())
@@ -107,7 +124,9 @@ class OrchestratorAws(FakeHttpServer):
         super().__init__()
         self._cases = {case.name: case for case in cases()}
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         given = json.loads(body or b"{}")
         headers = {"Content-Type": "application/x-amz-json-1.1"}
@@ -116,12 +135,21 @@ class OrchestratorAws(FakeHttpServer):
             _, container, task_id = name.split("/")
             is_there = self._cases[task_id].has_stream(container)
             if operation == "DescribeLogStreams":
-                return 200, headers, json.dumps({"logStreams": [{"logStreamName": name}] * is_there}).encode()
+                return (
+                    200,
+                    headers,
+                    json.dumps({"logStreams": [{"logStreamName": name}] * is_there}).encode(),
+                )
             if not is_there:
-                missing = {"__type": "ResourceNotFoundException", "message": "The specified log stream does not exist."}
+                missing = {
+                    "__type": "ResourceNotFoundException",
+                    "message": "The specified log stream does not exist.",
+                }
                 return 400, headers, json.dumps(missing).encode()
             return 200, headers, json.dumps(self._events(container, task_id, given)).encode()
-        case = self._cases[str(given.get("cluster") or given.get("taskDefinition")).rpartition("/")[2]]
+        case = self._cases[
+            str(given.get("cluster") or given.get("taskDefinition")).rpartition("/")[2]
+        ]
         match operation:
             case "RunTask" | "DescribeTasks":
                 answer: dict[str, Any] = {"tasks": [case.task()], "failures": []}
@@ -136,5 +164,8 @@ class OrchestratorAws(FakeHttpServer):
         if given.get("nextToken"):
             lines = []
         limited = lines[-given["limit"] :] if given.get("limit") else lines
-        events = [{"timestamp": 1_795_000_029_000 + n, "message": line, "ingestionTime": 1} for n, line in limited]
+        events = [
+            {"timestamp": 1_795_000_029_000 + n, "message": line, "ingestionTime": 1}
+            for n, line in limited
+        ]
         return {"events": events, "nextForwardToken": "f/end", "nextBackwardToken": "b/end"}

@@ -23,7 +23,9 @@ async def observed(name: str, container: str) -> str:
     """The verdict on a running flow; it runs on until the batch itself says that it has ended."""
     (task,) = boto3.client("ecs").describe_tasks(cluster=name, tasks=[name])["tasks"]
     names = {"batch": container}
-    containers = [{**one, "name": names.get(one["name"], one["name"])} for one in task["containers"]]
+    containers = [
+        {**one, "name": names.get(one["name"], one["name"])} for one in task["containers"]
+    ]
     event: dict[str, Any] = {"detail": {**task, "containers": containers}}
     async with get_client() as client:
         run = await client.create_flow_run(etl, state=Running())
@@ -33,7 +35,10 @@ async def observed(name: str, container: str) -> str:
 
 
 async def verdicts(name: str) -> dict[str, str]:
-    return {"container prefect": await observed(name, "prefect"), "other container": await observed(name, "batch")}
+    return {
+        "container prefect": await observed(name, "prefect"),
+        "other container": await observed(name, "batch"),
+    }
 
 
 async def main(names: list[str]) -> dict[str, dict[str, str]]:

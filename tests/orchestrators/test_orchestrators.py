@@ -54,7 +54,10 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verdicts]:
     found: Verdicts = {case: {} for case in matrix.cases()}
     for tool in TOOLS:
         done = subprocess.run(
-            [ENVIRONMENTS / tool / "bin" / "python", Path(__file__).with_name(f"{tool}_verdicts.py")],
+            [
+                ENVIRONMENTS / tool / "bin" / "python",
+                Path(__file__).with_name(f"{tool}_verdicts.py"),
+            ],
             input=json.dumps([case.name for case in found]),
             env=environment,
             text=True,
@@ -69,8 +72,14 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verdicts]:
     aws.close()
 
 
-def of(verdicts: Verdicts, batch: str, monitor: str, stream: ReportStream = "batch") -> dict[str, Any]:
-    return {name: said for name, said in verdicts[Case(batch, monitor, stream)].items() if name != UNNAMED}
+def of(
+    verdicts: Verdicts, batch: str, monitor: str, stream: ReportStream = "batch"
+) -> dict[str, Any]:
+    return {
+        name: said
+        for name, said in verdicts[Case(batch, monitor, stream)].items()
+        if name != UNNAMED
+    }
 
 
 def without_xcom(said: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +87,9 @@ def without_xcom(said: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-def test_neither_a_monitor_that_exited_with_0_nor_the_wrapper_changes_a_verdict(verdicts: Verdicts, batch: str) -> None:
+def test_neither_a_monitor_that_exited_with_0_nor_the_wrapper_changes_a_verdict(
+    verdicts: Verdicts, batch: str
+) -> None:
     alone = of(verdicts, batch, WITHOUT)
     assert without_xcom(of(verdicts, batch, "exited 0")) == without_xcom(alone)
     assert of(verdicts, batch, "exited 0", "monitor") == alone
@@ -98,11 +109,15 @@ def test_apart_from_xcom_the_stream_changes_no_verdict(verdicts: Verdicts) -> No
     for case in verdicts:
         if case.stream == "monitor":
             other = of(verdicts, case.batch, case.monitor)
-            assert without_xcom(of(verdicts, case.batch, case.monitor, "monitor")) == without_xcom(other)
+            assert without_xcom(of(verdicts, case.batch, case.monitor, "monitor")) == without_xcom(
+                other
+            )
 
 
 def test_pipes_refuses_a_second_container_without_a_name(verdicts: Verdicts) -> None:
-    said = {case.monitor: of_case[UNNAMED] for case, of_case in verdicts.items() if case.batch == "0"}
+    said = {
+        case.monitor: of_case[UNNAMED] for case, of_case in verdicts.items() if case.batch == "0"
+    }
     assert {monitor for monitor, verdict in said.items() if verdict == "ok"} == {WITHOUT, WRAPPER}
 
 
@@ -115,10 +130,14 @@ def table(verdicts: Verdicts) -> str:
     columns: dict[tuple[str, ...], list[str]] = {}
     keys = [(batch, monitor) for batch in BATCHES for monitor in MONITORS]
     for title, name in COLUMNS.items():
-        columns.setdefault(tuple(verdicts[Case(*key, STREAMS[0])][name] for key in keys), []).append(title)
+        columns.setdefault(
+            tuple(verdicts[Case(*key, STREAMS[0])][name] for key in keys), []
+        ).append(title)
     shown = {"; ".join(titles): said for said, titles in columns.items()}
     for stream in STREAMS:
-        of_stream = (verdicts.get(Case(*key, stream)) or verdicts[Case(*key, STREAMS[0])] for key in keys)
+        of_stream = (
+            verdicts.get(Case(*key, stream)) or verdicts[Case(*key, STREAMS[0])] for key in keys
+        )
         shown[f"XCom, `{stream}`"] = tuple(xcom(said["xcom"]) for said in of_stream)
     alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (batch, monitor), *cells in zip(keys, *shown.values(), strict=True):
@@ -127,7 +146,11 @@ def table(verdicts: Verdicts) -> str:
     for (batch, of_row), monitors in alike.items():
         rows.setdefault((", ".join(monitors), of_row), []).append(batch)
     titles = ("Batch", "Monitor", *shown)
-    lines = [titles, ("-",) * len(titles), *((", ".join(rows[key]), key[0], *key[1]) for key in rows)]
+    lines = [
+        titles,
+        ("-",) * len(titles),
+        *((", ".join(rows[key]), key[0], *key[1]) for key in rows),
+    ]
     return "".join(f"|{'|'.join(cells)}|\n" for cells in lines)
 
 

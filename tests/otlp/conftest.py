@@ -45,7 +45,9 @@ class Backend(FakeHttpServer):
         self.received: dict[str, list[dict[str, Any]]] = {}
         self.status = 200
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         self.received.setdefault(request.path, []).append(json.loads(body))
         return self.status, {"Content-Type": "application/json"}, b"{}"
 
@@ -68,10 +70,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
         (port,) = free_ports(1)
         configuration = "yaml:" + _CONFIG % (port, backend.url)
         with (folder / "log").open("wb") as log:
-            process = subprocess.Popen([built[-1], "--config", configuration], stdout=log, stderr=log)
+            process = subprocess.Popen(
+                [built[-1], "--config", configuration], stdout=log, stderr=log
+            )
         try:
             collector = Collector(f"http://127.0.0.1:{port}", backend)
-            wait_until(lambda: process.poll() is not None or _answers(collector.url), 60, "the collector to answer")
+            wait_until(
+                lambda: process.poll() is not None or _answers(collector.url),
+                60,
+                "the collector to answer",
+            )
             assert process.poll() is None, (folder / "log").read_text()
             yield collector
         finally:

@@ -36,9 +36,15 @@ def export(collector: Collector, run: ExportedRun, **settings: str) -> str | Non
 @pytest.mark.parametrize("signal", ["traces", "logs", "metrics"])
 def test_the_collector_refuses_what_is_malformed(collector: Collector, signal: str) -> None:
     """So what it takes is well-formed."""
-    for content_type, body in (("application/x-protobuf", b"\x0a\xff"), ("application/json", b'{"resource')):
+    for content_type, body in (
+        ("application/x-protobuf", b"\x0a\xff"),
+        ("application/json", b'{"resource'),
+    ):
         refused = requests.post(
-            f"{collector.url}/v1/{signal}", data=body, headers={"Content-Type": content_type}, timeout=120
+            f"{collector.url}/v1/{signal}",
+            data=body,
+            headers={"Content-Type": content_type},
+            timeout=120,
         )
         assert refused.status_code == requests.codes.bad_request
     assert collector.backend.received == {}
@@ -54,9 +60,13 @@ def test_the_collector_understands_what_was_meant(
 ) -> None:
     run = replace(ETL, record=getattr(shown_runs, kind)().record)
     assert export(collector, run, OTLP_PROTOCOL=protocol, OTLP_COMPRESSION=compression) is None
-    expected = {f"/v1/{signal}": [without_defaults(message)] for signal, message in signals_of(run).items()}
+    expected = {
+        f"/v1/{signal}": [without_defaults(message)] for signal, message in signals_of(run).items()
+    }
     received = collector.backend.received.items()
-    assert {path: [without_defaults(document) for document in documents] for path, documents in received} == expected
+    assert {
+        path: [without_defaults(document) for document in documents] for path, documents in received
+    } == expected
 
 
 def test_what_the_backend_refuses_is_reported(collector: Collector) -> None:

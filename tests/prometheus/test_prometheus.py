@@ -27,7 +27,10 @@ from tests.prerequisites import skip_or_fail
 from tools.search_server import free_ports
 from tools.waiting import wait_until
 
-BUSY = report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}, total_latency=percentiles(0.1, 0.2, 0.3)), ecc={0: (0, 0)})
+BUSY = report(
+    runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}, total_latency=percentiles(0.1, 0.2, 0.3)),
+    ecc={0: (0, 0)},
+)
 _CONFIG = """
 global: {scrape_interval: 500ms, scrape_timeout: 500ms}
 scrape_configs:
@@ -79,9 +82,15 @@ def started(configuration: str, port: int, folder: Path) -> Iterator[Prometheus]
     config = folder / "prometheus.yml"
     config.write_text(configuration)
     url = f"127.0.0.1:{port}"
-    arguments = (f"--config.file={config}", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={url}")
+    arguments = (
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address={url}",
+    )
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([program("prometheus"), *arguments], cwd=folder, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [program("prometheus"), *arguments], cwd=folder, stdout=log, stderr=log
+        )
     try:
         prometheus = Prometheus(f"http://{url}")
         wait_until(lambda: is_ready(prometheus), 60, "Prometheus to answer")
@@ -95,7 +104,9 @@ def started(configuration: str, port: int, folder: Path) -> Iterator[Prometheus]
 def prometheus(tmp_path: Path) -> Iterator[Started]:
     """Starts a server with a configuration of the test's."""
     with contextlib.ExitStack() as stack:
-        yield lambda configuration: stack.enter_context(started(configuration, free_ports(1)[0], tmp_path))
+        yield lambda configuration: stack.enter_context(
+            started(configuration, free_ports(1)[0], tmp_path)
+        )
 
 
 @pytest.fixture(scope="session")
@@ -122,11 +133,18 @@ def is_ready(prometheus: Prometheus) -> bool:
 
 
 # What Grafana puts into a query.
-CHOICES: Mapping[str, str] = {"$family": ".*", "$task": ".*", "$__rate_interval": "5s", "$__range": "1m"}
+CHOICES: Mapping[str, str] = {
+    "$family": ".*",
+    "$task": ".*",
+    "$__rate_interval": "5s",
+    "$__range": "1m",
+}
 SHOWN_NAMES = {metric.full_name for metric in LIVE_METRICS}
 # The GPUs of these tests have no NVLink.
 NOT_MEASURED = "_nvlink_"
-QUERIES = [(panel, query) for panel in PANELS for query in panel.queries if NOT_MEASURED not in query.expr]
+QUERIES = [
+    (panel, query) for panel in PANELS for query in panel.queries if NOT_MEASURED not in query.expr
+]
 
 
 def filled(expr: str, choices: Mapping[str, str] = CHOICES) -> str:
@@ -136,9 +154,15 @@ def filled(expr: str, choices: Mapping[str, str] = CHOICES) -> str:
     return expr
 
 
-@pytest.mark.parametrize(("panel", "query"), QUERIES, ids=[f"{one.title}-{n}" for n, (one, _) in enumerate(QUERIES)])
-def test_a_query_finds_series_that_its_legend_can_name(scraped: Scraped, panel: Panel, query: Query) -> None:
-    found = wait_until(lambda: scraped.prometheus.query(filled(query.expr)), 120, f"an answer to {query.expr}")
+@pytest.mark.parametrize(
+    ("panel", "query"), QUERIES, ids=[f"{one.title}-{n}" for n, (one, _) in enumerate(QUERIES)]
+)
+def test_a_query_finds_series_that_its_legend_can_name(
+    scraped: Scraped, panel: Panel, query: Query
+) -> None:
+    found = wait_until(
+        lambda: scraped.prometheus.query(filled(query.expr)), 120, f"an answer to {query.expr}"
+    )
     for labels, value in found:
         assert math.isfinite(value)
         assert value >= 0
@@ -150,7 +174,9 @@ def test_a_query_finds_series_that_its_legend_can_name(scraped: Scraped, panel: 
 
 def legend(query: Query, labels: Mapping[str, str]) -> str:
     # Both monitors say that they are the same task; in ECS no two are.
-    return re.sub(r"{{(\w+)}}", lambda match: labels[match[1]], query.legend) + labels.get("instance", "")
+    return re.sub(r"{{(\w+)}}", lambda match: labels[match[1]], query.legend) + labels.get(
+        "instance", ""
+    )
 
 
 def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
@@ -158,7 +184,9 @@ def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
     for name, _, query in VARIABLES:
         match = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
         assert match is not None
-        found[name] = scraped.prometheus.ask(f"label/{match[2]}/values", **{"match[]": filled(match[1])})
+        found[name] = scraped.prometheus.ask(
+            f"label/{match[2]}/values", **{"match[]": filled(match[1])}
+        )
     assert found == {"family": ["bench"], "task": ["0123456789abcdef0123456789abcdef"]}
 
 
@@ -170,13 +198,17 @@ def test_the_alerts_of_the_documentation_are_rules_that_prometheus_takes(scraped
     assert len(expressions) == 4
     for expr in expressions:
         scraped.prometheus.query(expr)
-        assert {f"task_profiler_{name}" for name in re.findall(r"task_profiler_(\w+)", expr)} <= SHOWN_NAMES
+        assert {
+            f"task_profiler_{name}" for name in re.findall(r"task_profiler_(\w+)", expr)
+        } <= SHOWN_NAMES
 
 
 def test_promtool_has_nothing_to_say(scraped: Scraped) -> None:
     for port in (scraped.with_devices, scraped.with_shared_network):
         text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=120).content
-        done = subprocess.run([program("promtool"), "check", "metrics"], input=text, capture_output=True, check=False)
+        done = subprocess.run(
+            [program("promtool"), "check", "metrics"], input=text, capture_output=True, check=False
+        )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
@@ -201,7 +233,11 @@ def test_promtool_takes_the_configurations(tmp_path: Path) -> None:
 def test_a_tasks_tag_says_that_it_is_scraped_and_where(prometheus: Started, tmp_path: Path) -> None:
     (configuration,) = (one for one in CONFIGURATIONS if "aws_sd_configs" in one)
     file = tmp_path / "targets.json"
-    tags = {"10.0.3.17": {"PrometheusPort": "8000"}, "10.0.4.9": {"PrometheusPort": "9000"}, "10.0.4.10": {}}
+    tags = {
+        "10.0.3.17": {"PrometheusPort": "8000"},
+        "10.0.4.9": {"PrometheusPort": "9000"},
+        "10.0.4.10": {},
+    }
     found = [
         {
             "targets": [f"{address}:80"],
@@ -214,5 +250,10 @@ def test_a_tasks_tag_says_that_it_is_scraped_and_where(prometheus: Started, tmp_
     ]
     file.write_text(json.dumps(found))
     server = prometheus(without_aws(configuration, file))
-    targets = wait_until(lambda: server.ask("targets", state="active")["activeTargets"], 60, "the targets")
-    assert {target["labels"]["instance"] for target in targets} == {"10.0.3.17:8000", "10.0.4.9:9000"}
+    targets = wait_until(
+        lambda: server.ask("targets", state="active")["activeTargets"], 60, "the targets"
+    )
+    assert {target["labels"]["instance"] for target in targets} == {
+        "10.0.3.17:8000",
+        "10.0.4.9:9000",
+    }

@@ -69,12 +69,23 @@ class StartedTask:
                 if "cpu" in definition
                 else {}
             ),
-            **{name: definition[name] for name in ("pidMode", "networkMode", "serviceName") if name in definition},
+            **{
+                name: definition[name]
+                for name in ("pidMode", "networkMode", "serviceName")
+                if name in definition
+            },
         }
 
     def credentials(self) -> dict[str, str]:
-        keys = {"accessKeyId": "ASIATESTING", "secretAccessKey": "testing", "sessionToken": "testing"}
-        role = {"credentialsId": self.credentials_id, "roleArn": str(self.definition["taskRoleArn"])}
+        keys = {
+            "accessKeyId": "ASIATESTING",
+            "secretAccessKey": "testing",
+            "sessionToken": "testing",
+        }
+        role = {
+            "credentialsId": self.credentials_id,
+            "roleArn": str(self.definition["taskRoleArn"]),
+        }
         return {**keys, **role, "expiration": _text(time.time() + 6 * 3600)}
 
     def _container(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +98,15 @@ class StartedTask:
         }
         config = {"User": given["user"]} if "user" in given else {}
         own = ("dependsOn", "restartPolicy")
-        kept = ("name", "image", "command", "entryPoint", "stopTimeout", "mountPoints", "portMappings")
+        kept = (
+            "name",
+            "image",
+            "command",
+            "entryPoint",
+            "stopTimeout",
+            "mountPoints",
+            "portMappings",
+        )
         return {
             **{name: given[name] for name in (*kept, *own) if name in given},
             "containerArn": self._container_arn(given["name"]),
@@ -96,7 +115,11 @@ class StartedTask:
             "memory": given.get("memory", 0),
             "environment": {one["name"]: one["value"] for one in given.get("environment", ())},
             "overrides": "{}",
-            "dockerConfig": {"version": "1.17", "config": json.dumps(config), "hostConfig": json.dumps(host)},
+            "dockerConfig": {
+                "version": "1.17",
+                "config": json.dumps(config),
+                "hostConfig": json.dumps(host),
+            },
         }
 
     def _log_configuration(self, container: str, given: dict[str, Any] | None) -> dict[str, Any]:
@@ -115,7 +138,11 @@ class StartedTask:
             self.containers.setdefault(one["containerName"], {}).update(known)
         times = ("pullStartedAt", "pullStoppedAt", "executionStoppedAt")
         self.times |= {name: given[name] for name in times if given.get(name) is not None}
-        moment = None if is_container else {"RUNNING": "startedAt", "STOPPED": "stoppedAt"}.get(given["status"])
+        moment = (
+            None
+            if is_container
+            else {"RUNNING": "startedAt", "STOPPED": "stoppedAt"}.get(given["status"])
+        )
         if moment:
             self.times[moment] = time.time()
 
@@ -139,7 +166,12 @@ class StartedTask:
             "stoppedReason": reason or "Essential container in task exited",
             "version": 5,
         }
-        event = {"version": "0", "id": str(uuid.uuid4()), "detail-type": "ECS Task State Change", "source": "aws.ecs"}
+        event = {
+            "version": "0",
+            "id": str(uuid.uuid4()),
+            "detail-type": "ECS Task State Change",
+            "source": "aws.ecs",
+        }
         place = {"account": ACCOUNT, "region": REGION, "time": detail["stoppedAt"]}
         return {**event, **place, "detail": detail}
 
@@ -218,15 +250,29 @@ class ControlPlane(FakeHttpServer):
         }
         assert self._commands is not None
         self._commands.send("PayloadMessage", message)
-        wait_until(lambda: identity in self.acknowledged, _PATIENCE_SECONDS, f"the agent to take {task.family}")
+        wait_until(
+            lambda: identity in self.acknowledged,
+            _PATIENCE_SECONDS,
+            f"the agent to take {task.family}",
+        )
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         given = json.loads(body or b"{}")
         answer: dict[str, Any] = {"acknowledgment": "ok"}
         match request.headers.get("X-Amz-Target", "").rpartition(".")[2]:
             case "RegisterContainerInstance":
-                attributes = [*given.get("attributes", []), {"name": "ecs.availability-zone", "value": f"{REGION}a"}]
-                answer = {"containerInstance": {"containerInstanceArn": _INSTANCE_ARN, "attributes": attributes}}
+                attributes = [
+                    *given.get("attributes", []),
+                    {"name": "ecs.availability-zone", "value": f"{REGION}a"},
+                ]
+                answer = {
+                    "containerInstance": {
+                        "containerInstanceArn": _INSTANCE_ARN,
+                        "attributes": attributes,
+                    }
+                }
             case "DiscoverPollEndpoint":
                 answer = {"endpoint": self.url, "telemetryEndpoint": f"{self.url}/tcs"}
             case "SubmitContainerStateChange" | "SubmitTaskStateChange":
@@ -238,9 +284,15 @@ class ControlPlane(FakeHttpServer):
             super().serve(request)
             return
         request.close_connection = True
-        digest = hashlib.sha1(request.headers["Sec-WebSocket-Key"].encode() + _WEBSOCKET_KEY.encode()).digest()
+        digest = hashlib.sha1(
+            request.headers["Sec-WebSocket-Key"].encode() + _WEBSOCKET_KEY.encode()
+        ).digest()
         request.send_response(101)
-        accepted = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": b64encode(digest).decode()}
+        accepted = {
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Accept": b64encode(digest).decode(),
+        }
         for name, value in accepted.items():
             request.send_header(name, value)
         request.end_headers()
@@ -305,4 +357,8 @@ def _exactly(file: BufferedIOBase, count: int) -> bytes:
 
 
 def _text(seconds: float) -> str:
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        dt.datetime.fromtimestamp(seconds, dt.UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

@@ -93,12 +93,18 @@ class Agent:
     def _start(self) -> subprocess.Popen[bytes]:
         command, place = [str(AGENT), "-blackhole-ec2-metadata", "-loglevel", "info"], self._folder
         with (place / "log").open("ab") as log:
-            return subprocess.Popen(command, env=self._environment, cwd=place, stdout=log, stderr=subprocess.STDOUT)
+            return subprocess.Popen(
+                command, env=self._environment, cwd=place, stdout=log, stderr=subprocess.STDOUT
+            )
 
     def restart(self) -> None:
         """Kill it, as a crash does, and start it again; return when it is connected."""
         self.kill()
-        wait_until(lambda: not self._plane.is_connected, _PATIENCE_SECONDS, "the end of the agent's connection")
+        wait_until(
+            lambda: not self._plane.is_connected,
+            _PATIENCE_SECONDS,
+            "the end of the agent's connection",
+        )
         self._process = self._start()
         self._plane.wait_connected()
 
@@ -123,12 +129,18 @@ class Daemon:
         os.kill(int((self._folder / "pid").read_text()), signal.SIGTERM)
         if self._process is not None:
             self._process.wait()
-        wait_until(lambda: not (self._folder / "pid").exists(), _PATIENCE_SECONDS, "the end of dockerd")
+        wait_until(
+            lambda: not (self._folder / "pid").exists(), _PATIENCE_SECONDS, "the end of dockerd"
+        )
 
     def start(self) -> None:
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, env=self._environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                self._command,
+                env=self._environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         wait_until(self._is_answering, _PATIENCE_SECONDS, "dockerd")
 
@@ -160,9 +172,14 @@ class Lab(Struct, frozen=True):
 def running_lab() -> Iterator[Lab]:
     """Start everything; the images are made first, on the daemon whose containers the agent starts."""
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="task-profiler-real-")))
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="task-profiler-real-"))
+        )
         _network(stack)
-        keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}  # of the log driver
+        keys = {
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+        }  # of the log driver
         engine = stack.enter_context(own_engine((f"--bridge={_BRIDGE}", "--live-restore"), keys))
         daemon = Daemon(engine)
         stack.callback(daemon.end)
@@ -175,7 +192,9 @@ def running_lab() -> Iterator[Lab]:
         search = stack.enter_context(running_elasticsearch(VERSION_8))
         for path in (ROOT / "kibana" / "index-templates").glob("*.json"):
             template = json.loads(path.read_text())
-            requests.put(f"{search.url}/_index_template/{path.stem}", json=template, timeout=120).raise_for_status()
+            requests.put(
+                f"{search.url}/_index_template/{path.stem}", json=template, timeout=120
+            ).raise_for_status()
         slack = stack.enter_context(FakeSlack())
         forward_logs, task_stopped = _functions(stack, folder, aws, search, slack)
         plane = stack.enter_context(ControlPlane())
@@ -200,10 +219,23 @@ def _network(stack: contextlib.ExitStack) -> None:
     _LOCAL_ROUTES.write_text("1")
     asked = ("-p", "tcp", "-d", _METADATA, "--dport", "80")
     for rule in (
-        ("PREROUTING", "-i", _BRIDGE, *asked, "-j", "DNAT", "--to-destination", f"127.0.0.1:{_METADATA_PORT}"),
+        (
+            "PREROUTING",
+            "-i",
+            _BRIDGE,
+            *asked,
+            "-j",
+            "DNAT",
+            "--to-destination",
+            f"127.0.0.1:{_METADATA_PORT}",
+        ),
         ("OUTPUT", *asked, "-j", "REDIRECT", "--to-ports", str(_METADATA_PORT)),
     ):
-        _for_now(stack, ("iptables", "-w", "-t", "nat", "-A", *rule), ("iptables", "-w", "-t", "nat", "-D", *rule))
+        _for_now(
+            stack,
+            ("iptables", "-w", "-t", "nat", "-A", *rule),
+            ("iptables", "-w", "-t", "nat", "-D", *rule),
+        )
 
 
 def _for_now(stack: contextlib.ExitStack, command: tuple[str, ...], undo: tuple[str, ...]) -> None:
@@ -220,7 +252,9 @@ def _save_pause_image(stack: contextlib.ExitStack, engine: Engine, folder: Path)
     run_command("gcc", "-Os", "-static", str(folder / "pause.c"), "-o", str(program))
     with tarfile.open(folder / "layer.tar", "w") as layer:
         layer.add(program, "pause")
-    engine.command("import", "--change", 'ENTRYPOINT ["/pause"]', str(folder / "layer.tar"), _PAUSE_IMAGE)
+    engine.command(
+        "import", "--change", 'ENTRYPOINT ["/pause"]', str(folder / "layer.tar"), _PAUSE_IMAGE
+    )
     if not _PAUSE_ARCHIVE.parent.exists():
         _PAUSE_ARCHIVE.parent.mkdir()
         stack.callback(_PAUSE_ARCHIVE.parent.rmdir)
@@ -256,13 +290,23 @@ def _functions(
         options = ["--runtime-interface-emulator-address", f"127.0.0.1:{port}"]
         options += ["--runtime-api-address", f"127.0.0.1:{runtime_port}"]
         command = [str(EMULATOR), *options, *runtime_command(task_root, runtime, name)]
-        variables = environment | {"LAMBDA_TASK_ROOT": str(task_root), "AWS_LAMBDA_FUNCTION_NAME": name}
+        variables = environment | {
+            "LAMBDA_TASK_ROOT": str(task_root),
+            "AWS_LAMBDA_FUNCTION_NAME": name,
+        }
         with (folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                command, env=variables, cwd=task_root, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                env=variables,
+                cwd=task_root,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         stack.callback(_end, process)
-        functions.append(Function(f"http://127.0.0.1:{port}/2015-03-31/functions/function/invocations", []))
+        functions.append(
+            Function(f"http://127.0.0.1:{port}/2015-03-31/functions/function/invocations", [])
+        )
     return functions
 
 

@@ -41,26 +41,53 @@ class Job(Struct, frozen=True, kw_only=True):
     happens: Literal["", "stop", "spot"] = ""
     status: str = "success"
     exit_code: int = 0
-    has_report: bool | None = True  # None: if the agent has started the monitor before the batch ended
+    has_report: bool | None = (
+        True  # None: if the agent has started the monitor before the batch ended
+    )
 
 
 def _beside(name: str, *load: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "image": BASE_IMAGE, "memory": 64, "command": ["python3", "-B", "/load.py", *load], **more}
+    return {
+        "name": name,
+        "image": BASE_IMAGE,
+        "memory": 64,
+        "command": ["python3", "-B", "/load.py", *load],
+        **more,
+    }
 
 
 _ALONE = ("--cpu-seconds", "2", "--memory-mib", "50", "--idle-seconds", "2")
 _WORK = (*_ALONE, UNTIL)  # it ends when the monitor runs, however slow the machine is
-_ROUTER = _beside("log_router", "--until-term", firelensConfiguration={"type": "fluentbit"}, essential=True)
-RESTARTED = Job(family="restarted", load=("--memory-mib", "40", "--idle-seconds", "2", UNTIL), network_mode="host")
+_ROUTER = _beside(
+    "log_router", "--until-term", firelensConfiguration={"type": "fluentbit"}, essential=True
+)
+RESTARTED = Job(
+    family="restarted",
+    load=("--memory-mib", "40", "--idle-seconds", "2", UNTIL),
+    network_mode="host",
+)
 JOBS = (
     Job(family="plain", load=_WORK),
     Job(family="routed", load=_WORK, others=(_ROUTER,)),
     Job(family="pid-shared", load=(*_WORK, "--spike-mib", "40"), is_pid_shared=True),
     Job(family="host-network", load=_WORK, network_mode="host"),
-    Job(family="cached", load=_WORK, others=(_beside("cache", "--idle-seconds", "1", essential=False),)),
-    Job(family="both-essential", load=_WORK, others=(_beside("worker", "--until-term", essential=True),)),
+    Job(
+        family="cached",
+        load=_WORK,
+        others=(_beside("cache", "--idle-seconds", "1", essential=False),),
+    ),
+    Job(
+        family="both-essential",
+        load=_WORK,
+        others=(_beside("worker", "--until-term", essential=True),),
+    ),
     Job(family="moment", command=("sleep", "0.015"), has_report=None),
-    Job(family="failing", load=("--cpu-seconds", "1", "--exit-code", "3", UNTIL), status="failure", exit_code=3),
+    Job(
+        family="failing",
+        load=("--cpu-seconds", "1", "--exit-code", "3", UNTIL),
+        status="failure",
+        exit_code=3,
+    ),
     Job(family="greedy", load=("--oom", UNTIL), memory_mib=64, status="failure", exit_code=137),
     Job(family="stopped", load=("--until-term",), happens="stop", status="stopped", exit_code=143),
     Job(family="interrupted", command=("sh", "-c", _CLEANS_UP), happens="spot", status="stopped"),
@@ -89,7 +116,9 @@ class Run(Struct, frozen=True, kw_only=True):
     def idle_ms(self) -> float:
         """How long the batch only waited before its end."""
         load = self.job.load
-        return 1000 * float(load[load.index("--idle-seconds") + 1]) if "--idle-seconds" in load else 0
+        return (
+            1000 * float(load[load.index("--idle-seconds") + 1]) if "--idle-seconds" in load else 0
+        )
 
     @property
     def record(self) -> dict[str, Any] | None:
@@ -119,17 +148,25 @@ def run_night(lab: Lab) -> Night:
         if job.happens or (UNTIL in job.load and job is not RESTARTED):
             _go_on(lab, job, tasks[job.family])
     running, address = _restart_agent(lab, tasks[RESTARTED.family])
-    wait_until(lambda: all(task.has_stopped for task in tasks.values()), END_SECONDS, "the end of all tasks")
+    wait_until(
+        lambda: all(task.has_stopped for task in tasks.values()),
+        END_SECONDS,
+        "the end of all tasks",
+    )
     _deliver(lab, tuple(tasks.values()))
     answers = {"running": running, "ended": read_answers(address)}
-    return Night(runs={job.family: _run(lab, job, tasks[job.family]) for job in JOBS}, answers=answers)
+    return Night(
+        runs={job.family: _run(lab, job, tasks[job.family]) for job in JOBS}, answers=answers
+    )
 
 
 def _restart_agent(lab: Lab, task: StartedTask) -> tuple[dict[str, Any], str]:
     """Restart the agent in the middle of the task, whose batch ends afterwards; return what it answered, and where."""
     wait_until(lambda: container_of(lab, task, "task-monitor"), END_SECONDS, "the monitor")
     batch = batch_of(lab, task)
-    address = next(one.removeprefix(_ADDRESS) for one in batch["Config"]["Env"] if one.startswith(_ADDRESS))
+    address = next(
+        one.removeprefix(_ADDRESS) for one in batch["Config"]["Env"] if one.startswith(_ADDRESS)
+    )
     wait_until(lambda: are_complete(read_answers(address)), END_SECONDS, "the agent's statistics")
     answers = read_answers(address)
     lab.agent.restart()
@@ -140,7 +177,11 @@ def _restart_agent(lab: Lab, task: StartedTask) -> tuple[dict[str, Any], str]:
 def _go_on(lab: Lab, job: Job, task: StartedTask) -> None:
     """When the batch is ready for a signal, and the monitor runs: stop the task, or let the batch go on to its end."""
     wait_until(lambda: "ready" in printed_by(lab, task), END_SECONDS, f"the batch of {task.family}")
-    wait_until(lambda: container_of(lab, task, "task-monitor"), END_SECONDS, f"the monitor of {task.family}")
+    wait_until(
+        lambda: container_of(lab, task, "task-monitor"),
+        END_SECONDS,
+        f"the monitor of {task.family}",
+    )
     if job.happens:
         lab.plane.stop(task, spot=job.happens == "spot")
     else:
@@ -156,7 +197,12 @@ def definition_of(job: Job, lab: Lab, *, is_plain: bool = False) -> dict[str, An
         batch["command"] = list(job.command)
     if any("firelensConfiguration" in one for one in job.others):
         batch["dependsOn"] = [{"containerName": "log_router", "condition": "START"}]
-    given: dict[str, Any] = {"family": job.family, "networkMode": job.network_mode, "cpu": "1024", "memory": "1024"}
+    given: dict[str, Any] = {
+        "family": job.family,
+        "networkMode": job.network_mode,
+        "cpu": "1024",
+        "memory": "1024",
+    }
     given |= {
         "taskRoleArn": "arn:aws:iam::123456789012:role/batch",
         "containerDefinitions": [batch, *job.others],
@@ -165,7 +211,9 @@ def definition_of(job: Job, lab: Lab, *, is_plain: bool = False) -> dict[str, An
     definition = given if is_plain else _with_monitor(given, job)
     for container in definition["containerDefinitions"]:
         if container["image"] == BASE_IMAGE:
-            container["mountPoints"] = [{"sourceVolume": "load", "containerPath": "/load.py", "readOnly": True}]
+            container["mountPoints"] = [
+                {"sourceVolume": "load", "containerPath": "/load.py", "readOnly": True}
+            ]
         else:  # AWS itself is elsewhere
             address = {"name": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", "value": lab.aws.url}
             container["environment"] = [*container.get("environment", ()), address]
@@ -178,7 +226,13 @@ def _with_monitor(given: dict[str, Any], job: Job) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(given, file)
         file.flush()
-        options = ("--image", job.monitor_image, "--container", "batch", *(("--pid",) if job.is_pid_shared else ()))
+        options = (
+            "--image",
+            job.monitor_image,
+            "--container",
+            "batch",
+            *(("--pid",) if job.is_pid_shared else ()),
+        )
         done = run_here({}, "taskdef", "add-monitor", file.name, *options)
     assert done.returncode == 0, done.stderr
     changed: dict[str, Any] = json.loads(done.stdout)
@@ -188,14 +242,19 @@ def _with_monitor(given: dict[str, Any], job: Job) -> dict[str, Any]:
 def container_of(lab: Lab, task: StartedTask, name: str) -> str | None:
     """The id of a container that has been started."""
     labels = [f"com.amazonaws.ecs.task-arn={task.arn}", f"com.amazonaws.ecs.container-name={name}"]
-    query = {"all": "true", "filters": json.dumps({"label": labels, "status": ["running", "exited"]})}
+    query = {
+        "all": "true",
+        "filters": json.dumps({"label": labels, "status": ["running", "exited"]}),
+    }
     found = lab.engine.api.call("GET", "/containers/json", query=query)
     return str(found[0]["Id"]) if found else None
 
 
 def batch_of(lab: Lab, task: StartedTask) -> dict[str, Any]:
     """What Docker knows of the batch's container."""
-    inspected: dict[str, Any] = lab.engine.api.call("GET", f"/containers/{container_of(lab, task, 'batch')}/json")
+    inspected: dict[str, Any] = lab.engine.api.call(
+        "GET", f"/containers/{container_of(lab, task, 'batch')}/json"
+    )
     return inspected
 
 
@@ -204,7 +263,9 @@ def printed_by(lab: Lab, task: StartedTask, stream: str = "") -> str:
     logs = lab.aws.client("logs")
     stream = stream or f"ecs/batch/{task.id}"
     try:
-        events = logs.get_log_events(logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True)["events"]
+        events = logs.get_log_events(
+            logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True
+        )["events"]
     except logs.exceptions.ResourceNotFoundException:
         return ""
     return "\n".join(one["message"] for one in events)
@@ -233,6 +294,8 @@ def _run(lab: Lab, job: Job, task: StartedTask) -> Run:
 
 def _documents(lab: Lab) -> Iterator[dict[str, Any]]:
     requests.post(f"{lab.search.url}/task-reports-*/_refresh", timeout=120).raise_for_status()
-    answer = requests.get(f"{lab.search.url}/task-reports-*/_search", params={"size": "1000"}, timeout=120)
+    answer = requests.get(
+        f"{lab.search.url}/task-reports-*/_search", params={"size": "1000"}, timeout=120
+    )
     answer.raise_for_status()
     yield from (hit["_source"] for hit in answer.json()["hits"]["hits"])

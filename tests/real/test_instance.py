@@ -18,7 +18,16 @@ from tests.e2e.images import MONITOR_IMAGE
 from tests.e2e.kernel import KernelReading, accounting_at
 from tests.real.control_plane import REGION, StartedTask
 from tests.real.lab import LOG_GROUP, Lab
-from tests.real.night import END_SECONDS, PRINTED, UNTIL, Job, batch_of, container_of, definition_of, printed_by
+from tests.real.night import (
+    END_SECONDS,
+    PRINTED,
+    UNTIL,
+    Job,
+    batch_of,
+    container_of,
+    definition_of,
+    printed_by,
+)
 from tools.waiting import wait_until
 
 CANARY = "canary-4f1c"
@@ -36,7 +45,12 @@ TWELVE = tuple(
 )
 JOBS = (
     *TWELVE,
-    Job(family="failing", load=("--cpu-seconds", "0.2", "--exit-code", "3"), status="failure", exit_code=3),
+    Job(
+        family="failing",
+        load=("--cpu-seconds", "0.2", "--exit-code", "3"),
+        status="failure",
+        exit_code=3,
+    ),
     Job(family="greedy", load=("--oom",), memory_mib=64, status="failure", exit_code=137),
     Job(family="moment", command=("true",)),
     Job(family="stopped", load=("--until-term",), happens="stop", status="stopped", exit_code=143),
@@ -56,7 +70,8 @@ JOBS = (
 )
 # They run under a monitor that samples them, and then under one that follows their processes, too.
 CROWD = tuple(
-    Job(family=f"crowd-{number}", load=("--memory-mib", "16", "--cpu-seconds", "0.2", UNTIL)) for number in range(60)
+    Job(family=f"crowd-{number}", load=("--memory-mib", "16", "--cpu-seconds", "0.2", UNTIL))
+    for number in range(60)
 )
 _WORK = "while __import__('time').process_time() < 6: pass"
 _CHILDREN = f"trap 'kill $!' USR1; echo ready; python3 -c \"{_WORK}\" & sleep 1000 & wait; exit 0"
@@ -69,7 +84,9 @@ class Seen(Struct, frozen=True, kw_only=True):
 
     job: Job
     reports: tuple[dict[str, Any], ...]
-    figures: tuple[float, float] | None  # the batch's memory in MiB and CPU seconds, as it printed them
+    figures: (
+        tuple[float, float] | None
+    )  # the batch's memory in MiB and CPU seconds, as it printed them
     kernel: KernelReading
     docker: dict[str, Any]
 
@@ -149,7 +166,9 @@ class _Instance:
         self._wait_ready(CHILDREN.family)
         cost_with_processes_percent = self._cost_percent(monitors[2])
         at_once = (*CROWD, CHILDREN)
-        batches = [str(container_of(self._lab, self._tasks[job.family], "batch")) for job in at_once]
+        batches = [
+            str(container_of(self._lab, self._tasks[job.family], "batch")) for job in at_once
+        ]
         self._lab.engine.command("kill", "--signal=USR1", *batches)
         self._wait_reported(job.family for job in at_once)
         self._lab.plane.stop(monitors[2])
@@ -200,7 +219,10 @@ class _Instance:
     def _start_monitor(self, *, has_processes: bool = False) -> StartedTask:
         """Start the definition that users paste, where this machine has the folders of an instance."""
         definition: dict[str, Any] = json.loads(_DEFINITION.read_text())
-        folders = {"/var/run": self._lab.engine.api.socket_path.parent, "/var/lib/task-profiler": self._state}
+        folders = {
+            "/var/run": self._lab.engine.api.socket_path.parent,
+            "/var/lib/task-profiler": self._state,
+        }
         for volume in definition["volumes"]:
             path = volume["host"]["sourcePath"]
             volume["host"]["sourcePath"] = str(folders.get(path, path))
@@ -209,14 +231,18 @@ class _Instance:
         if has_processes:
             definition["pidMode"] = "host"
             container["environment"].append({"name": "TASK_PROFILER_PROCESSES", "value": "on"})
-        container["environment"].append({"name": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", "value": self._gate.url})
+        container["environment"].append(
+            {"name": "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", "value": self._gate.url}
+        )
         container["logConfiguration"]["options"] = {
             "awslogs-group": LOG_GROUP,
             "awslogs-region": REGION,
             "awslogs-endpoint": self._lab.aws.url,
         }
         task = self._lab.plane.start(definition)
-        wait_until(lambda: container_of(self._lab, task, "task-monitor"), END_SECONDS, "the monitor")
+        wait_until(
+            lambda: container_of(self._lab, task, "task-monitor"), END_SECONDS, "the monitor"
+        )
         return task
 
     def _definition(self, job: Job) -> dict[str, Any]:
@@ -226,18 +252,32 @@ class _Instance:
         batch["cpu"] = 16  # the agent starts no more tasks than have room
         del definition["cpu"], definition["memory"]
         if job.family == "again":
-            batch["restartPolicy"] = {"enabled": True, "ignoredExitCodes": [0], "restartAttemptPeriod": 1}
+            batch["restartPolicy"] = {
+                "enabled": True,
+                "ignoredExitCodes": [0],
+                "restartAttemptPeriod": 1,
+            }
         return definition | ({"serviceName": "web"} if job.family == "service" else {})
 
     def _go_on(self, family: str) -> None:
         self._wait_ready(family)
         task = self._tasks[family]
         if family == "own-monitor":
-            wait_until(lambda: container_of(self._lab, task, "task-monitor"), END_SECONDS, "the task's own monitor")
-        self._lab.engine.command("kill", "--signal=USR1", str(container_of(self._lab, task, "batch")))
+            wait_until(
+                lambda: container_of(self._lab, task, "task-monitor"),
+                END_SECONDS,
+                "the task's own monitor",
+            )
+        self._lab.engine.command(
+            "kill", "--signal=USR1", str(container_of(self._lab, task, "batch"))
+        )
 
     def _wait_ready(self, family: str) -> None:
-        wait_until(lambda: "ready" in printed_by(self._lab, self._tasks[family]), END_SECONDS, f"the batch of {family}")
+        wait_until(
+            lambda: "ready" in printed_by(self._lab, self._tasks[family]),
+            END_SECONDS,
+            f"the batch of {family}",
+        )
 
     def _wait_stopped(self, task: StartedTask) -> None:
         wait_until(lambda: task.has_stopped, END_SECONDS, f"the end of {task.family}")
@@ -248,7 +288,11 @@ class _Instance:
 
     def _reports(self, family: str) -> tuple[dict[str, Any], ...]:
         lines = printed_by(self._lab, self._tasks[family]).splitlines()
-        return tuple(json.loads(line)["record"] for line in lines if line.startswith("{") and "task.report" in line)
+        return tuple(
+            json.loads(line)["record"]
+            for line in lines
+            if line.startswith("{") and "task.report" in line
+        )
 
     def _seen(self, job: Job) -> Seen:
         task = self._tasks[job.family]
@@ -264,7 +308,10 @@ class _Instance:
     def _written(self, monitors: list[StartedTask], runs: Iterable[Seen]) -> str:
         states = [path.read_text() for path in self._state.rglob("*") if path.is_file()]
         streams = [str(container_of(self._lab, task, "task-monitor")) for task in monitors]
-        logs = [printed_by(self._lab, task, stream) for task, stream in zip(monitors, streams, strict=True)]
+        logs = [
+            printed_by(self._lab, task, stream)
+            for task, stream in zip(monitors, streams, strict=True)
+        ]
         bodies = [body.decode() for _, body in self._gate.bodies]
         return "\n".join((*states, *logs, *bodies, *(json.dumps(run.reports) for run in runs)))
 
@@ -327,7 +374,11 @@ def test_a_spike_of_400_ms_is_in_the_peak_also_of_a_monitor_that_came_later(run:
 def test_an_end_for_lack_of_memory_is_certain(day: Day) -> None:
     record = day.runs["greedy"].record
     assert (record["likelyOutOfMemory"], record["outOfMemoryEvidence"]) == (True, "kernel-counter")
-    others = [family for family, run in day.runs.items() if any(one.get("likelyOutOfMemory") for one in run.reports)]
+    others = [
+        family
+        for family, run in day.runs.items()
+        if any(one.get("likelyOutOfMemory") for one in run.reports)
+    ]
     assert others == ["greedy"]
 
 
@@ -344,7 +395,9 @@ def test_a_monitor_that_came_later_says_that_the_series_has_a_hole(day: Day) -> 
     assert record["series"]["vcpuUsed"][-1] is not None
 
 
-def test_sixty_tasks_at_once_have_their_own_numbers(day: Day, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sixty_tasks_at_once_have_their_own_numbers(
+    day: Day, capsys: pytest.CaptureFixture[str]
+) -> None:
     for run in [day.runs[job.family] for job in CROWD]:
         test_each_task_has_one_report_in_the_stream_of_its_batch(run)
         test_the_numbers_are_those_of_the_batch_and_of_the_kernel(run)

@@ -28,7 +28,10 @@ def run(family: str, night: Night) -> Run:
 def test_each_run_has_one_document_and_one_notification(run: Run) -> None:
     (document,) = run.documents
     assert len(run.notices) == 1
-    assert (document["task"]["status"], document["task"]["exit_code"]) == (run.job.status, run.job.exit_code)
+    assert (document["task"]["status"], document["task"]["exit_code"]) == (
+        run.job.status,
+        run.job.exit_code,
+    )
     assert document["task"].get("out_of_memory", False) == (run.job.family == "greedy")
     if run.job.has_report is not None:
         assert (run.record is not None) == run.job.has_report
@@ -47,7 +50,10 @@ def test_the_times_are_those_of_docker(run: Run) -> None:
     if "startedAt" in record:
         assert record["startedAt"] == in_ms(run.docker["StartedAt"])
     if "exitCode" in record:  # else the monitor was stopped before the batch
-        assert (record["exitCode"], record["finishedAt"]) == (run.job.exit_code, in_ms(run.docker["FinishedAt"]))
+        assert (record["exitCode"], record["finishedAt"]) == (
+            run.job.exit_code,
+            in_ms(run.docker["FinishedAt"]),
+        )
 
 
 def in_ms(docker_time: str) -> str:
@@ -64,7 +70,9 @@ def test_the_figures_are_those_of_the_batch(run: Run) -> None:
     metrics, (held_mib, cpu_seconds) = run.record["metrics"], run.figures
     tolerance = 0.01 * cpu_seconds + 0.03
     assert metrics["cpuSeconds"] <= cpu_seconds + tolerance
-    uncovered_ms = metrics["durationMs"] * (1 - run.record["sampling"].get("cpuCoveredPercent", 100) / 100)
+    uncovered_ms = metrics["durationMs"] * (
+        1 - run.record["sampling"].get("cpuCoveredPercent", 100) / 100
+    )
     covers_all_work = uncovered_ms < run.idle_ms
     if covers_all_work:
         assert metrics["cpuSeconds"] >= cpu_seconds - tolerance
@@ -81,4 +89,6 @@ def test_the_agent_answers_as_it_was_recorded(night: Night) -> None:
     if os.environ.get("RECORD"):
         RECORDING.write_text(json.dumps(night.answers, indent=1) + "\n")
     for moment in ("running", "ended"):
-        assert shape_of_answers(night.answers[moment]) == shape_of_answers(recorded_answers()[moment])
+        assert shape_of_answers(night.answers[moment]) == shape_of_answers(
+            recorded_answers()[moment]
+        )

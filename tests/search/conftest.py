@@ -14,7 +14,13 @@ from profiler.forwarder import event_document
 from profiler.forwarder.search_cluster import document_delivery
 from tests.prerequisites import skip_or_fail
 from tests.search.forwarding import Forward, forwarding
-from tools.search_engines import VERSION_7, VERSION_8, ServerMissingError, running_elasticsearch, running_opensearch
+from tools.search_engines import (
+    VERSION_7,
+    VERSION_8,
+    ServerMissingError,
+    running_elasticsearch,
+    running_opensearch,
+)
 from tools.search_server import SearchServer
 
 _RUNNING: dict[str, Callable[[], AbstractContextManager[SearchServer]]] = {
@@ -24,7 +30,9 @@ _RUNNING: dict[str, Callable[[], AbstractContextManager[SearchServer]]] = {
     "secured": partial(running_elasticsearch, VERSION_8, has_security=True),
 }
 # For what every server answers alike: the newest Elasticsearch, and the engine that was forked from Elasticsearch 7.10.
-TWO_SERVERS = pytest.mark.parametrize("search_server", ["elasticsearch8", "opensearch"], indirect=True)
+TWO_SERVERS = pytest.mark.parametrize(
+    "search_server", ["elasticsearch8", "opensearch"], indirect=True
+)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
@@ -69,13 +77,17 @@ def _servers(*names: str) -> Any:
     """Make a fixture that gives one of these servers after the other."""
 
     @pytest.fixture(scope="session", params=names)
-    def server(request: pytest.FixtureRequest, _started: Callable[[str], SearchServer]) -> SearchServer:
+    def server(
+        request: pytest.FixtureRequest, _started: Callable[[str], SearchServer]
+    ) -> SearchServer:
         return _started(request.param)
 
     return server
 
 
-search_server = _servers("elasticsearch8", "elasticsearch7", "opensearch")  # every one that a user may have
+search_server = _servers(
+    "elasticsearch8", "elasticsearch7", "opensearch"
+)  # every one that a user may have
 elasticsearch7 = _servers("elasticsearch7")
 opensearch = _servers("opensearch")
 secured_elasticsearch = _servers("secured")  # it asks who is calling; its `admin` may do everything

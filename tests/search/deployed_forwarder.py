@@ -36,8 +36,14 @@ print(json.dumps(handler.forward_logs(json.load(sys.stdin), Context())))
 def main() -> None:
     stack = boto3.client("cloudformation").describe_stacks(StackName=_STACK)["Stacks"][0]
     given = {one["ParameterKey"]: one["ParameterValue"] for one in stack["Parameters"]}
-    code = boto3.client("s3").get_object(Bucket=given["CodeBucket"], Key=given["CodeKey"])["Body"].read()
-    function = boto3.client("lambda").get_function_configuration(FunctionName=f"{_STACK}-forward-logs")
+    code = (
+        boto3.client("s3")
+        .get_object(Bucket=given["CodeBucket"], Key=given["CodeKey"])["Body"]
+        .read()
+    )
+    function = boto3.client("lambda").get_function_configuration(
+        FunctionName=f"{_STACK}-forward-logs"
+    )
     variables = {name: str(value) for name, value in function["Environment"]["Variables"].items()}
     with tempfile.TemporaryDirectory() as folder:
         zipfile.ZipFile(io.BytesIO(code)).extractall(folder)
@@ -62,7 +68,9 @@ def subscription_events(logs: Any) -> Iterator[dict[str, Any]]:
     for group in (one["logGroupName"] for page in groups for one in page["logGroups"]):
         for stream in logs.describe_log_streams(logGroupName=group)["logStreams"]:
             name = stream["logStreamName"]
-            lines = logs.get_log_events(logGroupName=group, logStreamName=name, startFromHead=True)["events"]
+            lines = logs.get_log_events(logGroupName=group, logStreamName=name, startFromHead=True)[
+                "events"
+            ]
             selected = [
                 {"id": str(number), "timestamp": one["timestamp"], "message": one["message"]}
                 for number, one in enumerate(lines)

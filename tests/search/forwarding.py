@@ -45,9 +45,16 @@ class Context:
 
 
 def event(*messages: str, stream: str = "ecs/batch/0123") -> dict[str, Any]:
-    events = [{"id": f"e{number}", "timestamp": 1772359202500, "message": text} for number, text in enumerate(messages)]
+    events = [
+        {"id": f"e{number}", "timestamp": 1772359202500, "message": text}
+        for number, text in enumerate(messages)
+    ]
     owner = re.search(r'"accountId": ?"(\d+)"', messages[0]) if messages else None
-    document = {"owner": owner[1] if owner else "111122223333", "logGroup": "/ecs/jobs", "logStream": stream}
+    document = {
+        "owner": owner[1] if owner else "111122223333",
+        "logGroup": "/ecs/jobs",
+        "logStream": stream,
+    }
     return log_subscriptions.event({**document, "logEvents": events})
 
 

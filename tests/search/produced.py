@@ -71,7 +71,13 @@ SCRIPTS = (
         has_side=True,
     ),
     Script("b", "nightly", "2026-03-01T10:20:00Z", (Phase(600, 1.0, 512),)),
-    Script("killed", "nightly", "2026-03-01T10:45:00Z", (Phase(10, 1.6, 512), Phase(10, 1.6, 1000)), exit_code=137),
+    Script(
+        "killed",
+        "nightly",
+        "2026-03-01T10:45:00Z",
+        (Phase(10, 1.6, 512), Phase(10, 1.6, 1000)),
+        exit_code=137,
+    ),
     Script("c", "nightly", "2026-03-01T10:55:00Z", (Phase(900, 1.8, 768),)),
     Script("d", "hourly", "2026-03-01T10:10:00Z", (Phase(600, 0.2, 64),)),
     Script("failed", "hourly", "2026-03-01T11:20:00Z", (Phase(700, 0.4, 128),), exit_code=3),
@@ -92,7 +98,9 @@ TIME_BREAKDOWNS = {
         other_percent=6.0,
     ),
     # Without SYS_PTRACE.
-    "b": TimeBreakdown(on_cpu_percent=50.0, waiting_for_cpu_percent=10.0, disk_percent=0.0, other_percent=40.0),
+    "b": TimeBreakdown(
+        on_cpu_percent=50.0, waiting_for_cpu_percent=10.0, disk_percent=0.0, other_percent=40.0
+    ),
 }
 
 
@@ -128,7 +136,9 @@ def with_devices(line: bytes) -> str:
     more = _devices(report) if is_batch and record.task_id == "a" else {}
     if is_batch and record.task_id in TIME_BREAKDOWNS:
         more["time_breakdown"] = TIME_BREAKDOWNS[record.task_id]
-        more["processor"] = Processor(model="Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", count=4)
+        more["processor"] = Processor(
+            model="Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", count=4
+        )
     return encode(replace(report, record=replace(record, **more))).decode()
 
 
@@ -159,7 +169,9 @@ def _devices(report: Report) -> dict[str, Any]:
         ),
         "gpu_idle": GpuIdle(percent=60 - percent, gpu_hours=0.25),
         "neuron": Neuron(
-            cores=(NeuronCore(index=0, utilization_percent=Distribution(avg=percent, max=percent + 1)),),
+            cores=(
+                NeuronCore(index=0, utilization_percent=Distribution(avg=percent, max=percent + 1)),
+            ),
             device_memory_used_mb=Distribution(max=1500),
         ),
     }
@@ -173,7 +185,9 @@ class PlayedTask(World):
     """The monitor's world, in which the endpoint answers what a script says."""
 
     def __init__(self, script: Script) -> None:
-        super().__init__(stop_at=script.stop_at, checkpoint_seconds=float(script.checkpoint_seconds))
+        super().__init__(
+            stop_at=script.stop_at, checkpoint_seconds=float(script.checkpoint_seconds)
+        )
         self.script = script
         self.started_ns = parse_ns(script.started) or 0
         self.clock.wall_offset_ns = self.started_ns
@@ -186,7 +200,10 @@ class PlayedTask(World):
         return task
 
     def answered_stats(self, at: float) -> StatsReading:
-        document: dict[str, Any] = {"m": self._stats_document(at, round(at * 1_000_000), 30), "b": None}
+        document: dict[str, Any] = {
+            "m": self._stats_document(at, round(at * 1_000_000), 30),
+            "b": None,
+        }
         if 0 < at < self.script.ends:
             document["b"] = self._stats_document(at, self._cpu_ns(at), self._memory_mib(at))
         stats = decode_stats(json.dumps(document).encode())
@@ -237,7 +254,12 @@ class PlayedTask(World):
         }
         if at < ends:
             return document
-        return {**document, "KnownStatus": "STOPPED", "ExitCode": code, "FinishedAt": self._stamp(ends)}
+        return {
+            **document,
+            "KnownStatus": "STOPPED",
+            "ExitCode": code,
+            "FinishedAt": self._stamp(ends),
+        }
 
     def _stats_document(self, at: float, cpu_ns: int, memory_mib: int) -> dict[str, Any]:
         second = int(at)

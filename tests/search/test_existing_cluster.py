@@ -31,14 +31,18 @@ def key_of_the_page(name: str) -> dict[str, Any]:
 
 def created(server: SearchServer, body: dict[str, Any]) -> str:
     """Make the key as the administrator does; returns it encoded."""
-    answer = requests.post(f"{server.url}/_security/api_key", json=body, auth=server.admin, timeout=120)
+    answer = requests.post(
+        f"{server.url}/_security/api_key", json=body, auth=server.admin, timeout=120
+    )
     assert answer.ok, answer.text
     return str(answer.json()["encoded"])
 
 
 def ask(server: SearchServer, key: str, method: str, path: str, body: object | None = None) -> int:
     headers = {"Authorization": f"ApiKey {key}"}
-    return requests.request(method, server.url + path, json=body, headers=headers, timeout=120).status_code
+    return requests.request(
+        method, server.url + path, json=body, headers=headers, timeout=120
+    ).status_code
 
 
 def without(body: dict[str, Any], privilege: str) -> dict[str, Any]:
@@ -70,9 +74,17 @@ def forwarded(server: SearchServer, key: str, line: str, monkeypatch: pytest.Mon
         forget_environment()
 
 
-def test_each_key_is_sufficient_for_its_purpose(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_key_is_sufficient_for_its_purpose(
+    cluster: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = created(cluster, key_of_the_page("task-profiler-import"))
-    done = run_here({**os.environ, "ELASTICSEARCH_API_KEY": key}, "kibana", "import", "--elasticsearch", cluster.url)
+    done = run_here(
+        {**os.environ, "ELASTICSEARCH_API_KEY": key},
+        "kibana",
+        "import",
+        "--elasticsearch",
+        cluster.url,
+    )
     assert done.returncode == 0, done.stderr
     assert "installed: index template task-reports" in done.stdout
 
@@ -82,7 +94,9 @@ def test_each_key_is_sufficient_for_its_purpose(cluster: SearchServer, monkeypat
     assert ask(cluster, key, "POST", "/task-reports-*/_search", {"size": 20}) == 200
 
 
-def test_the_forwarders_key_allows_nothing_else(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_forwarders_key_allows_nothing_else(
+    cluster: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = created(cluster, key_of_the_page("task-profiler-forwarder"))
     assert forwarded(cluster, key, report(), monkeypatch)["indexed"] == 1
     refused = [
@@ -94,10 +108,14 @@ def test_the_forwarders_key_allows_nothing_else(cluster: SearchServer, monkeypat
         ("GET", "/_security/user", None),
         ("GET", "/", None),
     ]
-    assert [(*request, ask(cluster, key, *request)) for request in refused] == [(*one, 403) for one in refused]
+    assert [(*request, ask(cluster, key, *request)) for request in refused] == [
+        (*one, 403) for one in refused
+    ]
 
 
-def test_the_forwarder_needs_each_privilege(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_forwarder_needs_each_privilege(
+    cluster: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = key_of_the_page("task-profiler-forwarder")
     with pytest.raises(SearchClusterError, match="HTTP 403"):
         forwarded(cluster, created(cluster, without(body, "index")), report(), monkeypatch)
@@ -113,4 +131,7 @@ def test_a_report_whose_run_has_a_document_needs_no_privilege_to_read(
     for status in ("unknown", "success"):
         assert forwarded(cluster, key, report(status=status), monkeypatch)["indexed"] == 1
     address = f"{cluster.url}/task-reports-2026.03/_doc/0123%2Fbatch"
-    assert requests.get(address, auth=cluster.admin, timeout=120).json()["_source"]["task"]["status"] == "success"
+    assert (
+        requests.get(address, auth=cluster.admin, timeout=120).json()["_source"]["task"]["status"]
+        == "success"
+    )

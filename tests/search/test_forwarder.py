@@ -41,11 +41,19 @@ def test_repeated_deliveries_of_a_report_give_one_document_with_the_templates_ma
     source = hits[0]["_source"]
     assert source["task"]["complete"] is True
     assert json.loads(source["record"])["record"]["taskId"] == "0123"
-    forward(event(report("0124", metrics={"durationMs": 4000, "cpuUtilizationPercent": {"avg": 100.0}})), Context())
+    forward(
+        event(
+            report("0124", metrics={"durationMs": 4000, "cpuUtilizationPercent": {"avg": 100.0}})
+        ),
+        Context(),
+    )
     found = search(
         search_server,
         query={"term": {"task.family": "nightly"}},
-        aggs={"cpu": {"avg": {"field": "usage.cpu.percent.avg"}}, "by": {"terms": {"field": "event.outcome"}}},
+        aggs={
+            "cpu": {"avg": {"field": "usage.cpu.percent.avg"}},
+            "by": {"terms": {"field": "event.outcome"}},
+        },
     )
     assert found["hits"]["total"]["value"] == 2
     assert found["aggregations"]["cpu"]["value"] == 75.0
@@ -84,7 +92,11 @@ def test_a_rejected_document_does_not_delay_the_others(
             report("t" * 600),
             report("3").replace('"success"', "7"),
         ]
-        assert forward(event(*bad, report("2")), Context()) == {"indexed": 1, "skipped": 0, "failed": 3}
+        assert forward(event(*bad, report("2")), Context()) == {
+            "indexed": 1,
+            "skipped": 0,
+            "failed": 3,
+        }
         messages = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10)["Messages"]
     kept = [json.loads(message["Body"]) for message in messages]
     reasons = " ".join(failure["reason"] for failure in kept)
@@ -104,7 +116,9 @@ APRIL = "task-reports-2026.04"
 FAULTS: dict[str, list[tuple[str, str, Any]]] = {
     "validation_exception": setting("cluster.max_shards_per_node", 1),
     "index_not_found_exception": setting("action.auto_create_index", "false"),
-    "cluster_block_exception": [("PUT", f"{APRIL}/_settings", {"index.blocks.write": one}) for one in (True, None)],
+    "cluster_block_exception": [
+        ("PUT", f"{APRIL}/_settings", {"index.blocks.write": one}) for one in (True, None)
+    ],
     "index_closed_exception": [("POST", f"{APRIL}/{verb}", None) for verb in ("_close", "_open")],
 }
 
@@ -117,7 +131,10 @@ def test_an_index_fault_raises_and_the_retry_writes_the_run(
     begin, end = FAULTS[error]
     for index in ("task-reports-2026.03", *([APRIL] if APRIL in begin[1] else [])):
         call(search_server, "PUT", index)
-    payload = event(report(), report("next", startedAt="2026-04-01T00:00:00Z", finishedAt="2026-04-01T00:00:05Z"))
+    payload = event(
+        report(),
+        report("next", startedAt="2026-04-01T00:00:00Z", finishedAt="2026-04-01T00:00:05Z"),
+    )
     call(search_server, *begin)
     try:
         with pytest.raises(DeliveryError, match=error):
@@ -128,7 +145,9 @@ def test_an_index_fault_raises_and_the_retry_writes_the_run(
     assert forward(payload, Context()) == {"indexed": 2, "skipped": 0, "failed": 0}
 
 
-def test_the_wrong_engine_is_named(opensearch: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wrong_engine_is_named(
+    opensearch: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only Elasticsearch's client refuses another product."""
     monkeypatch.setenv("ELASTICSEARCH_URL", opensearch.url)
     monkeypatch.setenv("SEARCH_ENGINE", "elasticsearch")
@@ -145,7 +164,9 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
     payload = event(encode_notice(line).decode(), stream=f"ecs/task-monitor/{line.record.task_id}")
     for _ in range(2):
         assert forward(payload, Context()) == {"indexed": 1, "skipped": 0, "failed": 0}
-    missed = schedule_notice_document(missed_notice(), encode_notice(missed_notice()).decode(), ForwarderSettings())
+    missed = schedule_notice_document(
+        missed_notice(), encode_notice(missed_notice()).decode(), ForwarderSettings()
+    )
     cluster = handler._cluster(handler._settings())
     assert deliver(cluster, InvocationTime(Context()), [missed]).indexed == 1
     for query, dataset in (
@@ -155,11 +176,16 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
         ({"notice.due_at": "2026-11-20T03:00:00.000Z"}, "schedule.notice"),
     ):
         (hit,) = search(search_server, "task-notices-*", query={"term": query})["hits"]["hits"]
-        assert (hit["_index"], hit["_source"]["event"]["dataset"]) == ("task-notices-2026.11", dataset)
+        assert (hit["_index"], hit["_source"]["event"]["dataset"]) == (
+            "task-notices-2026.11",
+            dataset,
+        )
     fields = ["service.name", "orchestrator.cluster.name", "cloud.region", "task.family"]
     found = call(search_server, "GET", f"task-notices-*/_mapping/field/{','.join(fields)}")
     mappings = found["task-notices-2026.11"]["mappings"]
-    assert [mappings[field]["mapping"][field.rpartition(".")[2]]["type"] for field in fields] == ["keyword"] * 4
+    assert [mappings[field]["mapping"][field.rpartition(".")[2]]["type"] for field in fields] == [
+        "keyword"
+    ] * 4
 
 
 def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_cluster(
@@ -191,8 +217,12 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
         Context(),
     )
     search(search_server)
-    family = FamilyMemory(cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60)
-    found = family.durations({"nightly", "weekly", "unknown"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs")
+    family = FamilyMemory(
+        cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60
+    )
+    found = family.durations(
+        {"nightly", "weekly", "unknown"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
+    )
     assert {place: (usual.p95_ms, usual.runs) for place, usual in found.items()} == {
         ("nightly", "jobs"): (19.05 * 60_000, 20),
         ("nightly", "other"): (7 * 60_000, 8),
@@ -223,7 +253,11 @@ class Relay(FakeHttpServer):
             return
         try:
             answer = requests.request(
-                request.command, self._real.url + request.path, data=body, headers=dict(request.headers), timeout=60
+                request.command,
+                self._real.url + request.path,
+                data=body,
+                headers=dict(request.headers),
+                timeout=60,
             )
         except requests.RequestException:
             return
@@ -241,7 +275,11 @@ class Relay(FakeHttpServer):
 
     def _send_half(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
         address = urlsplit(self._real.url)
-        head = f"{request.requestline}\r\n{request.headers}".replace("\r\n", "\n").replace("\n", "\r\n").encode()
+        head = (
+            f"{request.requestline}\r\n{request.headers}".replace("\r\n", "\n")
+            .replace("\n", "\r\n")
+            .encode()
+        )
         with socket.create_connection((address.hostname, address.port)) as connection:
             connection.sendall(head + body[: len(body) // 2])
 
@@ -257,7 +295,9 @@ class Relay(FakeHttpServer):
 
 
 @pytest.fixture
-def relay(search_server: SearchServer, forward: Forward, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+def relay(
+    search_server: SearchServer, forward: Forward, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Relay]:
     served = Relay(search_server)
     monkeypatch.setenv("ELASTICSEARCH_URL", served.url)
     forget_environment()

@@ -26,7 +26,16 @@ from profiler.record.record_model import Recommendation, decode, encode
 from tests.documentation import ROOT
 from tests.fake_slack import FakeSlack
 from tests.panel_searches import MATCHING, other_search_body, search_body
-from tests.search.forwarding import CONTAINERS, Context, Forward, event, forwarding, played_aws, put, search
+from tests.search.forwarding import (
+    CONTAINERS,
+    Context,
+    Forward,
+    event,
+    forwarding,
+    played_aws,
+    put,
+    search,
+)
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.task_events import event as task_event
@@ -49,13 +58,18 @@ Rows = dict[tuple[str, ...], tuple[Any, ...]]
 Shown = Callable[[str], Rows]
 
 
-def stopped_event(script: Script, *, code: int, stopped_at: str, reason: str | None = None, **more: Any) -> Any:
+def stopped_event(
+    script: Script, *, code: int, stopped_at: str, reason: str | None = None, **more: Any
+) -> Any:
     """ECS's event of the task's end."""
     batch = {"name": "batch", "exitCode": code, "lastStatus": "STOPPED", "image": "etl:7"}
     return task_event(
         taskArn=arn(script),
         taskDefinitionArn=f"arn:aws:ecs:us-west-2:111122223333:task-definition/{script.family}:1",
-        containers=[batch if reason is None else {**batch, "reason": reason}, {"name": "task-monitor", "exitCode": 0}],
+        containers=[
+            batch if reason is None else {**batch, "reason": reason},
+            {"name": "task-monitor", "exitCode": 0},
+        ],
         createdAt=script.started,
         pullStartedAt=script.started,
         startedAt=script.started,
@@ -66,7 +80,9 @@ def stopped_event(script: Script, *, code: int, stopped_at: str, reason: str | N
     )
 
 
-KILLED = stopped_event(SCRIPT["killed"], code=137, reason=KILLED_REASON, stopped_at="2026-03-01T10:45:20.500Z")
+KILLED = stopped_event(
+    SCRIPT["killed"], code=137, reason=KILLED_REASON, stopped_at="2026-03-01T10:45:20.500Z"
+)
 STOPPED = stopped_event(
     SCRIPT["stopped"],
     code=143,
@@ -84,7 +100,9 @@ def filled(search_server: SearchServer) -> Iterator[SearchServer]:
         slack = stack.enter_context(FakeSlack())
         forward = stack.enter_context(forwarding(search_server, patch))
         aws = stack.enter_context(played_aws(patch, slack))
-        boto3.client("ecs").register_task_definition(family="hourly", containerDefinitions=CONTAINERS)
+        boto3.client("ecs").register_task_definition(
+            family="hourly", containerDefinitions=CONTAINERS
+        )
         batch = stream("batch", SCRIPT["killed"])
         aws.create_log_stream(logGroupName=GROUP, logStreamName=batch)
         put(aws, produced()[batch][0], batch)
@@ -102,7 +120,9 @@ def asked(server: SearchServer, key: str, others_after: int = 0) -> dict[str, An
     panel = PANEL[key]
     body = search_body(panel, START, END, interval="1m" if panel.index == "checkpoints" else "1h")
     aggregations: dict[str, Any] = search(server, f"task-{panel.index}-*", **body)["aggregations"]
-    if any(terms.has_other_bucket for terms in panel.terms):  # as the products do, by a second request
+    if any(
+        terms.has_other_bucket for terms in panel.terms
+    ):  # as the products do, by a second request
         families = [bucket["key"] for bucket in aggregations[terms_id(panel, 0)]["buckets"]]
         rest = other_search_body(body, panel, families[:others_after]) if others_after else None
         if rest is not None:
@@ -120,11 +140,18 @@ def send_notices(forward: Forward, server: SearchServer) -> None:
     stuck = stuck_notice()
     record = replace(stuck.record, task_id="c", task_arn=None, family="nightly")
     line = encode_notice(replace(stuck, time="2026-03-01T11:00:01.000Z", record=record)).decode()
-    assert forward(event(line, stream=stream("task-monitor", SCRIPT["c"])), Context())["indexed"] == 1
-    for time, kind in (("2026-03-01T10:16:00.000Z", "missed"), ("2026-03-01T10:40:00.000Z", "late")):
+    assert (
+        forward(event(line, stream=stream("task-monitor", SCRIPT["c"])), Context())["indexed"] == 1
+    )
+    for time, kind in (
+        ("2026-03-01T10:16:00.000Z", "missed"),
+        ("2026-03-01T10:40:00.000Z", "late"),
+    ):
         missed = missed_notice()
         schedule_line = replace(missed, time=time, notice=replace(missed.notice, kind=kind))
-        document = schedule_notice_document(schedule_line, encode_notice(schedule_line).decode(), ForwarderSettings())
+        document = schedule_notice_document(
+            schedule_line, encode_notice(schedule_line).decode(), ForwarderSettings()
+        )
         address = f"{server.url}/{document.index}/_doc/{quote(document.id, safe='')}"
         requests.put(address, json=document.fields, timeout=120).raise_for_status()
 
@@ -143,7 +170,9 @@ def one_more(server: SearchServer, name: str, **differences: Any) -> Iterator[No
 
 def too_small(server: SearchServer) -> AbstractContextManager[None]:
     """A run that needs more memory than its task has."""
-    needed = Recommendation(vcpu=2, memory_mb=5120, saving_percent=-4.5, reasons=("It needs 5 GB.",))
+    needed = Recommendation(
+        vcpu=2, memory_mb=5120, saving_percent=-4.5, reasons=("It needs 5 GB.",)
+    )
     return one_more(server, "tight", recommendation=needed)
 
 
@@ -160,9 +189,14 @@ def table(answer: dict[str, Any], panel: Panel) -> Rows:
     level: list[tuple[tuple[str, ...], Bucket]] = [((), answer)]
     for name in names:
         level = [
-            ((*path, label), bucket) for path, outer in level for label, bucket in buckets_of(outer[name]["buckets"])
+            ((*path, label), bucket)
+            for path, outer in level
+            for label, bucket in buckets_of(outer[name]["buckets"])
         ]
-    return {path: tuple(value(bucket, panel, n) for n in range(len(panel.metrics))) for path, bucket in level}
+    return {
+        path: tuple(value(bucket, panel, n) for n in range(len(panel.metrics)))
+        for path, bucket in level
+    }
 
 
 def by_family(rows: Rows) -> Rows:
@@ -174,7 +208,11 @@ def by_family(rows: Rows) -> Rows:
 
 def by_hour(ten: dict[str, Any], eleven: dict[str, Any]) -> Rows:
     """The rows with a value for each name, of these two hours."""
-    return {(name, at): (one,) for at, of_it in ((TEN, ten), (ELEVEN, eleven)) for name, one in of_it.items()}
+    return {
+        (name, at): (one,)
+        for at, of_it in ((TEN, ten), (ELEVEN, eleven))
+        for name, one in of_it.items()
+    }
 
 
 def of_minutes(first: Any, second: Any) -> Rows:
@@ -221,11 +259,15 @@ def test_the_documents_come_from_lines_of_the_monitor(filled: SearchServer) -> N
 def test_families_without_a_known_cost_are_named(shown: Shown, filled: SearchServer) -> None:
     """The side container of `a` has no cost either, but its task runs on Fargate, and has one."""
     with on_instances(filled):
-        assert shown("no-cost-table") == {("fleet", "EC2"): (1, None, "fleet", 2, 2, 1024, 4096, close(75))}
+        assert shown("no-cost-table") == {
+            ("fleet", "EC2"): (1, None, "fleet", 2, 2, 1024, 4096, close(75))
+        }
         assert ("fleet",) not in by_family(shown("cost-table"))
 
 
-def test_every_panel_has_buckets_and_a_number_in_each_column(shown: Shown, filled: SearchServer) -> None:
+def test_every_panel_has_buckets_and_a_number_in_each_column(
+    shown: Shown, filled: SearchServer
+) -> None:
     with too_small(filled), on_instances(filled):
         rows_of = {panel.key: shown(panel.key) for panel in PANELS}
     for panel in PANELS:
@@ -246,14 +288,18 @@ def test_every_panel_has_buckets_and_a_number_in_each_column(shown: Shown, fille
 # - `killed`, 10:45:20.5. 32 s in 20 s, 80 %; (10 s x 512 + 10 s x 1000) / 20 s = 756, 73.828 %.
 # `c` ended at 11:10 and is the next cell alone: 1620 s in 900 s, 90 %. Of hourly, failed 20 %, stopped 30 %.
 ROWS: dict[str, Rows] = {
-    "task-usage-cpu": by_hour({"hourly": close(10), "nightly": close(54)}, {"hourly": close(25), "nightly": close(90)}),
+    "task-usage-cpu": by_hour(
+        {"hourly": close(10), "nightly": close(54)}, {"hourly": close(25), "nightly": close(90)}
+    ),
     "task-usage-memory": by_hour(
         {"hourly": close(6.25), "nightly": close((40 + 50 + 73.828) / 3)},
         {"hourly": close(18.75), "nightly": close(75)},
     ),
     # Once each: three of nightly in the first hour, though it has four documents there.
     "task-count-by-family": by_hour({"nightly": 3, "hourly": 1}, {"nightly": 1, "hourly": 2}),
-    "task-count-by-outcome": by_hour({"Success": 3, "Out of memory": 1}, {"Success": 1, "Failure": 1, "Stopped": 1}),
+    "task-count-by-outcome": by_hour(
+        {"Success": 3, "Out of memory": 1}, {"Success": 1, "Failure": 1, "Stopped": 1}
+    ),
     # Two of seven tasks failed, one of them because memory ran out.
     "task-count": {(): (7,)},
     "failure-rate": {(): (pytest.approx(2 / 7),)},
@@ -265,7 +311,9 @@ ROWS: dict[str, Rows] = {
     # By hand: 0.4 of 2 vCPU in the first minute of `a`, 0.8 in the second; after 120 s it had received 120 x 1000.
     "run-cpu": {(OF_A, ONE): (close(20),), (OF_A, TWO): (close(40),)},
     "run-memory": {(OF_A, ONE): (256, 1024), (OF_A, TWO): (512, 1024)},
-    "run-containers": {("a", "batch"): (close(30), 512, 0, 120_000, 1200, 120 * 4096, 120 * 512, "etl:7")},
+    "run-containers": {
+        ("a", "batch"): (close(30), 512, 0, 120_000, 1200, 120 * 4096, 120 * 512, "etl:7")
+    },
     # Two GPUs, of which the second is 20 points above the first, and a NeuronCore like the first.
     "run-gpu": of_minutes(close(20), close(40)),
     "run-gpu-memory": of_minutes(6000, 6000),
@@ -315,7 +363,17 @@ def test_durations(shown: Shown, filled: SearchServer) -> None:
 def test_where_the_time_went(shown: Shown) -> None:
     of_one = shown("run-time")
     assert of_one[("a", "batch")] == tuple(map(close, (30, 10, 5, 40, 5, 2, 1.5, 0.5, 6)))
-    assert of_one[("b", "batch")] == (close(50), close(10), 0, None, None, None, None, None, close(40))
+    assert of_one[("b", "batch")] == (
+        close(50),
+        close(10),
+        0,
+        None,
+        None,
+        None,
+        None,
+        None,
+        close(40),
+    )
     assert of_one[("c", "batch")] == (None,) * 9
 
 
@@ -331,7 +389,14 @@ def test_failures_and_reasons(shown: Shown) -> None:
     """Those of which ECS told have its words; of the other only the monitor's exit code is known."""
     rows = shown("failures")
     assert {path: (*values[:5], values[6]) for path, values in rows.items()} == {
-        ("nightly", "failure"): (1, "oom", KILLED_REASON, 137, "killed", "2026-03-01T10:45:20.500Z"),
+        ("nightly", "failure"): (
+            1,
+            "oom",
+            KILLED_REASON,
+            137,
+            "killed",
+            "2026-03-01T10:45:20.500Z",
+        ),
         ("hourly", "stopped"): (1, "user", BY_USER, 143, "stopped", "2026-03-01T11:45:02.150Z"),
         ("hourly", "failure"): (1, None, None, 3, "failed", "2026-03-01T11:31:40.500Z"),
     }
@@ -356,7 +421,10 @@ def test_cost_and_waste(shown: Shown) -> None:
     assert cost[("nightly", TEN)] == (close(usd(171) + usd(621) + usd(60)),)
     assert cost[("hourly", ELEVEN)] == (close(usd(721) + usd(323)),)
     waste = shown("waste-by-family")
-    assert list(waste.items()) == [(("nightly",), (close(usd(621) / 2),)), (("hourly",), (close(usd(621) * 0.451),))]
+    assert list(waste.items()) == [
+        (("nightly",), (close(usd(621) / 2),)),
+        (("hourly",), (close(usd(621) * 0.451),)),
+    ]
     by_cost = by_family(shown("cost-table"))
     assert by_cost[("hourly",)] == (close(usd(621) + usd(721) + usd(323)), 3, "stopped")
     over_time = shown("waste-over-time")
@@ -379,7 +447,13 @@ def test_one_task(shown: Shown) -> None:
     summary = shown("run-summary")
     done = (0, None, None, "2026-03-01T10:00:00.000Z")
     assert summary[("a", "batch")] == ("nightly", "success", 150_500, close(usd(171)), *done)
-    assert summary[("a", "side")] == ("nightly", "success", 2000, None, *done)  # the task is paid once
+    assert summary[("a", "side")] == (
+        "nightly",
+        "success",
+        2000,
+        None,
+        *done,
+    )  # the task is paid once
     killed = (20_500, close(usd(60)), 137, "oom", KILLED_REASON, "2026-03-01T10:45:00.000Z")
     assert summary[("killed", "batch")] == ("nightly", "failure", *killed)
     stopped = (302_150, close(usd(323)), 143, "user", BY_USER, "2026-03-01T11:40:00.000Z")

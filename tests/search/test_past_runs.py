@@ -52,7 +52,11 @@ def objects(*words: str, given: bytes = b"") -> dict[str, Any]:
 def indexed(forward: Forward, server: SearchServer, reports: Sequence[Report]) -> None:
     for account in {one.record.account_id for one in reports}:
         texts = [encode(one).decode() for one in reports if one.record.account_id == account]
-        assert forward(event(*texts), Context()) == {"indexed": len(texts), "skipped": 0, "failed": 0}
+        assert forward(event(*texts), Context()) == {
+            "indexed": len(texts),
+            "skipped": 0,
+            "failed": 0,
+        }
     search(server)  # refreshes
 
 
@@ -64,7 +68,9 @@ FAMILIES: dict[str, list[Report]] = {
         report(2, family="mixed", peak_mb=None, p95=None),
         report(3, family="mixed", peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=300)}),
     ],
-    "ec2": [report(n, family="ec2", launch_type="EC2", size=None, peak_mb=333.25) for n in range(2)],
+    "ec2": [
+        report(n, family="ec2", launch_type="EC2", size=None, peak_mb=333.25) for n in range(2)
+    ],
     "sixty": [report(n, family="sixty", peak_mb=1900 if n < 10 else 300) for n in range(60)],
 }
 # Documents are known by their task's id.
@@ -119,10 +125,14 @@ def test_the_cluster_filters_as_a_file_does(forward: Forward, search_server: Sea
         assert list(there) == ["filtered"]
 
 
-def test_families_of_several_search_pages_are_read(forward: Forward, search_server: SearchServer) -> None:
+def test_families_of_several_search_pages_are_read(
+    forward: Forward, search_server: SearchServer
+) -> None:
     """With ``--last 5000`` there is one family on a page, with fewer up to 100."""
     many = [
-        replace(one, record=replace(one.record, family=f"family-{number:03}", task_id=f"many-{number}"))
+        replace(
+            one, record=replace(one.record, family=f"family-{number:03}", task_id=f"many-{number}")
+        )
         for number, one in enumerate([report()] * 230)
     ]
     indexed(forward, search_server, many)
@@ -135,9 +145,17 @@ def test_families_with_the_same_name_in_several_accounts_are_separate(
 ) -> None:
     runs = [
         report(
-            number, account_id=account, region=region, task_id=f"{account}-{region}-{number}", peak_mb=peak_mb + number
+            number,
+            account_id=account,
+            region=region,
+            task_id=f"{account}-{region}-{number}",
+            peak_mb=peak_mb + number,
         )
-        for account, region, peak_mb in (("1", "eu-west-1", 100), ("2", "eu-west-1", 900), ("2", None, 3000))
+        for account, region, peak_mb in (
+            ("1", "eu-west-1", 100),
+            ("2", "eu-west-1", 900),
+            ("2", None, 3000),
+        )
         for number in range(3)
     ]
     indexed(forward, search_server, runs)
@@ -148,9 +166,16 @@ def test_families_with_the_same_name_in_several_accounts_are_separate(
         return done.stdout
 
     there = ("--from", search_server.url)
-    for filters in ((), ("--account", "2"), ("--task-region", "eu-west-1"), ("--account", "2", "--last", "1")):
+    for filters in (
+        (),
+        ("--account", "2"),
+        ("--task-region", "eu-west-1"),
+        ("--account", "2", "--last", "1"),
+    ):
         assert lines_of(*there, *filters) == lines_of("--from", "-", *filters)
-    found = [(one["accountId"], one["region"]) for one in map(json.loads, lines_of(*there).splitlines())]
+    found = [
+        (one["accountId"], one["region"]) for one in map(json.loads, lines_of(*there).splitlines())
+    ]
     assert found == [("1", "eu-west-1"), ("2", None), ("2", "eu-west-1")]
 
 
@@ -165,10 +190,16 @@ def test_a_run_without_a_report_is_ignored_unless_it_ran_out_of_memory(
         task = {"complete": False, "stop_category": "exit", **ended}
         where = f"{search_server.url}/{hit['_index']}/_update/{hit['_id'].replace('/', '%2F')}"
         line = encode(checkpoint(decode(hit["_source"]["record"]))).decode()
-        requests.post(where, json={"doc": {"task": task, "record": line}}, timeout=120).raise_for_status()
+        requests.post(
+            where, json={"doc": {"task": task, "record": line}}, timeout=120
+        ).raise_for_status()
     search(search_server)
     found = objects("--from", search_server.url)["nightly"]
-    assert (found["evidence"]["runs"], found["evidence"]["ignored"], found["evidence"]["outOfMemory"]) == (1, 1, 1)
+    assert (
+        found["evidence"]["runs"],
+        found["evidence"]["ignored"],
+        found["evidence"]["outOfMemory"],
+    ) == (1, 1, 1)
     assert found["recommended"]["memoryMB"] == 3072
 
 
@@ -203,12 +234,16 @@ def put(server: SearchServer, index: str, task_id: str, document: dict[str, Any]
     call(server, "PUT", f"{index}/_doc/{task_id}?refresh=true", document)
 
 
-def test_the_cluster_finds_the_same_runs_as_every_other_source(forward: Forward, search_server: SearchServer) -> None:
+def test_the_cluster_finds_the_same_runs_as_every_other_source(
+    forward: Forward, search_server: SearchServer
+) -> None:
     indexed(forward, search_server, RUNS)
     check_source(source_of(search_server))
     with_event(search_server, "abc1")
     with_event(search_server, "bcd1", record_only=True)
-    corrected, restored = (next(source_of(search_server).runs(RunFilter(run=one))) for one in ("abc1", "bcd1"))
+    corrected, restored = (
+        next(source_of(search_server).runs(RunFilter(run=one))) for one in ("abc1", "bcd1")
+    )
     assert (corrected.report.record.status, corrected.report.record.exit_code) == ("stopped", 0)
     assert present(corrected.event).stopped_reason == "Stopped by ann"
     assert corrected.line == encode(RUNS[0])
@@ -222,17 +257,32 @@ def with_event(server: SearchServer, task_id: str, *, record_only: bool = False)
     """What the task's event changes in a document; other shippers store the record alone."""
     (hit,) = search(server, query={"term": {"task.id": task_id}})["hits"]["hits"]
     source = hit["_source"]
-    source["task"] |= {"status": "stopped", "stop_category": "user", "stopped_reason": "Stopped by ann"}
+    source["task"] |= {
+        "status": "stopped",
+        "stop_category": "user",
+        "stopped_reason": "Stopped by ann",
+    }
     if record_only:
         source["record"] = json.dumps(json.loads(source["record"])["record"])
     put(server, hit["_index"], hit["_id"].replace("/", "%2F"), source)
 
 
-def test_runs_without_a_record_get_a_partial_line(forward: Forward, search_server: SearchServer) -> None:
+def test_runs_without_a_record_get_a_partial_line(
+    forward: Forward, search_server: SearchServer
+) -> None:
     indexed(forward, search_server, RUNS)
-    task = {"id": "lost", "family": "nightly-etl", "status": "failure", "stopped_reason": "CannotPullContainerError"}
+    task = {
+        "id": "lost",
+        "family": "nightly-etl",
+        "status": "failure",
+        "stopped_reason": "CannotPullContainerError",
+    }
     never = {"@timestamp": "2099-01-01T00:00:00.000Z", "task": task, "container": {"name": "batch"}}
-    started = {**never, "task": {**task, "id": "gone"}, "event": {"start": "2020-01-01T00:00:00.000Z"}}
+    started = {
+        **never,
+        "task": {**task, "id": "gone"},
+        "event": {"start": "2020-01-01T00:00:00.000Z"},
+    }
     put(search_server, "task-reports-2099.01", "lost", never)
     put(search_server, "task-reports-2020.01", "gone", started)
     search(search_server)  # refreshes
@@ -244,20 +294,33 @@ def test_runs_without_a_record_get_a_partial_line(forward: Forward, search_serve
     assert runs[0].event is not None
     put(search_server, "task-reports-2020.01", "gone", {**started, "record": "no record"})
     assert len(list(source.runs(RunFilter(run="gone")))) == 1
-    assert source.notes == ("the indices task-reports-*: 1 record could not be read, so numbers are missing.",)
+    assert source.notes == (
+        "the indices task-reports-*: 1 record could not be read, so numbers are missing.",
+    )
 
 
-def test_runs_of_several_search_pages_are_listed(forward: Forward, search_server: SearchServer) -> None:
+def test_runs_of_several_search_pages_are_listed(
+    forward: Forward, search_server: SearchServer
+) -> None:
     """Also with equal starts."""
-    texts = [encode(RUNS[0]).decode().replace('"abc1"', f'"many-{number:03}"') for number in range(450)]
+    texts = [
+        encode(RUNS[0]).decode().replace('"abc1"', f'"many-{number:03}"') for number in range(450)
+    ]
     forward(event(*texts), Context())
     search(search_server)
     ids = [one.report.record.task_id for one in source_of(search_server).runs(RunFilter())]
     assert ids == [f"many-{number:03}" for number in range(450)]
 
 
-def test_a_run_with_checkpoints_alone_is_found_by_its_id(forward: Forward, search_server: SearchServer) -> None:
-    text = encode(RUNS[0]).decode().replace("task.report", "task.checkpoint").replace('"success"', '"running"')
+def test_a_run_with_checkpoints_alone_is_found_by_its_id(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    text = (
+        encode(RUNS[0])
+        .decode()
+        .replace("task.report", "task.checkpoint")
+        .replace('"success"', '"running"')
+    )
     forward(event(text), Context())
     search(search_server, "task-checkpoints-*")
     source = source_of(search_server)
@@ -276,7 +339,12 @@ def test_missed_runs_are_found_by_family_and_due_time(search_server: SearchServe
         document = schedule_notice_document(line, encode_notice(line).decode(), ForwarderSettings())
         put(search_server, document.index, str(number), dict(document.fields))
     source = source_of(search_server)
-    assert source.schedule_notices(RunFilter(families=("nightly-*",), accounts=("111122223333",))) == (later, missed)
+    assert source.schedule_notices(
+        RunFilter(families=("nightly-*",), accounts=("111122223333",))
+    ) == (later, missed)
     until_ns = parse_ns(later.notice.due_at)
-    assert set(source.schedule_notices(RunFilter(until_ns=until_ns, clusters=("jobs",)))) == {missed, other}
+    assert set(source.schedule_notices(RunFilter(until_ns=until_ns, clusters=("jobs",)))) == {
+        missed,
+        other,
+    }
     assert source.schedule_notices(RunFilter(regions=("mars-1",))) == ()

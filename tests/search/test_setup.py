@@ -14,7 +14,14 @@ import profiler
 from tests.command_line import run_here
 from tests.integration.conftest import aws_cli  # noqa: F401  pytest finds the fixture by this name
 from tests.search.forwarding import search
-from tests.tutorial import FAMILY, TutorialReader, answers, build_wheel, monitored_families, register_families
+from tests.tutorial import (
+    FAMILY,
+    TutorialReader,
+    answers,
+    build_wheel,
+    monitored_families,
+    register_families,
+)
 from tests.values import present
 from tools.moto_server import FakeAws, fake_aws
 from tools.search_server import SearchServer
@@ -28,32 +35,52 @@ def kibana(*words: str) -> CompletedProcess[str]:
     return run_here(os.environ, "kibana", *words)
 
 
-def test_the_templates_can_be_installed_repeatedly_and_a_dry_run_installs_nothing(search_server: SearchServer) -> None:
+def test_the_templates_can_be_installed_repeatedly_and_a_dry_run_installs_nothing(
+    search_server: SearchServer,
+) -> None:
     words = ("import", "--elasticsearch", search_server.url, "--prefix", "team")
     dry = kibana(*words, "--dry-run").stdout
     assert "would install: index template team-reports" in dry
     assert "would install: index team-checkpoints-2" in dry
-    assert requests.get(f"{search_server.url}/_index_template/team-reports", timeout=120).status_code == 404
+    assert (
+        requests.get(f"{search_server.url}/_index_template/team-reports", timeout=120).status_code
+        == 404
+    )
     assert requests.get(f"{search_server.url}/team-*", timeout=120).json() == {}
     done, again = kibana(*words), kibana(*words)
     assert (done.returncode, again.returncode) == (0, 0), done.stderr + again.stderr
     assert "installed: index template team-reports" in again.stdout
-    assert ("index team-reports-2" in done.stdout, "index team-reports-2" in again.stdout) == (True, False)
+    assert ("index team-reports-2" in done.stdout, "index team-reports-2" in again.stdout) == (
+        True,
+        False,
+    )
     created = requests.get(f"{search_server.url}/team-*", timeout=120).json()
-    assert {name.rsplit("-", 1)[0] for name in created} == {"team-reports", "team-checkpoints", "team-notices"}
+    assert {name.rsplit("-", 1)[0] for name in created} == {
+        "team-reports",
+        "team-checkpoints",
+        "team-notices",
+    }
     # These distributions of the servers come without lifecycles.
     assert "skipped: lifecycle policy" in done.stdout
     for name, index in created.items():
-        written = json.loads((TEMPLATES / f"task-{name.split('-')[1]}.json").read_text())["template"]["mappings"]
+        written = json.loads((TEMPLATES / f"task-{name.split('-')[1]}.json").read_text())[
+            "template"
+        ]["mappings"]
         assert set(index["mappings"]["properties"]) == set(written["properties"])
         requests.delete(f"{search_server.url}/{name}", timeout=120).raise_for_status()
     for name in ("reports", "checkpoints", "logs", "notices"):
-        answer = requests.get(f"{search_server.url}/_index_template/team-{name}", timeout=120).json()
+        answer = requests.get(
+            f"{search_server.url}/_index_template/team-{name}", timeout=120
+        ).json()
         template = answer["index_templates"][0]["index_template"]
         assert template["index_patterns"] == [f"team-{name}-*"]
-        written = json.loads((TEMPLATES / f"task-{name}.json").read_text())["template"]["mappings"]["properties"]
+        written = json.loads((TEMPLATES / f"task-{name}.json").read_text())["template"]["mappings"][
+            "properties"
+        ]
         assert set(template["template"]["mappings"]["properties"]) == set(written)
-        requests.delete(f"{search_server.url}/_index_template/team-{name}", timeout=120).raise_for_status()
+        requests.delete(
+            f"{search_server.url}/_index_template/team-{name}", timeout=120
+        ).raise_for_status()
 
 
 def test_sign_in(secured_elasticsearch: SearchServer) -> None:

@@ -19,7 +19,18 @@ from profiler.record.task_end import EventContainer, parse_stopped_task
 from tests.fake_slack import FakeSlack
 from tests.memory_retries import ended
 from tests.search.conftest import TWO_SERVERS
-from tests.search.forwarding import STREAM, TASK_ID, Context, Forward, call, event, played_aws, put, report, search
+from tests.search.forwarding import (
+    STREAM,
+    TASK_ID,
+    Context,
+    Forward,
+    call,
+    event,
+    played_aws,
+    put,
+    report,
+    search,
+)
 from tests.task_events import event as task_event
 from tests.values import present
 from tools.search_server import SearchServer
@@ -41,10 +52,14 @@ def indexed_report() -> ReportLine | None:
     task = present(parse_stopped_task(task_event()))
     cluster = handler._cluster(handler._settings())
     budget = InvocationTime(Context())
-    return find_indexed_report(cluster, budget, ForwarderSettings(), task, EventContainer(name="batch"))
+    return find_indexed_report(
+        cluster, budget, ForwarderSettings(), task, EventContainer(name="batch")
+    )
 
 
-def test_a_report_is_found_by_its_id_before_a_refresh(aws: Any, forward: Forward, search_server: SearchServer) -> None:
+def test_a_report_is_found_by_its_id_before_a_refresh(
+    aws: Any, forward: Forward, search_server: SearchServer
+) -> None:
     assert indexed_report() is None  # the index does not exist
     other = report("0" * 32, startedAt="2026-03-01T10:11:29Z")
     assert forward(event(other), Context())["indexed"] == 1
@@ -75,20 +90,26 @@ ENDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("status", "verdict"), [*(("success", verdict) for verdict in ENDS), ("unknown", "unknown")])
+@pytest.mark.parametrize(
+    ("status", "verdict"), [*(("success", verdict) for verdict in ENDS), ("unknown", "unknown")]
+)
 def test_any_order_and_repetition_give_the_same_document(
     aws: Any, forward: Forward, search_server: SearchServer, status: str, verdict: str
 ) -> None:
     """The report by subscription; the event when it finds the report, and when it finds only a checkpoint; a replay."""
     text = run_report(status=status, exitCode=0 if status == "success" else None)
-    checkpoint = run_report(status="running", exitCode=9, finishedAt=None, metrics={"maxMemoryUsedMB": 5})
+    checkpoint = run_report(
+        status="running", exitCode=9, finishedAt=None, metrics={"maxMemoryUsedMB": 5}
+    )
     stopped = task_event(**ENDS[verdict])
     documents = []
     for order in permutations(["report", "event", "checkpoint-event"]):
         aws.delete_log_stream(logGroupName="/ecs/jobs", logStreamName=STREAM)
         aws.create_log_stream(logGroupName="/ecs/jobs", logStreamName=STREAM)
         requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=120)
-        put(aws, checkpoint.replace("task.report", "task.checkpoint"), f"ecs/task-monitor/{TASK_ID}")
+        put(
+            aws, checkpoint.replace("task.report", "task.checkpoint"), f"ecs/task-monitor/{TASK_ID}"
+        )
         for step in [*order, order[0], "report"]:
             if step == "report":
                 assert forward(event(text, stream=STREAM), Context())["indexed"] == 1
@@ -111,8 +132,12 @@ def test_the_duration_is_compared_with_recent_runs(
     """Those of the same account and Region. The notice of a run that took longer says what it waited for."""
     elsewhere = {**PLACE, "accountId": "999988887777"}
     last = {"processor": {"model": "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"}}
-    recent = [report(f"{number}", metrics={"durationMs": 1000}, **PLACE, **last) for number in range(8)]
-    others = [report(f"other-{number}", metrics={"durationMs": 9000}, **elsewhere) for number in range(8)]
+    recent = [
+        report(f"{number}", metrics={"durationMs": 1000}, **PLACE, **last) for number in range(8)
+    ]
+    others = [
+        report(f"other-{number}", metrics={"durationMs": 9000}, **elsewhere) for number in range(8)
+    ]
     forward(event(*recent), Context())
     forward(event(*others), Context())
     search(search_server)
@@ -125,22 +150,37 @@ def test_the_duration_is_compared_with_recent_runs(
     put(aws, run_report(metrics={"durationMs": 3100}, timeBreakdown=waited, processor=processor))
     handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), Context())
     posted = json.dumps(slack.messages, ensure_ascii=False)
-    assert "3.1× longer than the median of the last 8 successful runs. It ran on Xeon 8259CL, the last " in posted
+    assert (
+        "3.1× longer than the median of the last 8 successful runs. It ran on Xeon 8259CL, the last "
+        in posted
+    )
     assert "success on 8375C." in posted
     assert "80 % of the time it waited for the network, 75 % for 10.0.3.9:5432." in posted
 
 
-def test_what_a_retry_needs_of_its_family_is_found(aws: Any, forward: Forward, search_server: SearchServer) -> None:
+def test_what_a_retry_needs_of_its_family_is_found(
+    aws: Any, forward: Forward, search_server: SearchServer
+) -> None:
     runs = [
         report("1" * 32, **PLACE, metrics={"maxMemoryUsedMB": 700.5}),
         report("2" * 32, **PLACE, metrics={"maxMemoryUsedMB": 650.0}),
-        report("3" * 32, **PLACE, status="failure", exitCode=137, taskSize={"vcpu": 0.25, "memoryMB": 1024}),
+        report(
+            "3" * 32,
+            **PLACE,
+            status="failure",
+            exitCode=137,
+            taskSize={"vcpu": 0.25, "memoryMB": 1024},
+        ),
         report("4" * 32, **{**PLACE, "region": "eu-west-1"}, metrics={"maxMemoryUsedMB": 900.0}),
     ]
     for number, text in enumerate(runs, 1):
-        assert forward(event(text, stream=f"ecs/batch/{str(number) * 32}"), Context())["indexed"] == 1
+        assert (
+            forward(event(text, stream=f"ecs/batch/{str(number) * 32}"), Context())["indexed"] == 1
+        )
     search(search_server)  # refreshes
-    family = FamilyMemory(cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60)
+    family = FamilyMemory(
+        cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60
+    )
     retry = ended()
     assert family.highest_peak_mb(retry) == 700.5
     assert family.killed_run(retry, "33333333") == ("3" * 32, TaskSize(vcpu=0.25, memory_mb=1024))

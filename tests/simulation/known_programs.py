@@ -87,7 +87,9 @@ def receive(seconds: float) -> None:
         connection.recv(1)
 
 
-def ask_again(seconds: float, most_on_cpu: float = _MAX_TURN_SECONDS, most_waiting: float = _MAX_TURN_SECONDS) -> None:
+def ask_again(
+    seconds: float, most_on_cpu: float = _MAX_TURN_SECONDS, most_waiting: float = _MAX_TURN_SECONDS
+) -> None:
     """Compute for 10 ms or more, then wait in recv for an answer, again and again."""
     until, randomness = time.monotonic() + seconds, random.Random(1)
     with socket.create_connection(_server()) as connection:
@@ -160,7 +162,9 @@ def read_disk_by_ring(seconds: float) -> None:
     ring = system_call(425, 4, (ctypes.c_char * len(parameters)).from_buffer(parameters))
     if ring < 0:
         raise RuntimeError("the kernel permits no ring")
-    tail_at, array_at, head_at = (struct.unpack_from("I", parameters, place)[0] for place in (44, 64, 80))
+    tail_at, array_at, head_at = (
+        struct.unpack_from("I", parameters, place)[0] for place in (44, 64, 80)
+    )
     descriptor = os.open(sys.argv[3], os.O_RDONLY | os.O_DIRECT)
     blocks = os.fstat(descriptor).st_size // _BLOCK_BYTES
     until = time.monotonic() + seconds
@@ -169,7 +173,9 @@ def read_disk_by_ring(seconds: float) -> None:
         address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
         for number in itertools.count():
             place = number % blocks * _BLOCK_BYTES
-            entries[:32] = struct.pack("<BBHiQQII", _READ, 0, 0, descriptor, place, address, _BLOCK_BYTES, 0)
+            entries[:32] = struct.pack(
+                "<BBHiQQII", _READ, 0, 0, descriptor, place, address, _BLOCK_BYTES, 0
+            )
             struct.pack_into("I", queues, array_at + number % 4 * 4, 0)
             struct.pack_into("I", queues, tail_at, number + 1)
             system_call(426, ring, 1, 1, 1, None, 0)
@@ -219,7 +225,9 @@ def pause(seconds: float) -> None:
 
 def run_child(seconds: float) -> None:
     """Wait for a program that shows no known kind."""
-    subprocess.run([sys.executable, __file__, os.devnull, *sys.argv[2:4], f"pause:{seconds}"], check=True)
+    subprocess.run(
+        [sys.executable, __file__, os.devnull, *sys.argv[2:4], f"pause:{seconds}"], check=True
+    )
 
 
 def threads_of_many_kinds(seconds: float) -> int:
@@ -265,7 +273,9 @@ def _waited(phase: Phase, seconds: float) -> int:
 
 def _phases_in_processes(*phases: Phase) -> Phase:
     """Each phase in a process of its own, and their parent waits for all of them."""
-    return lambda seconds: sum(_in_processes([partial(_waited, phase, seconds) for phase in phases]))
+    return lambda seconds: sum(
+        _in_processes([partial(_waited, phase, seconds) for phase in phases])
+    )
 
 
 def _herd(threads: int, seconds: float) -> int:
@@ -319,7 +329,17 @@ def grow(_: float) -> None:
 
 
 _FUNCTIONS: tuple[Phase, ...] = (
-    *(compute_half, receive, read_disk, read_disk_by_ring, wait_for_lock, sleep, read_pipe, pause, run_child),
+    *(
+        compute_half,
+        receive,
+        read_disk,
+        read_disk_by_ring,
+        wait_for_lock,
+        sleep,
+        read_pipe,
+        pause,
+        run_child,
+    ),
     *(threads_of_many_kinds, ask_again, pool_of_one, pool_of_32, grow),
 )
 PHASES: dict[str, Phase] = {
@@ -328,7 +348,8 @@ PHASES: dict[str, Phase] = {
     "computing_process": _phases_in_processes(_spin, receive),
     "ask_beside_heartbeat": _ask_beside(partial(time.sleep, _PROGRESS_SECONDS), ask_again),
     "ask_rarely_beside_heartbeat": _ask_beside(
-        partial(time.sleep, _PROGRESS_SECONDS), partial(ask_again, most_on_cpu=0.05, most_waiting=_MIN_TURN_SECONDS)
+        partial(time.sleep, _PROGRESS_SECONDS),
+        partial(ask_again, most_on_cpu=0.05, most_waiting=_MIN_TURN_SECONDS),
     ),
     "ask_beside_progress": _ask_beside(_show_progress, ask_again),
     "ask_in_substitution": partial(_ask_in_shell, 'out=$("$@")'),
@@ -341,8 +362,13 @@ PHASES: dict[str, Phase] = {
 def _start() -> dict[str, object]:
     """The time from the start of the process until now as a phase of its own."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_START_TICKS])
-    age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - round(1e9 * ticks / os.sysconf("SC_CLK_TCK"))
-    now_ns, times = time.time_ns(), {"cpu_seconds": _cpu_seconds(), "wait_seconds": cpu_wait_ns() / 1e9}
+    age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - round(
+        1e9 * ticks / os.sysconf("SC_CLK_TCK")
+    )
+    now_ns, times = (
+        time.time_ns(),
+        {"cpu_seconds": _cpu_seconds(), "wait_seconds": cpu_wait_ns() / 1e9},
+    )
     return {"phase": "start", "began_ns": now_ns - age_ns, "ended_ns": now_ns, **times}
 
 

@@ -134,7 +134,9 @@ def control_group(limits: Limits, name: str, disk_file: Path) -> Iterator[tuple[
 
 def can_limit() -> bool:
     """Whether this machine has the control groups that the scenarios with limits use (version 1, root)."""
-    return os.geteuid() == 0 and all((_CGROUPS / name / "cgroup.procs").exists() for name in _CONTROLLERS)
+    return os.geteuid() == 0 and all(
+        (_CGROUPS / name / "cgroup.procs").exists() for name in _CONTROLLERS
+    )
 
 
 def _throttled_seconds(folders: Sequence[Path]) -> float:
@@ -175,7 +177,9 @@ class Execution(Struct, frozen=True, kw_only=True):
         report = _report(output.read_bytes().splitlines())
         return report.record, HistoryStore(history, SystemClock()).stacks(report)
 
-    def by_monitor(self, *, is_privileged: bool, enter: Sequence[str] = ()) -> tuple[Record, StacksLine | None]:
+    def by_monitor(
+        self, *, is_privileged: bool, enter: Sequence[str] = ()
+    ) -> tuple[Record, StacksLine | None]:
         """Run the program beside a monitor that watches it; ``enter`` is what the monitor's command follows."""
         task = self.task
         task_group = control_group(Limits(), task.docker_id("batch"), self.folder)
@@ -226,15 +230,25 @@ def read_truth(path: Path) -> tuple[PhaseTruth, ...]:
             began = None
     if began is not None:
         name, at_ns = began
-        phases.append(PhaseTruth(phase=name, began_ns=at_ns, ended_ns=time.time_ns(), cpu_seconds=0, wait_seconds=0))
+        phases.append(
+            PhaseTruth(
+                phase=name, began_ns=at_ns, ended_ns=time.time_ns(), cpu_seconds=0, wait_seconds=0
+            )
+        )
     return tuple(phases)
 
 
-def observe(phases: Sequence[str], mode: Mode, *, limits: Limits, interval_seconds: float) -> Observation:
+def observe(
+    phases: Sequence[str], mode: Mode, *, limits: Limits, interval_seconds: float
+) -> Observation:
     """Run a program in one of the ways, and read its truth."""
     with contextlib.ExitStack() as stack:
         # Not in /tmp, which may be in memory.
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="known-program-", dir="/var/tmp")))
+        folder = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="known-program-", dir="/var/tmp")
+            )
+        )
         disk_file, truth = folder / "disk", folder / "truth.jsonl"
         disk_file.write_bytes(os.urandom(_DISK_FILE_BYTES))
         os.sync()
@@ -245,14 +259,24 @@ def observe(phases: Sequence[str], mode: Mode, *, limits: Limits, interval_secon
         first = () if mode == "run" else (_FIRST_PHASE,)
         execution = Execution(
             task=task,
-            program=(sys.executable, str(_PROGRAM), str(truth), str(port), str(disk_file), *first, *phases),
+            program=(
+                sys.executable,
+                str(_PROGRAM),
+                str(truth),
+                str(port),
+                str(disk_file),
+                *first,
+                *phases,
+            ),
             folders=groups,
             folder=folder,
             interval_seconds=interval_seconds,
         )
         before = _throttled_seconds(groups) if groups else 0
         is_run, is_privileged = mode == "run", mode == "monitor"
-        record, stacks = execution.by_run() if is_run else execution.by_monitor(is_privileged=is_privileged)
+        record, stacks = (
+            execution.by_run() if is_run else execution.by_monitor(is_privileged=is_privileged)
+        )
         return Observation(
             phases=read_truth(truth),
             record=record,

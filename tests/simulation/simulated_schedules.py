@@ -15,7 +15,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.schedules.schedule_model import Schedule, ScheduleKind, StartedTask
-from tests.schedule_oracle import DAY, at_times, in_ns, names_date, rate_times, shown_minutes, times_of_day
+from tests.schedule_oracle import (
+    DAY,
+    at_times,
+    in_ns,
+    names_date,
+    rate_times,
+    shown_minutes,
+    times_of_day,
+)
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe")
 SECOND_NS = 1_000_000_000
@@ -28,19 +36,79 @@ _QUIET_NS = 4 * HOUR_NS
 # Time is left for a quarter of an hour in which ECS does not answer, before the due time is too old to be judged.
 _LATEST_NS = 35 * MINUTE_NS
 # How often each fate befalls a run of a schedule with at most a run an hour; the others are started in time.
-_FATES = {"missed": 0.006, "late": 0.004, "retried": 0.02, "overlapped": 0.01, "refused": 0.003, "partly missed": 0.01}
+_FATES = {
+    "missed": 0.006,
+    "late": 0.004,
+    "retried": 0.02,
+    "overlapped": 0.01,
+    "refused": 0.003,
+    "partly missed": 0.01,
+}
 _EXPRESSIONS = (
-    (2, ("cron(0/15 * * * ? *)", "cron({m} 0/1 ? * MON-FRI *)", "rate(20 minutes)", "cron(0/5 8-9 * * ? *)")),
-    (6, ("cron({m} * * * ? *)", "rate(1 hour)", "rate(90 minutes)", "cron({m} 20-4 * * ? *)", "cron({m} */2 * * ? *)")),
-    (10, ("cron({m} 0/4 * * ? *)", "rate(6 hours)", "rate(1 day)", "rate(3 days)", "cron({m} 1,13 * * ? *)")),
-    (45, ("cron({m} {h} * * ? *)", "cron({m} {night} * * ? *)", "cron({m} {night} ? * MON-FRI *)")),
-    (12, ("cron({m} {night} ? * {w} *)", "cron({m} {h} ? * FRI-MON *)", "cron({m} {night} 1/5 * ? *)")),
-    (15, ("cron({m} {h} L * ? *)", "cron({m} {h} LW * ? *)", "cron({m} {h} {d}W * ? *)", "cron({m} {h} L-{w} * ? *)")),
+    (
+        2,
+        (
+            "cron(0/15 * * * ? *)",
+            "cron({m} 0/1 ? * MON-FRI *)",
+            "rate(20 minutes)",
+            "cron(0/5 8-9 * * ? *)",
+        ),
+    ),
+    (
+        6,
+        (
+            "cron({m} * * * ? *)",
+            "rate(1 hour)",
+            "rate(90 minutes)",
+            "cron({m} 20-4 * * ? *)",
+            "cron({m} */2 * * ? *)",
+        ),
+    ),
     (
         10,
-        ("cron({m} {h} ? * {w}#2 *)", "cron({m} {h} ? * {w}L *)", "cron({m} {h} 29 FEB ? *)", "cron({m} {h} 31 * ? *)"),
+        (
+            "cron({m} 0/4 * * ? *)",
+            "rate(6 hours)",
+            "rate(1 day)",
+            "rate(3 days)",
+            "cron({m} 1,13 * * ? *)",
+        ),
     ),
-    (5, ("cron({m} {h} 1,15,L * ? {year}-2030)", "cron({m} {h} 1 1/3 ? {year}/2)", "cron({m} {h} 31 4 ? *)")),
+    (45, ("cron({m} {h} * * ? *)", "cron({m} {night} * * ? *)", "cron({m} {night} ? * MON-FRI *)")),
+    (
+        12,
+        (
+            "cron({m} {night} ? * {w} *)",
+            "cron({m} {h} ? * FRI-MON *)",
+            "cron({m} {night} 1/5 * ? *)",
+        ),
+    ),
+    (
+        15,
+        (
+            "cron({m} {h} L * ? *)",
+            "cron({m} {h} LW * ? *)",
+            "cron({m} {h} {d}W * ? *)",
+            "cron({m} {h} L-{w} * ? *)",
+        ),
+    ),
+    (
+        10,
+        (
+            "cron({m} {h} ? * {w}#2 *)",
+            "cron({m} {h} ? * {w}L *)",
+            "cron({m} {h} 29 FEB ? *)",
+            "cron({m} {h} 31 * ? *)",
+        ),
+    ),
+    (
+        5,
+        (
+            "cron({m} {h} 1,15,L * ? {year}-2030)",
+            "cron({m} {h} 1 1/3 ? {year}/2)",
+            "cron({m} {h} 31 4 ? *)",
+        ),
+    ),
     (5, ("at({year}-{month:02}-{d:02}T{night:02}:{m:02}:30)",)),
 )
 
@@ -61,39 +129,54 @@ class Simulated(Struct):
         if self.switched_off_ns is None or now_ns < self.switched_off_ns[0]:
             return self.schedule
         is_off = now_ns < self.switched_off_ns[1]
-        return replace(self.schedule, is_enabled=not is_off, modified_ns=self.switched_off_ns[0 if is_off else 1])
+        return replace(
+            self.schedule,
+            is_enabled=not is_off,
+            modified_ns=self.switched_off_ns[0 if is_off else 1],
+        )
 
     def runs_at(self, moment_ns: int) -> bool:
         """Whether AWS starts what is due at a moment."""
         schedule = self.schedule
         if moment_ns < (schedule.created_ns or 0):
             return False
-        if self.switched_off_ns is not None and self.switched_off_ns[0] <= moment_ns < self.switched_off_ns[1]:
+        if (
+            self.switched_off_ns is not None
+            and self.switched_off_ns[0] <= moment_ns < self.switched_off_ns[1]
+        ):
             return False
         if schedule.expression.startswith("at"):
             return True
         return (schedule.starts_ns or 0) <= moment_ns <= (schedule.ends_ns or 2**63)
 
 
-def simulate(count: int, since: datetime, until: datetime, randomness: random.Random) -> list[Simulated]:
+def simulate(
+    count: int, since: datetime, until: datetime, randomness: random.Random
+) -> list[Simulated]:
     """Schedules with their true due times, fates and tasks."""
     simulated = [_simulated(number, since, until, randomness) for number in range(count)]
     _set_due_times(simulated, since, until)
     windows: dict[tuple[str, ...], list[tuple[int, int]]] = {}
     for one in simulated:
         length_ns = one.schedule.window_minutes * MINUTE_NS + MINUTE_NS
-        windows.setdefault(look(one.schedule), []).extend((due_ns, due_ns + length_ns) for due_ns in one.due_ns)
+        windows.setdefault(look(one.schedule), []).extend(
+            (due_ns, due_ns + length_ns) for due_ns in one.due_ns
+        )
     for own in windows.values():
         own.sort()
     quiet_until: dict[tuple[str, ...], int] = {}
-    everything = sorted((due_ns, number) for number, one in enumerate(simulated) for due_ns in one.due_ns)
+    everything = sorted(
+        (due_ns, number) for number, one in enumerate(simulated) for due_ns in one.due_ns
+    )
     following = [dict(pairwise(one.due_ns)) for one in simulated]
     for due_ns, number in everything:
         one = simulated[number]
         same = look(one.schedule)
         gap_ns = following[number].get(due_ns, due_ns + 24 * HOUR_NS) - due_ns
         fate = "in time"
-        is_quiet = quiet_until.get(same, in_ns(since) + _QUIET_NS) < due_ns < in_ns(until) - _QUIET_NS
+        is_quiet = (
+            quiet_until.get(same, in_ns(since) + _QUIET_NS) < due_ns < in_ns(until) - _QUIET_NS
+        )
         if is_quiet and _is_calm(one, due_ns):
             fate = _fate(one, gap_ns, randomness)
         tasks = [*_tasks(one.schedule, due_ns, gap_ns, fate, randomness)]
@@ -107,7 +190,9 @@ def simulate(count: int, since: datetime, until: datetime, randomness: random.Ra
     return simulated
 
 
-def _simulated(number: int, since: datetime, until: datetime, randomness: random.Random) -> Simulated:
+def _simulated(
+    number: int, since: datetime, until: datetime, randomness: random.Random
+) -> Simulated:
     weights = [weight for weight, _ in _EXPRESSIONS]
     kind: ScheduleKind = "rule" if number % 7 == 3 else "schedule"
     (expressions,) = randomness.choices([texts for _, texts in _EXPRESSIONS], weights)
@@ -123,7 +208,10 @@ def _simulated(number: int, since: datetime, until: datetime, randomness: random
     if kind == "rule" and expression.startswith("at"):
         expression = f"cron({randomness.randrange(60)} 2 * * ? *)"
     # ECS stores the first 19 characters of a schedule's name: these look the same, by pairs in their family, too.
-    twins = {8: ("nightly-report-customer-", "report"), 9: ("nightly-report-customer-", f"report-{number}")}
+    twins = {
+        8: ("nightly-report-customer-", "report"),
+        9: ("nightly-report-customer-", f"report-{number}"),
+    }
     name, family = twins.get(number % 20, ("job-", f"job-{number}"))
     second_ns = randomness.randrange(60) * SECOND_NS
     begin_ns, end_ns = in_ns(since), in_ns(until)
@@ -141,7 +229,9 @@ def _simulated(number: int, since: datetime, until: datetime, randomness: random
         name=f"{name}{number}",
         expression=expression,
         time_zone="UTC" if kind == "rule" else ZONES[number % len(ZONES)],
-        window_minutes=0 if kind == "rule" or is_frequent else randomness.choice((0, 0, 0, 5, 10, 20)),
+        window_minutes=0
+        if kind == "rule" or is_frequent
+        else randomness.choice((0, 0, 0, 5, 10, 20)),
         cluster_arn=f"{_ARN}cluster/{'ab'[number // 20 % 2]}",
         definition_arn=f"{_ARN}task-definition/{family}:{number + 1}",
         task_count=2 if number % 25 == 4 else 1,
@@ -175,7 +265,9 @@ def _uncommon_times(schedule: Schedule, since: datetime, until: datetime) -> lis
     if schedule.expression.startswith("at"):
         local = datetime.fromisoformat(inner)
         around = local.replace(tzinfo=UTC, second=0)
-        return at_times(local, schedule.time_zone, max(since, around - 2 * DAY), min(until, around + 2 * DAY))
+        return at_times(
+            local, schedule.time_zone, max(since, around - 2 * DAY), min(until, around + 2 * DAY)
+        )
     value, unit = inner.split()
     period = int(value) * timedelta(minutes={"m": 1, "h": 60, "d": 1440}[unit[0]])
     anchor_ns = schedule.starts_ns or schedule.created_ns or 0
@@ -195,14 +287,22 @@ def _fate(one: Simulated, gap_ns: int, randomness: random.Random) -> str:
         del fates["late"]
     if gap_ns > 26 * HOUR_NS:
         del fates["overlapped"]
-        fates = {name: 10 * share for name, share in fates.items()}  # rare runs must fail now and then, too
-    place = bisect_right([sum([*fates.values()][: end + 1]) for end in range(len(fates))], randomness.random())
+        fates = {
+            name: 10 * share for name, share in fates.items()
+        }  # rare runs must fail now and then, too
+    place = bisect_right(
+        [sum([*fates.values()][: end + 1]) for end in range(len(fates))], randomness.random()
+    )
     return [*fates, "in time"][place]
 
 
-def _is_mistakable(tasks: Sequence[StartedTask], due_ns: int, windows: Sequence[tuple[int, int]]) -> bool:
+def _is_mistakable(
+    tasks: Sequence[StartedTask], due_ns: int, windows: Sequence[tuple[int, int]]
+) -> bool:
     """Whether a task was created when another due time starts its own."""
-    near = windows[bisect_left(windows, (due_ns - HOUR_NS, 0)) : bisect_left(windows, (due_ns + HOUR_NS, 0))]
+    near = windows[
+        bisect_left(windows, (due_ns - HOUR_NS, 0)) : bisect_left(windows, (due_ns + HOUR_NS, 0))
+    ]
     return any(
         begin_ns - MINUTE_NS <= task.created_ns <= end_ns
         for task in tasks
@@ -211,12 +311,18 @@ def _is_mistakable(tasks: Sequence[StartedTask], due_ns: int, windows: Sequence[
     )
 
 
-def _tasks(schedule: Schedule, due_ns: int, gap_ns: int, fate: str, randomness: random.Random) -> Iterator[StartedTask]:
+def _tasks(
+    schedule: Schedule, due_ns: int, gap_ns: int, fate: str, randomness: random.Random
+) -> Iterator[StartedTask]:
     if fate == "missed":
         return
     window_end_ns = due_ns + schedule.window_minutes * MINUTE_NS
     if fate == "late":
-        created_ns = window_end_ns + GRACE_NS + randomness.randint(0, _LATEST_NS - GRACE_NS - window_end_ns + due_ns)
+        created_ns = (
+            window_end_ns
+            + GRACE_NS
+            + randomness.randint(0, _LATEST_NS - GRACE_NS - window_end_ns + due_ns)
+        )
     elif fate == "retried":
         created_ns = window_end_ns + randomness.randint(MINUTE_NS, GRACE_NS - 5 * SECOND_NS)
     else:
@@ -248,4 +354,8 @@ def _family(schedule: Schedule) -> str:
 
 
 def _started_by(schedule: Schedule) -> str:
-    return f"{'chronos-schedule' if schedule.kind == 'schedule' else 'events-rule'}/{schedule.name}"[:36]
+    return (
+        f"{'chronos-schedule' if schedule.kind == 'schedule' else 'events-rule'}/{schedule.name}"[
+            :36
+        ]
+    )

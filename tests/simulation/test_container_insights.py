@@ -63,17 +63,32 @@ def family(chance: random.Random) -> list[Run]:
     vcpu, memory_mb = chance.choice(SIZES)
     parallel = chance.choice((0.05, 0.3, 0.6, 1.0, 1.0, vcpu, vcpu))
     largest_mb = memory_mb * 10 ** chance.uniform(-1.5, -0.2)
-    levels = [min(parallel * chance.choice((0.1, 0.4, 0.7, 1.0)), vcpu) for _ in range(chance.randint(1, 6))]
+    levels = [
+        min(parallel * chance.choice((0.1, 0.4, 0.7, 1.0)), vcpu)
+        for _ in range(chance.randint(1, 6))
+    ]
     threads = max(math.ceil(parallel), 1)
     phases = [
-        (chance.randint(120, 1200), level, threads, largest_mb * chance.uniform(0.3, 1), chance.choice(NOISES))
+        (
+            chance.randint(120, 1200),
+            level,
+            threads,
+            largest_mb * chance.uniform(0.3, 1),
+            chance.choice(NOISES),
+        )
         for level in levels
     ]
     spike = chance.choice((*[1.0] * 7, 1.01, 1.03, 1.1))
     return [run(chance, phases, (vcpu, memory_mb), number, spike) for number in range(RUNS)]
 
 
-def run(chance: random.Random, phases: Sequence[Phase], size: tuple[float, int], number: int, spike: float) -> Run:
+def run(
+    chance: random.Random,
+    phases: Sequence[Phase],
+    size: tuple[float, int],
+    number: int,
+    spike: float,
+) -> Run:
     """One run, which begins at any second of a minute."""
     vcpu: list[float] = []
     memory: list[float] = []
@@ -111,7 +126,9 @@ def whole(run: Run, number: int) -> Report:
     metrics = with_cpu_demand(metrics, demand, vcpu_size=vcpu, max_threads=None)
     size = TaskSize(vcpu=vcpu, memory_mb=memory_mb)
     sampling = Sampling(stats_period_ms=1000)
-    record = replace(made.record, status="success", sampling=sampling, metrics=metrics, task_size=size)
+    record = replace(
+        made.record, status="success", sampling=sampling, metrics=metrics, task_size=size
+    )
     return replace(made, record=record)
 
 
@@ -135,7 +152,12 @@ def minutes_of(run: Run, number: int) -> Iterator[tuple[PerformanceEvent, Minute
         cpu = 1024 * sum(run.vcpu[second] for second in seconds) / len(seconds)
         memory = round(sum(run.memory_mb[second] for second in seconds) / len(seconds))
         event = task_minute(
-            end_ms, run.started_ms, cpu=cpu, memory=memory, size=(units, memory_mb), TaskId=f"{number:032x}"
+            end_ms,
+            run.started_ms,
+            cpu=cpu,
+            memory=memory,
+            size=(units, memory_mb),
+            TaskId=f"{number:032x}",
         )
         yield msgspec.convert(event, PerformanceEvent), msgspec.convert(event, Minute)
 
@@ -150,11 +172,17 @@ def test_minutes_give_the_advice_of_whole_records() -> None:
             continue
         insights = [by_minute(run, number, chance) for number, run in enumerate(runs)]
         peak_mb = max(run.peak_mb for run in runs)
-        if peak_mb > MAX_HIDDEN_PEAK * max(one.record.metrics.max_memory_used_mb or 0 for one in insights):
+        if peak_mb > MAX_HIDDEN_PEAK * max(
+            one.record.metrics.max_memory_used_mb or 0 for one in insights
+        ):
             continue
         seen = advise(evidence_of(insights), Policy(), PriceOverrides()).choice.size
         reports = (whole(run, number) for number, run in enumerate(runs))
-        known = advise(evidence_of(reports), Policy(memory_margin_percent=MINUTE_MARGIN_PERCENT), PriceOverrides())
+        known = advise(
+            evidence_of(reports),
+            Policy(memory_margin_percent=MINUTE_MARGIN_PERCENT),
+            PriceOverrides(),
+        )
         compared += 1
         same += seen == known.choice.size
         assert (seen.memory_mb or 0) >= MIN_PEAK_MARGIN * peak_mb

@@ -36,7 +36,10 @@ class Run(Struct, frozen=True, kw_only=True):
 def steady(rng: Random, size_mb: float) -> Iterator[Run]:
     """Most runs fit; each needs a little more or less."""
     while True:
-        yield Run(need_mb=size_mb * rng.gauss(0.88, 0.07), exit_code=rng.choices([0, 1, 137, 143], [94, 3, 2, 1])[0])
+        yield Run(
+            need_mb=size_mb * rng.gauss(0.88, 0.07),
+            exit_code=rng.choices([0, 1, 137, 143], [94, 3, 2, 1])[0],
+        )
 
 
 def growing(rng: Random, size_mb: float) -> Iterator[Run]:
@@ -64,7 +67,9 @@ def leaking(rng: Random, size_mb: float) -> Iterator[Run]:
 SHAPES: tuple[Callable[[Random, float], Iterator[Run]], ...] = (steady, growing, two_sorts, leaking)
 
 
-def task_of(run: Run, size: Size, task_id: str, started_by: str = "chronos-schedule/nightly") -> EndedTask:
+def task_of(
+    run: Run, size: Size, task_id: str, started_by: str = "chronos-schedule/nightly"
+) -> EndedTask:
     """The end of a run at a size."""
     is_killed = run.need_mb > size.memory_mb
     reason, code = (KILLED, 137) if is_killed else (None, run.exit_code)
@@ -92,7 +97,9 @@ def family(shape: Callable[[Random, float], Iterator[Run]], seed: int) -> Counte
         search.answer = {"aggregations": {"peak": {"value": peak_mb or None}}}
         before = len(world.aws.tasks)
         first = task_of(run, size, task_id)
-        for event in rng.sample([first, first, task_of(Run(need_mb=1, exit_code=1), size, "f" * 32)], 3):
+        for event in rng.sample(
+            [first, first, task_of(Run(need_mb=1, exit_code=1), size, "f" * 32)], 3
+        ):
             if rng.random() < 0.2:
                 operation = rng.choice(["ListSchedules", "GetSchedule", "RunTask"])
                 world.aws.errors[operation] = [(400, "ThrottlingException", "Rate exceeded")]
@@ -101,7 +108,9 @@ def family(shape: Callable[[Random, float], Iterator[Run]], seed: int) -> Counte
             except DeliveryError:
                 world.handle(event)
             world.aws.errors.clear()
-        assert len(world.aws.tasks) - before == is_killed, "killed runs are started once, and no others"
+        assert len(world.aws.tasks) - before == is_killed, (
+            "killed runs are started once, and no others"
+        )
         if not is_killed:
             peak_mb = max(peak_mb, run.need_mb) if run.exit_code == 0 else peak_mb
             continue
@@ -132,7 +141,9 @@ def test_nine_of_ten_killed_runs_pass_on_their_retry() -> None:
     for shape in SHAPES:
         for seed in range(_FAMILIES // len(SHAPES)):
             counts = family(shape, seed)
-            totals += counts + Counter({f"{shape.__name__}: {name}": number for name, number in counts.items()})
+            totals += counts + Counter(
+                {f"{shape.__name__}: {name}": number for name, number in counts.items()}
+            )
     assert totals["killed"] >= 100, totals
     assert totals["passed"] >= 0.9 * totals["killed"], totals
     assert totals["endless"] >= 10, "they were started again once, too"

@@ -73,8 +73,15 @@ class _GroupTask(Task):
     def _sample(self, name: str) -> dict[str, object]:
         period = int((time.time() - self.started) / self.stats_period_seconds)
         if name == "batch" and period > self._last[0]:
-            stat = {name: int(value) for name, value in map(str.split, self.kernel("memory.stat").splitlines())}
-            names = {"active_file": "active_file", "inactive_file": "inactive_file", "file_mapped": "mapped_file"}
+            stat = {
+                name: int(value)
+                for name, value in map(str.split, self.kernel("memory.stat").splitlines())
+            }
+            names = {
+                "active_file": "active_file",
+                "inactive_file": "inactive_file",
+                "file_mapped": "mapped_file",
+            }
             detail = {name: stat[f"total_{old_name}"] for name, old_name in names.items()}
             memory = {"usage": int(self.kernel("memory.usage_in_bytes")), "stats": detail}
             self._last = period, {"read": timestamp(time.time()), "memory_stats": memory}
@@ -86,7 +93,9 @@ def _machine_of(task: _GroupTask, folder: Path) -> Iterator[list[str]]:
     """A machine without other programs, as a command that enters it: its memory is the group's and half a GiB more."""
     stat = f"/sys/fs/cgroup/memory/{task.docker_id('batch')}/memory.stat"
     with tempfile.NamedTemporaryFile(dir=folder) as file:
-        follow = subprocess.Popen(("nice", "-n", "-15", sys.executable, "-c", _FOLLOW, stat, file.name))
+        follow = subprocess.Popen(
+            ("nice", "-n", "-15", sys.executable, "-c", _FOLLOW, stat, file.name)
+        )
         try:
             mount = f'mount --bind {file.name} /proc/meminfo && exec "$@"'
             yield ["unshare", "--mount", "sh", "-c", mount, "sh"]
@@ -116,12 +125,24 @@ def test_no_page_counts_twice_and_none_is_forgotten(
         control_group(Limits(), task.docker_id("batch"), folder) as folders,
     ):
         file.write(bytes(300 * _MIB))
-        command = (sys.executable, "-c", f"import mmap, os, sys, tempfile, time\n{program}", file.name)
-        execution = Execution(task=task, program=command, folders=folders, folder=folder, interval_seconds=0.5)
+        command = (
+            sys.executable,
+            "-c",
+            f"import mmap, os, sys, tempfile, time\n{program}",
+            file.name,
+        )
+        execution = Execution(
+            task=task, program=command, folders=folders, folder=folder, interval_seconds=0.5
+        )
         record, _ = execution.by_monitor(is_privileged=False)
         mark_mib = int(task.kernel("memory.max_usage_in_bytes")) / _MIB
-    used, peak_mib = present(record.metrics.memory_used_mb), present(record.metrics.max_memory_used_mb)
-    assert least_mib <= present(used.p95) <= peak_mib <= (300 if program == _MAPPED else mark_mib) + 20
+    used, peak_mib = (
+        present(record.metrics.memory_used_mb),
+        present(record.metrics.max_memory_used_mb),
+    )
+    assert (
+        least_mib <= present(used.p95) <= peak_mib <= (300 if program == _MAPPED else mark_mib) + 20
+    )
     assert least_mib / 2 <= present(used.avg) <= min(most_mib, peak_mib)
     assert record.metrics.memory_peak_source == "sampled"
 
@@ -129,9 +150,14 @@ def test_no_page_counts_twice_and_none_is_forgotten(
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
 def test_on_a_machine_of_its_own_copied_pages_count_before_the_first_stats() -> None:
     task, folder = _GroupTask(10, "FARGATE"), Path("/var/tmp")
-    with control_group(Limits(), task.docker_id("batch"), folder) as folders, _machine_of(task, folder) as enter:
+    with (
+        control_group(Limits(), task.docker_id("batch"), folder) as folders,
+        _machine_of(task, folder) as enter,
+    ):
         command = (sys.executable, "-c", f"import os, time\n{_FORKS}")
-        execution = Execution(task=task, program=command, folders=folders, folder=folder, interval_seconds=0.5)
+        execution = Execution(
+            task=task, program=command, folders=folders, folder=folder, interval_seconds=0.5
+        )
         record, _ = execution.by_monitor(is_privileged=False, enter=enter)
         mark_mib = int(task.kernel("memory.max_usage_in_bytes")) / _MIB
     assert present(record.metrics.max_memory_used_mb) == pytest.approx(mark_mib, rel=0.1)

@@ -21,7 +21,10 @@ from profiler.readers.container_sample import ContainerSample
 
 MIB = 2**20
 EC2_PERIOD, FARGATE_PERIOD = 1, 10
-_LINE_BYTES = (3_000, 5_500)  # with TLS; on Fargate, log lines leave through the task's own interface
+_LINE_BYTES = (
+    3_000,
+    5_500,
+)  # with TLS; on Fargate, log lines leave through the task's own interface
 _KEEPALIVE_SECONDS = 75
 _KEEPALIVE_BYTES = 132
 _ARP_BYTES, _ARP_RATE = 60, 0.02
@@ -62,7 +65,9 @@ class Course:
 
     def work(self, seconds: int) -> None:
         for _ in range(seconds):
-            self.add(self.rng.uniform(50, 900), self.rng.uniform(0, 4e6), self.rng.choice((0, 0, 2e5)))
+            self.add(
+                self.rng.uniform(50, 900), self.rng.uniform(0, 4e6), self.rng.choice((0, 0, 2e5))
+            )
 
 
 Program = Callable[[Course], None]
@@ -88,7 +93,9 @@ class Batch(Struct, frozen=True, kw_only=True):
         rng, noise, gap_until = Random(course.rng.random()), 0, 0
         restarts, before = sorted(course.restarts), (0, 0)
         for second in range(1, course.seconds + 1):
-            noise += _ARP_BYTES * (rng.random() < _ARP_RATE) + _KEEPALIVE_BYTES * (second % _KEEPALIVE_SECONDS == 0)
+            noise += _ARP_BYTES * (rng.random() < _ARP_RATE) + _KEEPALIVE_BYTES * (
+                second % _KEEPALIVE_SECONDS == 0
+            )
             if prints(second) and self.is_fargate:
                 noise += rng.randint(*_LINE_BYTES)
             if restarts and second >= restarts[0]:
@@ -115,9 +122,13 @@ def _etl(course: Course) -> None:
     rng = course.rng
     for _ in range(rng.randint(2, 5)):
         for _ in range(rng.randint(120, 900)):
-            course.memory_mb = min(course.memory_mb + rng.uniform(0, 0.4), course.memory_limit_mb * 0.6)
+            course.memory_mb = min(
+                course.memory_mb + rng.uniform(0, 0.4), course.memory_limit_mb * 0.6
+            )
             course.add(rng.uniform(20, 500), rng.uniform(2e5, 4e7), rng.choice((0, 5e6)))
-        course.memory_mb = min(course.memory_mb * rng.uniform(1.05, 1.8), course.memory_limit_mb * 0.7)
+        course.memory_mb = min(
+            course.memory_mb * rng.uniform(1.05, 1.8), course.memory_limit_mb * 0.7
+        )
         for _ in range(rng.randint(60, 900)):
             course.add(rng.uniform(700, 1900), 0, rng.choice((0, 0, 1e6)))
         for _ in range(rng.randint(10, 480)):  # the database computes; nothing is sent
@@ -126,7 +137,9 @@ def _etl(course: Course) -> None:
         course.work(rng.randint(60, 600))
 
 
-def _poll(cpu_ms: tuple[float, float], sent: tuple[float, float], periods: tuple[int, ...]) -> Program:
+def _poll(
+    cpu_ms: tuple[float, float], sent: tuple[float, float], periods: tuple[int, ...]
+) -> Program:
     """Wait for another system for 35 to 120 minutes: a request, a pause, a request."""
 
     def program(course: Course) -> None:
@@ -158,7 +171,10 @@ def _sawtooth(course: Course) -> None:
     """A heap that a collector empties: periods of 5 s to 25 min, tops of 60 to 90 % of the limit."""
     rng = course.rng
     period = rng.choice((5, 20, 60, 150, 400, 900, 1500))
-    low, top = rng.uniform(0.1, 0.4) * course.memory_limit_mb, rng.uniform(0.6, 0.9) * course.memory_limit_mb
+    low, top = (
+        rng.uniform(0.1, 0.4) * course.memory_limit_mb,
+        rng.uniform(0.6, 0.9) * course.memory_limit_mb,
+    )
     until, begin = course.seconds + rng.randint(40 * 60, 100 * 60), course.seconds
     for second in range(begin, until):
         part = ((second - begin) % period) / period
@@ -202,14 +218,20 @@ def _slow_leak(course: Course) -> None:
     length, end = rng.randint(60 * 60, 180 * 60), rng.uniform(0.75, 0.95) * course.memory_limit_mb
     begin = end - (course.memory_limit_mb - end) * length / rng.uniform(3600, 7200)
     for second in range(length):
-        course.memory_mb = max(begin + (end - begin) * second / length, 0.05 * end) + rng.gauss(0, 3)
+        course.memory_mb = max(begin + (end - begin) * second / length, 0.05 * end) + rng.gauss(
+            0, 3
+        )
         course.add(rng.uniform(100, 900), rng.uniform(0, 2e6))
 
 
 def _disk_cleaned(course: Course) -> None:
     """Writes temporary files up to 60 to 85 % of the disk and removes them, again and again."""
     rng = course.rng
-    top, period, begin = rng.uniform(0.6, 0.85) * course.disk_size_mb, rng.randint(300, 1500), course.disk_mb
+    top, period, begin = (
+        rng.uniform(0.6, 0.85) * course.disk_size_mb,
+        rng.randint(300, 1500),
+        course.disk_mb,
+    )
     for second in range(rng.randint(40 * 60, 90 * 60)):
         course.disk_mb = begin + (top - begin) * (second % period) / period
         course.add(rng.uniform(100, 900), 0, (top - begin) / period * MIB)
@@ -219,13 +241,19 @@ def _disk_cleaned(course: Course) -> None:
 def _disk_plateau(course: Course) -> None:
     """Unpacks a large input, and then reads it."""
     rng = course.rng
-    level, loading, begin = rng.uniform(0.6, 0.92) * course.disk_size_mb, rng.randint(200, 900), course.disk_mb
+    level, loading, begin = (
+        rng.uniform(0.6, 0.92) * course.disk_size_mb,
+        rng.randint(200, 900),
+        course.disk_mb,
+    )
     for second in range(rng.randint(40 * 60, 90 * 60)):
         course.disk_mb = begin + (level - begin) * min(second / loading, 1)
         course.add(rng.uniform(100, 900), 0, 5e6)
 
 
-def _hang(minutes: tuple[int, int], idle_cpu_ms: tuple[float, float] = (0, 0), heartbeat: int = 0) -> Program:
+def _hang(
+    minutes: tuple[int, int], idle_cpu_ms: tuple[float, float] = (0, 0), heartbeat: int = 0
+) -> Program:
     """Work, and then nothing more: of Python 0 ms, of a JVM 1 to 3 ms a second; perhaps a metrics thread."""
 
     def program(course: Course) -> None:
@@ -250,7 +278,8 @@ def _leak(minutes: tuple[float, float], teeth: float = 0, power: float = 1) -> P
             growth = (second / length) ** power
             tooth = teeth * course.memory_limit_mb * (second % 40) / 40
             course.memory_mb = min(
-                begin + (course.memory_limit_mb - begin) * growth + tooth + rng.gauss(0, noise), course.memory_limit_mb
+                begin + (course.memory_limit_mb - begin) * growth + tooth + rng.gauss(0, noise),
+                course.memory_limit_mb,
             )
             course.add(rng.uniform(100, 900), rng.uniform(0, 2e6))
             second += 1
@@ -272,9 +301,15 @@ def _fill_disk(*, in_parts: bool) -> Program:
 
     def program(course: Course) -> None:
         rng = course.rng
-        begin, length, part = course.disk_mb, rng.randint(30 * 60, 100 * 60), rng.randint(60, 240) if in_parts else 1
+        begin, length, part = (
+            course.disk_mb,
+            rng.randint(30 * 60, 100 * 60),
+            rng.randint(60, 240) if in_parts else 1,
+        )
         for second in range(length):
-            course.disk_mb = begin + (course.disk_size_mb - begin) * min((second // part + 1) * part / length, 1)
+            course.disk_mb = begin + (course.disk_size_mb - begin) * min(
+                (second // part + 1) * part / length, 1
+            )
             course.add(rng.uniform(100, 900), 0, 5e6)
 
     return program
@@ -333,7 +368,9 @@ def night(seed: int, batches: int = 24, faults: int = 6) -> Iterator[Batch]:
 
 def _batch(rng: Random, name: str, program: Program, fault: str | None) -> Batch:
     is_fargate = "disk" in name or rng.random() < 0.75
-    course = Course(rng, rng.choice((512, 1024, 2048, 4096, 8192, 16384)), rng.choice((20, 21, 50, 100)) * 1024)
+    course = Course(
+        rng, rng.choice((512, 1024, 2048, 4096, 8192, 16384)), rng.choice((20, 21, 50, 100)) * 1024
+    )
     expected_seconds = None
     if fault == "three times as long":
         while course.seconds < 1800:
@@ -443,7 +480,11 @@ def test_a_batch_that_polls_with_io_is_not_stuck(outcomes: list[Outcome]) -> Non
 # A thread that sends metrics looks like a poll, and files that come minutes apart are steps.
 @pytest.mark.parametrize(
     "fault",
-    [name for name, (kind, _) in FAULTS.items() if kind and "metrics" not in name and "file by file" not in name],
+    [
+        name
+        for name, (kind, _) in FAULTS.items()
+        if kind and "metrics" not in name and "file by file" not in name
+    ],
 )
 def test_a_fault_is_noticed(fault: str, outcomes: list[Outcome]) -> None:
     found = [expected_kind(batch) in notices for batch, notices in outcomes if batch.fault == fault]
@@ -454,7 +495,9 @@ def test_a_fault_is_noticed(fault: str, outcomes: list[Outcome]) -> None:
 def test_the_notices_of_thirty_nights() -> None:
     """A thread that sends metrics looks like a poll, and a straight rise may stop below the limit."""
     outcomes = [watch(batch) for seed in range(1, 31) for batch in night(seed)]
-    assert not [one for one, notices in outcomes if one.name in POLLS_WITH_IO and "stuck" in notices]
+    assert not [
+        one for one, notices in outcomes if one.name in POLLS_WITH_IO and "stuck" in notices
+    ]
     least = {"stuck": (100, 75), "overdue": (100, 100), "memory": (64, 100), "disk": (82, 93)}
     for kind, (precision, recall) in least.items():
         found = precision_and_recall(kind, outcomes)

@@ -42,7 +42,12 @@ KINDS = {
     "ec2": 1,
 }
 LEFT_ALONE = ("stack", "service", "override", "ec2")
-MONITOR = {"name": "task-monitor", "image": "team/task-profiler:1", "memory": 128, "memoryReservation": 32}
+MONITOR = {
+    "name": "task-monitor",
+    "image": "team/task-profiler:1",
+    "memory": 128,
+    "memoryReservation": 32,
+}
 KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
 HEAP_IS_FULL: dict[str, Any] = {"status": "failure", "exit_code": 1}
 
@@ -63,15 +68,26 @@ class Family(Struct):
         """More than the family needs, as in most accounts."""
         if self.kind not in ("plain", "tenth day"):
             return Size(1, 4096)
-        fits = [size for size in LEGAL_SIZES if size.memory_mb >= 3.2 * self.need_mb and size.vcpu >= self.vcpu]
+        fits = [
+            size
+            for size in LEGAL_SIZES
+            if size.memory_mb >= 3.2 * self.need_mb and size.vcpu >= self.vcpu
+        ]
         return fits[int(self.need_mb) % 6]
 
     def run(self, day: int, at: int, rng: random.Random) -> None:
         size = definition_size(self.started)
         if self.kind == "override":
             size = TaskSize(vcpu=2 * (size.vcpu or 0), memory_mb=2 * (size.memory_mb or 0))
-        vcpu, limit_mb = size.vcpu or 0, self.started["containerDefinitions"][0].get("memory", size.memory_mb)
-        need_mb = self.need_mb * rng.uniform(0.9, 1) * (3 if self.kind == "tenth day" and day % 10 == 9 else 1)
+        vcpu, limit_mb = (
+            size.vcpu or 0,
+            self.started["containerDefinitions"][0].get("memory", size.memory_mb),
+        )
+        need_mb = (
+            self.need_mb
+            * rng.uniform(0.9, 1)
+            * (3 if self.kind == "tenth day" and day % 10 == 9 else 1)
+        )
         room_mb = limit_mb / 4 if self.kind == "heap" else limit_mb
         failure = {} if need_mb <= room_mb else HEAP_IS_FULL if self.kind == "heap" else KILLED
         ms = 590_000 * max(self.vcpu / vcpu, 1) * rng.uniform(0.9, 1.1) * (0.5 if failure else 1)
@@ -86,7 +102,9 @@ class Family(Struct):
                     "memory_size_mb": limit_mb,
                     "duration_ms": ms,
                     "billed_duration_ms": ms + 10_000,
-                    "slowdown_at_vcpu": slowdown(**{name: (one, 1.05 * one) for name, one in bounds.items()}),
+                    "slowdown_at_vcpu": slowdown(
+                        **{name: (one, 1.05 * one) for name, one in bounds.items()}
+                    ),
                 },
                 family=self.name,
                 account_id=ACCOUNT,
@@ -112,7 +130,9 @@ class World:
 
     def _family(self, title: str) -> Family:
         name, kind = title.replace(" ", "-"), title.rpartition("-")[0]
-        need_mb = self.rng.uniform(*((300, 3000) if kind in ("plain", "tenth day") else (600, 1000)))
+        need_mb = self.rng.uniform(
+            *((300, 3000) if kind in ("plain", "tenth day") else (600, 1000))
+        )
         family = Family(name, kind, need_mb, self.rng.choice([0.1, 0.2, 0.4, 0.8]))
         size = family.first_size
         batch: dict[str, Any] = {"name": "batch", "image": family.image}
@@ -126,17 +146,26 @@ class World:
             memory=str(size.memory_mb),
             containerDefinitions=[batch, other, MONITOR],
             requiresCompatibilities=["EC2" if kind == "ec2" else "FARGATE"],
-            tags=[{"key": "aws:cloudformation:stack-name", "value": "jobs"}] if kind == "stack" else [],
+            tags=[{"key": "aws:cloudformation:stack-name", "value": "jobs"}]
+            if kind == "stack"
+            else [],
         )
         parameters = {"TaskDefinitionArn": f"{ARN}:task-definition/{name}:1"}
-        target = {"Id": "1", "Arn": f"{ARN}:cluster/jobs", "RoleArn": "r", "EcsParameters": parameters}
+        target = {
+            "Id": "1",
+            "Arn": f"{ARN}:cluster/jobs",
+            "RoleArn": "r",
+            "EcsParameters": parameters,
+        }
         if kind == "schedule":
             start_by_schedule(self.account.scheduler, name, f"{name}:1")
         elif kind == "rule":
             self.account.events.put_rule(Name=name, ScheduleExpression="rate(8 hours)")
             self.account.events.put_targets(Rule=name, Targets=[target])
         elif kind == "service":
-            self.ecs.create_service(cluster="jobs", serviceName=name, taskDefinition=name, desiredCount=0)
+            self.ecs.create_service(
+                cluster="jobs", serviceName=name, taskDefinition=name, desiredCount=0
+            )
         return family
 
     def described(self, name: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
@@ -167,7 +196,9 @@ class World:
         )
 
     def _deploy_meanwhile(self, operation: str, body: bytes) -> None:
-        name = json.loads(body).get("taskDefinition") if operation == "DescribeTaskDefinition" else ""
+        name = (
+            json.loads(body).get("taskDefinition") if operation == "DescribeTaskDefinition" else ""
+        )
         self._described[str(name)] += 1
         if name == "meanwhile-0" and self._described[name] == 2:
             self.deploy(name)
@@ -197,9 +228,14 @@ class World:
         assert done.returncode == expected, done.stderr
         if expected:
             assert "refused-0: No revision was registered: AWS refused" in done.stderr
-            assert "meanwhile-0 changed meanwhile, so it is planned again from meanwhile-0:2: none" in done.stderr
+            assert (
+                "meanwhile-0 changed meanwhile, so it is planned again from meanwhile-0:2: none"
+                in done.stderr
+            )
         steps = (line.split() for line in done.stderr.splitlines())
-        self.registered.update(family_of(words[-1]) for words in steps if words[-2:-1] == ["registered"])
+        self.registered.update(
+            family_of(words[-1]) for words in steps if words[-2:-1] == ["registered"]
+        )
 
     def of_kind(self, *kinds: str) -> Iterator[Family]:
         return (family for family in self.families.values() if family.kind in kinds)
@@ -230,7 +266,10 @@ def test_the_cost_falls_without_a_see_saw_and_what_others_own_stays(tmp_path: Pa
         for number in range(WEEKS):
             world.week(number)
         newest = {name: world.described(name)[0] for name in world.families}
-        started = {name: world.described(world.started(family))[0] for name, family in world.families.items()}
+        started = {
+            name: world.described(world.started(family))[0]
+            for name, family in world.families.items()
+        }
         first = {name: world.described(f"{name}:1")[0] for name in world.families}
     records = [one.record for family in world.families.values() for one in family.reports]
     counts = [world.registered[name] for name in world.families]
@@ -238,8 +277,12 @@ def test_the_cost_falls_without_a_see_saw_and_what_others_own_stays(tmp_path: Pa
     assert sum(bool(record.likely_out_of_memory) for record in records) <= 0.01 * len(records)
     assert sum(counts) <= 2.2 * len(counts)
     assert max(counts) <= 4
-    assert [world.registered[family.name] for family in world.of_kind(*LEFT_ALONE)] == [0] * len(LEFT_ALONE)
-    assert [world.registered[f"{kind}-0"] for kind in ("pipeline", "refused", "meanwhile", "limits")] == [1] * 4
+    assert [world.registered[family.name] for family in world.of_kind(*LEFT_ALONE)] == [0] * len(
+        LEFT_ALONE
+    )
+    assert [
+        world.registered[f"{kind}-0"] for kind in ("pipeline", "refused", "meanwhile", "limits")
+    ] == [1] * 4
     assert started == newest  # the pinned ones have moved
     # A heap that follows its limit fails without a kill: the old size comes back, and stays.
     for family in world.of_kind("heap"):
@@ -247,4 +290,6 @@ def test_the_cost_falls_without_a_see_saw_and_what_others_own_stays(tmp_path: Pa
         assert newest[family.name]["memory"] == first[family.name]["memory"]
         assert family.reports[-1].record.status == "success"
     for name, family in world.families.items():
-        assert without_size(fixed(newest[name])) == without_size(fixed(first[name], image=family.image))
+        assert without_size(fixed(newest[name])) == without_size(
+            fixed(first[name], image=family.image)
+        )

@@ -21,7 +21,9 @@ from tests.simulation.known_runs import WITHOUT_GROUPS, Limits, can_limit, contr
 from tests.task_endpoint import Task
 from tests.values import present, without_lost_waits
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare"
+)
 
 # Each process writes the CPU time that it has used at its end.
 _BURNS = """
@@ -65,22 +67,32 @@ def _listed_seconds(record: Record) -> float:
 
 
 @pytest.mark.parametrize("action", [_NOT_WAITED_FOR, _IGNORED], ids=["SA_NOCLDWAIT", "SIG_IGN"])
-def test_the_time_of_children_that_nobody_waits_for_is_a_lower_bound(tmp_path: Path, action: str) -> None:
-    record, used_seconds = _profiled(tmp_path, (sys.executable, "-c", f"{_BURNS}{action}burn_in_children()"))
+def test_the_time_of_children_that_nobody_waits_for_is_a_lower_bound(
+    tmp_path: Path, action: str
+) -> None:
+    record, used_seconds = _profiled(
+        tmp_path, (sys.executable, "-c", f"{_BURNS}{action}burn_in_children()")
+    )
     cpu_seconds = present(record.metrics.cpu_seconds)
     assert is_cpu_partial(record)
-    assert present(record.monitor).warnings[0].startswith("A process ignores the end of its children")
+    assert (
+        present(record.monitor).warnings[0].startswith("A process ignores the end of its children")
+    )
     assert _listed_seconds(record) <= cpu_seconds + 1e-6
     assert cpu_seconds <= used_seconds + 0.3  # the processes' starts and ends
 
 
 @pytest.mark.parametrize("is_command", [True, False])
-def test_a_process_that_was_waited_for_has_all_its_time(tmp_path: Path, *, is_command: bool) -> None:
+def test_a_process_that_was_waited_for_has_all_its_time(
+    tmp_path: Path, *, is_command: bool
+) -> None:
     python = (sys.executable, "-c", f"{_BURNS}burn(1.4)")
     command = python if is_command else ("sh", "-c", '"$@"; true', "sh", *python)
     record, used_seconds = _profiled(tmp_path, command)
     (largest,) = [process for process in record.processes if process.name.startswith("python")]
-    assert used_seconds - 0.03 <= present(largest.cpu_seconds) <= present(record.metrics.cpu_seconds)
+    assert (
+        used_seconds - 0.03 <= present(largest.cpu_seconds) <= present(record.metrics.cpu_seconds)
+    )
     assert _listed_seconds(record) <= present(record.metrics.cpu_seconds) + 1e-6
     assert not is_cpu_partial(record)
     assert not without_lost_waits(present(record.monitor).warnings)
@@ -91,7 +103,9 @@ def test_a_short_run_has_its_average(tmp_path: Path) -> None:
     metrics = record.metrics
     assert present(metrics.cpu_seconds) >= used_seconds
     average = present(metrics.vcpu_used).avg
-    assert average == pytest.approx(1000 * present(metrics.cpu_seconds) / present(metrics.duration_ms), rel=0.3)
+    assert average == pytest.approx(
+        1000 * present(metrics.cpu_seconds) / present(metrics.duration_ms), rel=0.3
+    )
 
 
 _MIB = 2**20

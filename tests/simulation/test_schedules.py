@@ -19,7 +19,14 @@ from profiler.schedules.due_outcomes import judge_schedules
 from profiler.schedules.due_times import are_times_known, due_times
 from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask, TaskMemory
 from tests.schedule_oracle import DAY, in_ns, utc
-from tests.simulation.simulated_schedules import GRACE_NS, HOUR_NS, MINUTE_NS, Simulated, look, simulate
+from tests.simulation.simulated_schedules import (
+    GRACE_NS,
+    HOUR_NS,
+    MINUTE_NS,
+    Simulated,
+    look,
+    simulate,
+)
 
 _EVERY_NS = 5 * MINUTE_NS
 _LOOK_BACK_NS = 55 * MINUTE_NS
@@ -49,7 +56,9 @@ class VisibleTasks:
         """The tasks at a moment that is later than that of the last call."""
         while self._coming and self._coming[-1].created_ns <= now_ns:
             task = self._coming.pop()
-            self._shown[task.arn] = replace(task, stopped_ns=None, stop_code=None, stopped_reason=None)
+            self._shown[task.arn] = replace(
+                task, stopped_ns=None, stop_code=None, stopped_reason=None
+            )
             heappush(self._stops, (task.stopped_ns or 0, task.arn, task))
         while self._stops and self._stops[0][0] <= now_ns:
             stopped_ns, arn, task = heappop(self._stops)
@@ -63,7 +72,9 @@ class VisibleTasks:
 class Watcher:
     """Judges the schedules every five minutes, and collects what it would report."""
 
-    def __init__(self, simulated: Sequence[Simulated], due_ns: Sequence[Sequence[int]], *, has_memory: bool) -> None:
+    def __init__(
+        self, simulated: Sequence[Simulated], due_ns: Sequence[Sequence[int]], *, has_memory: bool
+    ) -> None:
         self.reported: set[Notification] = set()
         self._simulated = simulated
         self._due_ns = due_ns
@@ -89,7 +100,9 @@ class Watcher:
                     unread_until[arn] = now_ns + _OUTAGE_NS
                 seen = shown.at(now_ns)
                 tasks_read = seen if now_ns >= unread_until[arn] else None
-                clusters[arn] = ClusterTasks(tasks=tasks_read, read_ns=now_ns, known_since_ns=now_ns - _KEPT_NS)
+                clusters[arn] = ClusterTasks(
+                    tasks=tasks_read, read_ns=now_ns, known_since_ns=now_ns - _KEPT_NS
+                )
             if self._memory is not None:
                 if randomness.random() < _COLD_STARTS:
                     self._memory = TaskMemory()
@@ -100,7 +113,9 @@ class Watcher:
         since_ns = now_ns - self._look_back_ns
         with patch("profiler.schedules.due_outcomes.due_times", self._due_times):
             schedules = self._to_judge(since_ns, now_ns)
-            judged = judge_schedules(schedules, clusters, now_ns=now_ns, since_ns=since_ns, grace_ns=GRACE_NS)
+            judged = judge_schedules(
+                schedules, clusters, now_ns=now_ns, since_ns=since_ns, grace_ns=GRACE_NS
+            )
         for one in judged:
             for due in one.due_times:
                 if due.outcome in _ALERTED:
@@ -111,7 +126,10 @@ class Watcher:
         found = []
         for numbers in self._groups.values():
             until_ns = now_ns + MINUTE_NS
-            if any(not self._due_ns[number] or self._between(number, since_ns, until_ns) for number in numbers):
+            if any(
+                not self._due_ns[number] or self._between(number, since_ns, until_ns)
+                for number in numbers
+            ):
                 found += [self._simulated[number].at(now_ns) for number in numbers]
         return [schedule for schedule in found if schedule is not None]
 
@@ -134,7 +152,9 @@ def true_notifications(simulated: Sequence[Simulated]) -> set[Notification]:
         if fate in {"missed", "partly missed", "late", "refused"}
     }
     for number, one in enumerate(simulated):
-        truth.update(due for due in _overlapped([(number, one)]) if one.fates[due[1]] not in _NOT_OVERLAPPED)
+        truth.update(
+            due for due in _overlapped([(number, one)]) if one.fates[due[1]] not in _NOT_OVERLAPPED
+        )
     return truth
 
 
@@ -161,7 +181,9 @@ def compare(
     be one of the other schedule.
     """
     before = {"late": "missed", "refused": "overlapped"}
-    allowed = {(number, due_ns, before[outcome]) for number, due_ns, outcome in truth if outcome in before}
+    allowed = {
+        (number, due_ns, before[outcome]) for number, due_ns, outcome in truth if outcome in before
+    }
     looks: dict[tuple[str, ...], list[tuple[int, Simulated]]] = {}
     for number, simulated_one in enumerate(simulated):
         looks.setdefault(look(simulated_one.schedule), []).append((number, simulated_one))
@@ -169,10 +191,16 @@ def compare(
         allowed.update(_overlapped(members))
     false, overlooked = reported - truth - allowed, truth - reported
     # AWS does not return from when the rate of a rule counts: its due times are about those of its tasks, or unknown.
-    rates = {n for n, one in enumerate(simulated) if one.schedule.kind == "rule" and "rate" in one.schedule.expression}
+    rates = {
+        n
+        for n, one in enumerate(simulated)
+        if one.schedule.kind == "rule" and "rate" in one.schedule.expression
+    }
     faults = [(number, due_ns) for number, due_ns, _ in truth if number in rates]
     false = {
-        one for one in false if all(one[0] != number or abs(one[1] - due_ns) > HOUR_NS for number, due_ns in faults)
+        one
+        for one in false
+        if all(one[0] != number or abs(one[1] - due_ns) > HOUR_NS for number, due_ns in faults)
     }
     overlooked = {one for one in overlooked if one[0] not in rates}
     for one in sorted(false):
@@ -186,7 +214,9 @@ def compare(
     return false, overlooked
 
 
-def watched(count: int, days: int, since: datetime, *, has_memory: bool = False) -> set[Notification]:
+def watched(
+    count: int, days: int, since: datetime, *, has_memory: bool = False
+) -> set[Notification]:
     """What happened in a simulated time, of which the watcher reported everything and nothing else."""
     randomness = random.Random(1)
     until = since + days * DAY

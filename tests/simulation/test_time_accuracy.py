@@ -50,7 +50,10 @@ _BYSTANDERS = (
 # What a phase waits for, where it is not on a CPU.
 _KINDS: dict[str, WaitKind] = {
     **dict.fromkeys(("start", "compute", "pause"), "other"),
-    **dict.fromkeys(("receive", "threads_of_many_kinds", "processes_of_many_kinds", "computing_process"), "network"),
+    **dict.fromkeys(
+        ("receive", "threads_of_many_kinds", "processes_of_many_kinds", "computing_process"),
+        "network",
+    ),
     **dict.fromkeys(("sleep", "compute_half", "pool_of_32", "grow"), "sleep"),
     **dict.fromkeys((f"herd_{threads}" for threads in _HERDS), "sleep"),
     **dict.fromkeys(_BYSTANDERS, "network"),
@@ -69,7 +72,10 @@ _OWN_FUNCTIONS = {
     "processes_of_many_kinds": {"_in_processes", "receive", "sleep", "pause"},
     "computing_process": {"_in_processes", "_spin", "receive"},
     **{f"herd_{threads}": {"_herd", "_in_threads", "work"} for threads in _HERDS},
-    **{name: {"ask_again", "_spin", "stand_by", "_show_progress", "_ask_in_shell", name} for name in _BYSTANDERS},
+    **{
+        name: {"ask_again", "_spin", "stand_by", "_show_progress", "_ask_in_shell", name}
+        for name in _BYSTANDERS
+    },
     "pool_of_32": {"pool_of_32", "_in_processes", "_compute_together", "_sleep_until"},
 }
 _PARTS = ("onCpu", "waitingForCpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
@@ -90,7 +96,15 @@ class Scenario(Struct, frozen=True, kw_only=True):
         return [f"{name}:{unit_seconds * share:.3f}" for name, share in self.phases.items()]
 
 
-_ONE_PROCESS = ("compute", "receive", "wait_for_lock", "sleep", "read_pipe", "run_child", "compute_half")
+_ONE_PROCESS = (
+    "compute",
+    "receive",
+    "wait_for_lock",
+    "sleep",
+    "read_pipe",
+    "run_child",
+    "compute_half",
+)
 _MANY = ("threads_of_many_kinds", "processes_of_many_kinds", "computing_process")
 _SCENARIOS = {
     "one process": Scenario(phases=dict.fromkeys(_ONE_PROCESS, 1), seconds=60),
@@ -102,10 +116,16 @@ _SCENARIOS = {
     "work beside others": Scenario(phases=dict.fromkeys(_BYSTANDERS, 1), seconds=105),
     "pool of 32 processes": Scenario(phases={"pool_of_32": 1}, seconds=30),
     "slow disk": Scenario(
-        phases={"read_disk": 2, "read_disk_by_ring": 2, "sleep": 1}, limits=Limits(has_slow_disk=True), seconds=50
+        phases={"read_disk": 2, "read_disk_by_ring": 2, "sleep": 1},
+        limits=Limits(has_slow_disk=True),
+        seconds=50,
     ),
-    "CPU limit": Scenario(phases={"compute": 3, "receive": 1}, limits=Limits(cpus=0.25), seconds=40),
-    "growth until SIGKILL": Scenario(phases={"grow": 1}, limits=Limits(memory_mib=400), modes=("run",), seconds=30),
+    "CPU limit": Scenario(
+        phases={"compute": 3, "receive": 1}, limits=Limits(cpus=0.25), seconds=40
+    ),
+    "growth until SIGKILL": Scenario(
+        phases={"grow": 1}, limits=Limits(memory_mib=400), modes=("run",), seconds=30
+    ),
 }
 
 
@@ -118,24 +138,36 @@ def true_parts(phases: Sequence[PhaseTruth], *, sees_calls: bool) -> dict[str, f
         kind = _KINDS[phase.phase]
         spent["onCpu"] += on_cpu
         spent["waitingForCpu"] += waiting
-        spent[kind if sees_calls or kind in _KNOWN_WITHOUT_PRIVILEGES else "other"] += phase.seconds - on_cpu - waiting
+        spent[kind if sees_calls or kind in _KNOWN_WITHOUT_PRIVILEGES else "other"] += (
+            phase.seconds - on_cpu - waiting
+        )
     total = sum(spent.values())
     return {part: 100 * value / total for part, value in spent.items()}
 
 
-def right_samples(phases: Sequence[PhaseTruth], started_ns: int, line: StacksLine) -> tuple[int, int]:
+def right_samples(
+    phases: Sequence[PhaseTruth], started_ns: int, line: StacksLine
+) -> tuple[int, int]:
     """The number of samples that name a function of their time, and the number of all samples."""
     right = everything = 0
     for step in line.steps:
         from_ns = started_ns + step.offset_ms * 1_000_000
         to_ns = from_ns + step.duration_ms * 1_000_000
         running = [phase for phase in phases if phase.began_ns < to_ns and phase.ended_ns > from_ns]
-        expected = {name for phase in running for name in _OWN_FUNCTIONS.get(phase.phase, {phase.phase})}
+        expected = {
+            name for phase in running for name in _OWN_FUNCTIONS.get(phase.phase, {phase.phase})
+        }
         for stack, count in step.stacks.items():
             frames = stack.removesuffix(WAITING_SUFFIX).split(";")
-            own = [frame.removesuffix(_PROGRAM_FILE) for frame in frames if frame.endswith(_PROGRAM_FILE)]
+            own = [
+                frame.removesuffix(_PROGRAM_FILE)
+                for frame in frames
+                if frame.endswith(_PROGRAM_FILE)
+            ]
             everything += count
-            right += count * bool(own and own[-1].rpartition(".")[2] in expected)  # qualified since Python 3.11
+            right += count * bool(
+                own and own[-1].rpartition(".")[2] in expected
+            )  # qualified since Python 3.11
     return right, everything
 
 
@@ -145,15 +177,27 @@ def problems(seen: Observation, *, sees_calls: bool) -> list[str]:
     fields, truth = msgspec.to_builtins(breakdown), true_parts(seen.phases, sees_calls=sees_calls)
     said = {part: fields.get(f"{part}Percent", 0) for part in _PARTS}
     differences = {part: said[part] - truth[part] for part in _PARTS}
-    shown = (f"{part} {said[part]:.1f} ({truth[part]:.1f})" for part in _PARTS if said[part] or truth[part])
+    shown = (
+        f"{part} {said[part]:.1f} ({truth[part]:.1f})"
+        for part in _PARTS
+        if said[part] or truth[part]
+    )
     sys.stdout.write("; ".join(shown) + "\n")
     if max(map(abs, differences.values())) > _MAX_POINTS:
         found.append(f"differences of the parts in points: {differences}")
     waited, throttled = seen.record.metrics.cpu_wait_seconds, seen.throttled_seconds
-    if waited is not None and throttled and 100 * abs(waited - throttled) > _MAX_WAIT_DIFFERENCE_PERCENT * throttled:
+    if (
+        waited is not None
+        and throttled
+        and 100 * abs(waited - throttled) > _MAX_WAIT_DIFFERENCE_PERCENT * throttled
+    ):
         found.append(f"{waited:.2f} s wait for a CPU, and throttled for {throttled:.2f} s")
     targets = {target.target for target in breakdown.waiting_for}
-    if sees_calls and truth["network"] + truth["disk"] and not targets & {f"127.0.0.1:{seen.port}", seen.disk_file}:
+    if (
+        sees_calls
+        and truth["network"] + truth["disk"]
+        and not targets & {f"127.0.0.1:{seen.port}", seen.disk_file}
+    ):
         found.append(f"the target of the network or the disk is missing: {targets}")
     return found
 
@@ -164,10 +208,14 @@ def test_the_record_says_what_the_programs_did(mode: Mode) -> None:
     found: dict[str, list[str]] = {}
     right = everything = 0
     for name, scenario in _SCENARIOS.items():
-        if mode not in scenario.modes or (not can_limit() and (mode != "run" or scenario.limits != Limits())):
+        if mode not in scenario.modes or (
+            not can_limit() and (mode != "run" or scenario.limits != Limits())
+        ):
             continue  # limits and the monitor's group need root and version 1 of the control groups
         sys.stdout.write(f"\n{name}, {mode}\n")
-        seen = observe(scenario.arguments(), mode, limits=scenario.limits, interval_seconds=1 / _QUICK_DIVISOR)
+        seen = observe(
+            scenario.arguments(), mode, limits=scenario.limits, interval_seconds=1 / _QUICK_DIVISOR
+        )
         if wrong := problems(seen, sees_calls=mode != "monitor without SYS_PTRACE"):
             found[name] = wrong
         started_ns = parse_ns(seen.record.started_at)
@@ -208,10 +256,14 @@ def test_what_the_threads_of_a_herd_waited_is_complete_or_a_lower_bound(tmp_path
     truth, output = tmp_path / "truth", tmp_path / "report.json"
     options = ("--output", str(output), "--history", str(tmp_path / "history.sqlite3"))
     program = (sys.executable, "-c", _HERD_PROGRAM, str(truth))
-    subprocess.run([sys.executable, "-m", "profiler", "run", *options, "--", *program], check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-m", "profiler", "run", *options, "--", *program], check=True, timeout=120
+    )
     record, waited = decode(output.read_bytes().splitlines()[-1]).record, float(truth.read_text())
     said = present(record.metrics.cpu_wait_seconds)
-    sys.stdout.write(f"\nherd: {said:.2f} s of {waited:.2f} s, partial: {is_cpu_wait_partial(record)}\n")
+    sys.stdout.write(
+        f"\nherd: {said:.2f} s of {waited:.2f} s, partial: {is_cpu_wait_partial(record)}\n"
+    )
     assert said <= waited * 1.03
     assert is_cpu_wait_partial(record) or said >= waited * 0.97
 

@@ -82,7 +82,9 @@ class Family:
 
     def runs(self, count: int) -> Iterator[dict[str, float]]:
         for number in range(count):
-            work = self._rng.gauss(0, self._noise) + max(-_MAX_GROWTH, min(_MAX_GROWTH, self._growth * number))
+            work = self._rng.gauss(0, self._noise) + max(
+                -_MAX_GROWTH, min(_MAX_GROWTH, self._growth * number)
+            )
             is_periodic = self._period > 0 and number % self._period == self._phase
             if is_periodic or self._rng.random() < self._other_share:
                 work += math.log(self._other)
@@ -99,15 +101,24 @@ def _between(rng: random.Random, low: float, high: float) -> float:
 
 def reported_percent(kind: Kind, *, families: int, runs: int) -> dict[str, float]:
     """The reported share of the usual runs of several families of one kind, and of each injected run."""
-    rng, found = random.Random(f"{SEED} {kind.name}"), {name: list[bool]() for name in (USUAL, *INJECTED)}
+    rng, found = (
+        random.Random(f"{SEED} {kind.name}"),
+        {name: list[bool]() for name in (USUAL, *INJECTED)},
+    )
     for _ in range(families):
         earlier: list[Measures] = []
         for number, run in enumerate(Family(kind, rng).runs(runs)):
             if number >= MIN_RUNS:
                 found[USUAL].append(bool(find_unusual(run, earlier)))
                 for name, factor in INJECTED.items() if number % _INJECTED_EVERY == 0 else ():
-                    before = [_nothing(run, rng), *earlier] if name.endswith("in a row") else earlier
-                    wrong = {one: (value or 0) * factor for one, value in run.items()} if factor else _nothing(run, rng)
+                    before = (
+                        [_nothing(run, rng), *earlier] if name.endswith("in a row") else earlier
+                    )
+                    wrong = (
+                        {one: (value or 0) * factor for one, value in run.items()}
+                        if factor
+                        else _nothing(run, rng)
+                    )
                     found[name].append(bool(find_unusual(wrong, before[:MAX_RUNS])))
             earlier = [run, *earlier[: MAX_RUNS - 1]]
     return {name: 100 * sum(reported) / len(reported) for name, reported in found.items()}
@@ -132,5 +143,12 @@ def test_few_usual_runs_of_each_kind_are_reported(kind: Kind) -> None:
 
 def test_most_runs_that_did_nothing_are_sent_and_no_half_run() -> None:
     recall = reported_percent(Kind(name="steady"), families=6, runs=80)
-    assert min(recall["nothing"], recall["nothing, the second time in a row"], recall["10 times the work"]) > 85
+    assert (
+        min(
+            recall["nothing"],
+            recall["nothing, the second time in a row"],
+            recall["10 times the work"],
+        )
+        > 85
+    )
     assert recall["half of the work"] < 10

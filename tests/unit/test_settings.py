@@ -32,9 +32,18 @@ def test_defaults_also_for_empty_values_and_v4_is_preferred_to_v3() -> None:
     assert read_settings(v3).endpoint_version == 3
 
 
-def test_the_monitor_of_an_instance_needs_no_task_prints_no_checkpoints_and_serves_no_metrics() -> None:
-    names = {"SCOPE": "Instance", "FAMILIES": "etl, night-*", "PROCESSES": "on", "PROMETHEUS_PORT": "9100"}
-    assert read_settings({f"TASK_PROFILER_{name}": value for name, value in names.items()}) == MonitorSettings(
+def test_the_monitor_of_an_instance_needs_no_task_prints_no_checkpoints_and_serves_no_metrics() -> (
+    None
+):
+    names = {
+        "SCOPE": "Instance",
+        "FAMILIES": "etl, night-*",
+        "PROCESSES": "on",
+        "PROMETHEUS_PORT": "9100",
+    }
+    assert read_settings(
+        {f"TASK_PROFILER_{name}": value for name, value in names.items()}
+    ) == MonitorSettings(
         endpoint_address="",
         endpoint_version=4,
         task=TaskSettings(checkpoint_seconds=0),
@@ -63,7 +72,12 @@ ALL = {
     "PROMETHEUS_PORT": ("8000", 8000),
     "TAGS": ("True", True),
 }
-PRICES = {"PRICE_VCPU_HOUR": "0.04", "PRICE_GB_HOUR": "0.004", "PRICE_STORAGE_GB_HOUR": "0", "PRICE_HOUR": "0.5"}
+PRICES = {
+    "PRICE_VCPU_HOUR": "0.04",
+    "PRICE_GB_HOUR": "0.004",
+    "PRICE_STORAGE_GB_HOUR": "0",
+    "PRICE_HOUR": "0.5",
+}
 
 
 def flat(environment: dict[str, str]) -> dict[str, object]:
@@ -75,8 +89,14 @@ def flat(environment: dict[str, str]) -> dict[str, object]:
 
 def test_all_settings() -> None:
     texts = {**PRICES, **{name: text for name, (text, _) in ALL.items()}}
-    environment = {**V4, "AWS_REGION": "eu-west-1", **{f"TASK_PROFILER_{name}": text for name, text in texts.items()}}
-    prices = PriceOverrides(vcpu_hour_usd=0.04, gb_hour_usd=0.004, storage_gb_hour_usd=0, hour_usd=0.5)
+    environment = {
+        **V4,
+        "AWS_REGION": "eu-west-1",
+        **{f"TASK_PROFILER_{name}": text for name, text in texts.items()},
+    }
+    prices = PriceOverrides(
+        vcpu_hour_usd=0.04, gb_hour_usd=0.004, storage_gb_hour_usd=0, hour_usd=0.5
+    )
     given = {name.lower(): value for name, (_, value) in ALL.items()}
     assert flat(environment) == {**flat(V4), **given, "prices": prices, "aws_region": "eu-west-1"}
 
@@ -118,7 +138,12 @@ def test_good_values(name: str, values: dict[str, object]) -> None:
         ("PROMETHEUS_PORT", ("99999",), None, "is not a port number from 1 to 65535"),
         ("REPORT_STREAM", ("own",), "batch", "is not batch or monitor"),
         ("STUCK_MINUTES", ("-1", "nan", "30 min"), 30, "is not a number of minutes from 0 to 1440"),
-        ("EXPECTED_SECONDS", ("-1", "1e9", "nan"), None, "is not a number of seconds from 0.01 to 31536000"),
+        (
+            "EXPECTED_SECONDS",
+            ("-1", "1e9", "nan"),
+            None,
+            "is not a number of seconds from 0.01 to 31536000",
+        ),
         ("SERIES_POINTS", ("241", "1.5"), 60, "is not a whole number from 0 to 240"),
     ],
 )
@@ -133,10 +158,14 @@ def test_a_bad_value_is_named_with_what_is_expected(
 
 
 def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_used() -> None:
-    settings = read_settings({**V4, "TASK_PROFILER_EMF_METRICS": "durationMs,cpuUsage,maxMemoryUsedMb"})
+    settings = read_settings(
+        {**V4, "TASK_PROFILER_EMF_METRICS": "durationMs,cpuUsage,maxMemoryUsedMb"}
+    )
     assert settings.task.emf_metrics == DEFAULT_EMF_METRICS
     (problem,) = settings.problems
-    assert problem.startswith("TASK_PROFILER_EMF_METRICS holds the unknown 'cpuUsage, maxMemoryUsedMb' (known: ")
+    assert problem.startswith(
+        "TASK_PROFILER_EMF_METRICS holds the unknown 'cpuUsage, maxMemoryUsedMb' (known: "
+    )
     assert all(name in problem for name in EMF_METRICS)
 
 
@@ -147,7 +176,9 @@ def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> Non
     )
     bad = {f"TASK_PROFILER_{name}": "nonsense " * 20 for name in (*words.split(), *PRICES)}
     settings = read_settings({**V4, **bad})
-    assert replace(settings, problems=(), task=replace(settings.task, prices=None)) == read_settings(V4)
+    assert replace(
+        settings, problems=(), task=replace(settings.task, prices=None)
+    ) == read_settings(V4)
     message = problems_message(settings.problems)
     assert [name for name in bad if name not in message] == []
     assert "\n" not in message

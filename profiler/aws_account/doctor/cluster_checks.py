@@ -19,7 +19,12 @@ from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
 from profiler.schedules.schedule_model import Schedule
-from profiler.task_definitions.containers import DefinedContainer, log_target, needs_put, prints_report
+from profiler.task_definitions.containers import (
+    DefinedContainer,
+    log_target,
+    needs_put,
+    prints_report,
+)
 
 _MONITOR, _LOG, _SUBSCRIPTION, _REPORT = "monitor", "log group", "subscription", "report"
 _REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper", "instance"})
@@ -72,7 +77,9 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
     group, target = planned.log_group, log_target(writer)
     if not has_own_monitor or group is None or prints_report(writer.environment):
         group = target.group
-    is_created = monitor.state == "missing" and group == planned.log_group  # --register will create it
+    is_created = (
+        monitor.state == "missing" and group == planned.log_group
+    )  # --register will create it
     is_here = target.region in (None, arn_region(planned.revision_arn))
     is_made_by_ecs = writer.log_options.get("awslogs-create-group") == "true"
     is_read = group is not None and is_here and not is_created
@@ -92,7 +99,9 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
 def _writer(monitor: FamilyMonitor) -> DefinedContainer:
     """The container whose log stream contains the report: the batch, or a monitor that prints the report."""
     containers = monitor.planned.changed.containers
-    named = [one for one in containers if one.name == monitor.planned.changed.batch or one.wraps_batch]
+    named = [
+        one for one in containers if one.name == monitor.planned.changed.batch or one.wraps_batch
+    ]
     printing = [one for one in containers if prints_report(one.environment)]
     return next(iter((*printing, *named)), DefinedContainer(name=""))
 
@@ -106,7 +115,9 @@ class ClusterChecks(Struct):
     now_ns: int
     is_indexed: bool
 
-    def judged(self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]) -> Iterator[FamilyHealth]:
+    def judged(
+        self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]
+    ) -> Iterator[FamilyHealth]:
         for monitor, health in zip(monitors, healths, strict=True):
             newest_ns = None if self.reports is None else self.reports.newest_ns.get(health.family)
             findings = (
@@ -115,7 +126,11 @@ class ClusterChecks(Struct):
                 *self._log_findings(health),
                 *self._report_findings(monitor, health),
             )
-            yield replace(health, last_report=None if newest_ns is None else format_ms(newest_ns), findings=findings)
+            yield replace(
+                health,
+                last_report=None if newest_ns is None else format_ms(newest_ns),
+                findings=findings,
+            )
 
     def _monitor_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
         notes = " ".join(monitor.planned.notes)
@@ -125,7 +140,9 @@ class ClusterChecks(Struct):
             case "missing":
                 advice = f"Add it: {self.add_command} --register."
                 yield problem(_MONITOR, "There is no monitor, so the runs have no report.", advice)
-            case "current" | "outdated" | "instance" if AIRFLOW in monitor.planned.started_by and not has_own_stream:
+            case "current" | "outdated" | "instance" if (
+                AIRFLOW in monitor.planned.started_by and not has_own_stream
+            ):
                 family = quote(monitor.planned.family)
                 yield problem(
                     _MONITOR,
@@ -146,7 +163,11 @@ class ClusterChecks(Struct):
     def _log_findings(self, health: FamilyHealth) -> Iterator[Finding]:
         if health.log_group_exists is False:
             advice = f"Create it: aws logs create-log-group --log-group-name {quote(health.log_group or '')}."
-            yield problem(_LOG, f"The log group {health.log_group} does not exist, so ECS starts no task.", advice)
+            yield problem(
+                _LOG,
+                f"The log group {health.log_group} does not exist, so ECS starts no task.",
+                advice,
+            )
         elif health.log_group_class != STANDARD:
             yield problem(
                 _LOG,
@@ -154,9 +175,16 @@ class ClusterChecks(Struct):
                 "forward its reports, and only Logs Insights reads them.",
                 "Let the batch log to a group of the class Standard. The class of a group cannot be changed.",
             )
-        elif health.log_group_exists and not health.forwarded_to and health.has_reports and self.is_indexed:
+        elif (
+            health.log_group_exists
+            and not health.forwarded_to
+            and health.has_reports
+            and self.is_indexed
+        ):
             what = f"No subscription of the log group {health.log_group} forwards reports."
-            yield problem(_SUBSCRIPTION, what, "Subscribe all: task-profiler setup stack --all-log-groups.")
+            yield problem(
+                _SUBSCRIPTION, what, "Subscribe all: task-profiler setup stack --all-log-groups."
+            )
 
     def _report_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
         reports = self.reports
@@ -172,7 +200,9 @@ class ClusterChecks(Struct):
             yield note(_REPORT, f"There is no report of the last {DAYS} days.")
         else:
             what = f"A run was due at {format_ms(due_ns)}, and there is no report of the last {DAYS} days."
-            yield problem(_REPORT, what, "See why: task-profiler schedules, then docs/troubleshooting.md.")
+            yield problem(
+                _REPORT, what, "See why: task-profiler schedules, then docs/troubleshooting.md."
+            )
 
     def _missing_due(self, monitor: FamilyMonitor) -> int | None:
         """The last due time of more than a day ago, after the revision's registration and the schedule's change."""
@@ -182,7 +212,9 @@ class ClusterChecks(Struct):
         since_ns = max(document.registered_ns, self.now_ns - DAYS * NS_PER_DAY)
         for schedule in (one for one in self.schedules if one.family == monitor.planned.family):
             try:
-                due_ns = last_due(schedule, self.now_ns - NS_PER_DAY) if schedule.is_enabled else None
+                due_ns = (
+                    last_due(schedule, self.now_ns - NS_PER_DAY) if schedule.is_enabled else None
+                )
             except ScheduleExpressionError:
                 continue
             if due_ns is not None and due_ns > max(since_ns, schedule.modified_ns or 0):
@@ -204,13 +236,18 @@ class LimitedPages(Struct):
                 return
 
 
-def newest_reports(source: RunSource, families: frozenset[str], arn: str, now_ns: int) -> Mapping[str, int]:
+def newest_reports(
+    source: RunSource, families: frozenset[str], arn: str, now_ns: int
+) -> Mapping[str, int]:
     """The start of the newest run of each family, in the account and Region of the ARN. Raises TaskProfilerError."""
     newest: dict[str, int] = {}
     since_ns = max(now_ns - DAYS * NS_PER_DAY, 0)
     for run in source.last_runs(RunFilter(since_ns=since_ns), 1):
         record = run.report.record
-        is_here = record.account_id in (None, arn_account(arn)) and record.region in (None, arn_region(arn))
+        is_here = record.account_id in (None, arn_account(arn)) and record.region in (
+            None,
+            arn_region(arn),
+        )
         if record.family in families and is_here and run.line is not None:
             newest[record.family] = max(newest.get(record.family, 0), run.started_ns)
         if families <= newest.keys():

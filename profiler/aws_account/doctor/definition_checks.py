@@ -54,7 +54,9 @@ def unmonitored_finding(target: ScheduledTarget, move_command: str) -> Finding:
     return problem(SCHEDULES, text, f"Move it: {move_command}; by hand if that skips it.")
 
 
-def definition_findings(definition: Mapping[str, object], add_command: str, *, default_image: str) -> Iterator[Finding]:
+def definition_findings(
+    definition: Mapping[str, object], add_command: str, *, default_image: str
+) -> Iterator[Finding]:
     """All findings about a definition as RegisterTaskDefinition accepts it; ``add_command`` is for the advice."""
     containers = read_containers(definition)
     try:
@@ -107,7 +109,9 @@ def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths)
         return None
     name, permission = role.rpartition("/")[2], paths.may_pull(role, monitor.image)
     if permission == "no role":
-        return problem(EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task.")
+        return problem(
+            EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task."
+        )
     if permission == "denied":
         return problem(
             EXECUTION_ROLE,
@@ -116,12 +120,18 @@ def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths)
             "and ecr:GetDownloadUrlForLayer.",
         )
     if permission == "allowed":
-        return ok(EXECUTION_ROLE, f"The policies of the execution role {name} allow the pull of the monitor's image.")
+        return ok(
+            EXECUTION_ROLE,
+            f"The policies of the execution role {name} allow the pull of the monitor's image.",
+        )
     return None
 
 
 def role_problems(
-    definition: Mapping[str, object], permission: Permission | None, paths: ReportPaths, add_command: str
+    definition: Mapping[str, object],
+    permission: Permission | None,
+    paths: ReportPaths,
+    add_command: str,
 ) -> Iterator[Finding]:
     """What the roles of a definition do not allow its monitor. ``permission`` is whether the task role may report."""
     pull, role = execution_role_finding(definition, paths), task_role(definition)
@@ -134,31 +144,45 @@ def role_problems(
             f"Allow it: {add_command} --attach-policy --yes.",
         )
     elif permission == "no role":
-        what = "has no task role" if role is None else f"has a task role that does not exist ({role})"
+        what = (
+            "has no task role" if role is None else f"has a task role that does not exist ({role})"
+        )
         own_stream = f"{add_command} --report-stream monitor --register"
         advice = f"Give it a role, or send the report to the monitor's own stream: {own_stream}."
         yield problem(_ROLE, f"The task definition {what}.", advice)
 
 
 def _without_monitor(
-    definition: Mapping[str, object], containers: tuple[DefinedContainer, ...], add_command: str, default_image: str
+    definition: Mapping[str, object],
+    containers: tuple[DefinedContainer, ...],
+    add_command: str,
+    default_image: str,
 ) -> Iterator[Finding]:
     wrapped = next((container for container in containers if container.wraps_batch), None)
     if wrapped is not None:
-        yield ok(_MONITOR, f"The container {wrapped.name} runs the batch with 'task-profiler run', without a monitor.")
+        yield ok(
+            _MONITOR,
+            f"The container {wrapped.name} runs the batch with 'task-profiler run', without a monitor.",
+        )
         return
     try:
         added = add_monitor(definition, AddMonitorOptions(image=default_image))
     except TaskProfilerError as error:
         yield problem(_MONITOR, f"There is no monitor. {error}")
         return
-    yield problem(_MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {add_command}.")
+    yield problem(
+        _MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {add_command}."
+    )
     for text in added.notes:
         yield note(_MONITOR, text)
 
 
-def _form_findings(definition: Mapping[str, object], monitor: DefinedContainer, add_command: str) -> Iterator[Finding]:
-    requested = text if isinstance(text := monitor.environment.get(CONTAINER_VARIABLE), str) else None
+def _form_findings(
+    definition: Mapping[str, object], monitor: DefinedContainer, add_command: str
+) -> Iterator[Finding]:
+    requested = (
+        text if isinstance(text := monitor.environment.get(CONTAINER_VARIABLE), str) else None
+    )
     try:
         added = add_monitor(definition, AddMonitorOptions(container=requested))
     except TaskProfilerError as error:
@@ -182,12 +206,17 @@ def _as_container(container: DefinedContainer) -> ContainerMetadata:
 
 
 def _processes(
-    batch: DefinedContainer, monitor: DefinedContainer, definition: Mapping[str, object], settings: MonitorSettings
+    batch: DefinedContainer,
+    monitor: DefinedContainer,
+    definition: Mapping[str, object],
+    settings: MonitorSettings,
 ) -> Iterator[Finding]:
     mode = definition.get("pidMode")
     sees_processes = mode in ("task", "host")
     if sees_processes:
-        yield ok(task_checks.PIDS, f"The processes of {batch.name} will be visible (pidMode {mode}).")
+        yield ok(
+            task_checks.PIDS, f"The processes of {batch.name} will be visible (pidMode {mode})."
+        )
     else:
         yield task_checks.processes_not_visible(batch.name)
     may_trace = sees_processes and monitor.may_trace
@@ -204,8 +233,14 @@ def _accelerators(
         if monitor.environment.get("NVIDIA_VISIBLE_DEVICES"):
             yield ok(gpus, "The task has GPUs, and the driver makes them visible to the monitor.")
         else:
-            yield problem(gpus, "The task has GPUs, but the monitor cannot see them.", task_checks.GPU_ADVICE)
+            yield problem(
+                gpus, "The task has GPUs, but the monitor cannot see them.", task_checks.GPU_ADVICE
+            )
     if batch.uses_neuron and devices:
         yield ok(neuron, f"The monitor has {format_count(len(devices), 'Neuron device')}.")
     elif batch.uses_neuron:
-        yield problem(neuron, "The batch has Neuron devices, but the monitor has none.", task_checks.NEURON_ADVICE)
+        yield problem(
+            neuron,
+            "The batch has Neuron devices, but the monitor has none.",
+            task_checks.NEURON_ADVICE,
+        )

@@ -9,7 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.clusters_and_log_groups import account_subscriptions, passes_reports, subscription_filters
+from profiler.aws_account.clusters_and_log_groups import (
+    account_subscriptions,
+    passes_reports,
+    subscription_filters,
+)
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.replay import count_messages
 from profiler.aws_account.stack_state import StackState, existing_stack, export_lines, obstacle
@@ -25,7 +29,9 @@ _DAY = timedelta(days=1)
 _ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
 _MAX_ERROR_CHARACTERS = 300
 _MAX_PAGES = 10
-_UPDATE = "Update the stack with task-profiler setup stack; docs/commands.md describes its parameters."
+_UPDATE = (
+    "Update the stack with task-profiler setup stack; docs/commands.md describes its parameters."
+)
 _LINES_QUEUE, _REJECTED_QUEUE = "ForwardLogsDeadLetterQueueUrl", "FailedItemsQueueUrl"
 _QUEUE_OUTPUTS = (_LINES_QUEUE, "TaskStoppedDeadLetterQueueUrl", _REJECTED_QUEUE)
 _TEMPLATES, _SOURCE = "templates", "past runs"
@@ -39,10 +45,14 @@ def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Ite
         yield problem(_STACK, str(error))
         return
     yield stack_finding(stack)
-    checks = _DeploymentChecks(stack, open_client, datetime.fromtimestamp(clock.wall_ns() / NS_PER_SECOND, UTC))
+    checks = _DeploymentChecks(
+        stack, open_client, datetime.fromtimestamp(clock.wall_ns() / NS_PER_SECOND, UTC)
+    )
     yield from _guarded(_REPORTS, checks.reports())
     yield from _guarded(_TASKS, checks.invoked_by_rule(_TASKS, "TaskStoppedFunctionName"))
-    yield from _guarded(_SCHEDULES, checks.invoked_by_rule(_SCHEDULES, "WatchSchedulesFunctionName"))
+    yield from _guarded(
+        _SCHEDULES, checks.invoked_by_rule(_SCHEDULES, "WatchSchedulesFunctionName")
+    )
     yield from checks.queues()
     yield from (ok(_SOURCE, line) for line in export_lines(stack.parameters))
 
@@ -55,7 +65,9 @@ def stack_finding(stack: StackState) -> Finding:
     if advice is not None:
         return (note if stack.phase == "in progress" else problem)(_STACK, text, advice)
     if "ROLLBACK" in (stack.status or ""):
-        return note(_STACK, text, "The previous version is active. The stack's events contain the cause.")
+        return note(
+            _STACK, text, "The previous version is active. The stack's events contain the cause."
+        )
     return ok(_STACK, text)
 
 
@@ -77,10 +89,16 @@ class _DeploymentChecks(Struct):
         """The function that indexes reports, and its input."""
         name = self.stack.outputs.get("ForwardLogsFunctionName")
         if name is None:
-            yield note(_REPORTS, "The stack indexes no reports, because ElasticsearchUrl is empty.", _UPDATE)
+            yield note(
+                _REPORTS,
+                "The stack indexes no reports, because ElasticsearchUrl is empty.",
+                _UPDATE,
+            )
             return
         if self.stack.parameters.get("ElasticsearchUrl") == "":
-            text = "The stack forwards only notifications of running tasks: ElasticsearchUrl is empty."
+            text = (
+                "The stack forwards only notifications of running tasks: ElasticsearchUrl is empty."
+            )
             yield note(_REPORTS, text, _UPDATE)
         function = self._function(name)
         yield _function_finding(_REPORTS, name, function)
@@ -92,7 +110,9 @@ class _DeploymentChecks(Struct):
 
     def _function(self, name: str) -> Mapping[str, Any]:
         with aws_errors(f"The function {name} cannot be read", "lambda:GetFunctionConfiguration"):
-            found: Mapping[str, Any] = self.open_client("lambda").get_function_configuration(FunctionName=name)
+            found: Mapping[str, Any] = self.open_client("lambda").get_function_configuration(
+                FunctionName=name
+            )
         return found
 
     def invoked_by_rule(self, topic: str, output: str) -> Iterator[Finding]:
@@ -105,14 +125,21 @@ class _DeploymentChecks(Struct):
             return
         function, events = self._function(name), self.open_client("events")
         yield _function_finding(topic, name, function)
-        with aws_errors("The rules of EventBridge cannot be read", "events:ListRuleNamesByTarget and DescribeRule"):
+        with aws_errors(
+            "The rules of EventBridge cannot be read",
+            "events:ListRuleNamesByTarget and DescribeRule",
+        ):
             rules = events.list_rule_names_by_target(TargetArn=function["FunctionArn"])["RuleNames"]
             states = {rule: events.describe_rule(Name=rule)["State"] for rule in rules}
         if not states:
             yield problem(topic, f"No EventBridge rule invokes {name}.", _UPDATE)
         for rule, state in states.items():
             if state != "ENABLED":
-                yield problem(topic, f"The rule {rule} is {state.lower()}.", f"aws events enable-rule --name {rule}")
+                yield problem(
+                    topic,
+                    f"The rule {rule} is {state.lower()}.",
+                    f"aws events enable-rule --name {rule}",
+                )
             else:
                 yield ok(topic, f"The rule {rule} is enabled.")
         yield from _guarded(topic, self._activity(topic, name))
@@ -133,10 +160,15 @@ class _DeploymentChecks(Struct):
                 advice = "Look at its metric Throttles and at FailedInvocations of its rule in CloudWatch."
             yield note(topic, f"{name} was not invoked in the last 24 hours.", advice)
         else:
-            yield ok(topic, f"{name} was invoked {invocations} times in the last 24 hours without an error.")
+            yield ok(
+                topic,
+                f"{name} was invoked {invocations} times in the last 24 hours without an error.",
+            )
 
     def _sum(self, function: str, metric: str) -> int:
-        with aws_errors(f"The metrics of {function} cannot be read", "cloudwatch:GetMetricStatistics"):
+        with aws_errors(
+            f"The metrics of {function} cannot be read", "cloudwatch:GetMetricStatistics"
+        ):
             response = self.open_client("cloudwatch").get_metric_statistics(
                 Namespace="AWS/Lambda",
                 MetricName=metric,
@@ -157,17 +189,29 @@ class _DeploymentChecks(Struct):
                 filterPattern=_ERROR_PATTERN,
                 startTime=round((self.now - _DAY).timestamp() * MS_PER_SECOND),
             )
-            lines = [(one["timestamp"], one["message"]) for page in islice(pages, _MAX_PAGES) for one in page["events"]]
+            lines = [
+                (one["timestamp"], one["message"])
+                for page in islice(pages, _MAX_PAGES)
+                for one in page["events"]
+            ]
         return " ".join(max(lines, default=(0, ""))[1].split())[:_MAX_ERROR_CHARACTERS]
 
     def _subscriptions(self, destination: str) -> Iterator[Finding]:
         if self.stack.parameters.get("Subscribe") == "account":
-            with aws_errors("The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"):
+            with aws_errors(
+                "The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"
+            ):
                 policies = account_subscriptions(self.open_client("logs"))
             documents = (json.loads(policy["policyDocument"]) for policy in policies)
-            filters = ((document.get("DestinationArn"), document.get("FilterPattern")) for document in documents)
+            filters = (
+                (document.get("DestinationArn"), document.get("FilterPattern"))
+                for document in documents
+            )
             if self._delivers(filters, destination):
-                yield ok(_SUBSCRIPTION, "All log groups of the Region are subscribed that have the class Standard.")
+                yield ok(
+                    _SUBSCRIPTION,
+                    "All log groups of the Region are subscribed that have the class Standard.",
+                )
                 return
             yield problem(
                 _SUBSCRIPTION,
@@ -179,14 +223,20 @@ class _DeploymentChecks(Struct):
             return
         groups = [group for group in self.stack.parameters.get("LogGroups", "").split(",") if group]
         if not groups:
-            yield problem(_SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE)
+            yield problem(
+                _SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE
+            )
         for group in groups:
             yield from _guarded(_SUBSCRIPTION, self._subscription(group, destination))
 
     def _subscription(self, group: str, destination: str) -> Iterator[Finding]:
-        with aws_errors(f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"):
+        with aws_errors(
+            f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"
+        ):
             found = subscription_filters(self.open_client("logs"), group)
-        if self._delivers(((one["destinationArn"], one.get("filterPattern")) for one in found), destination):
+        if self._delivers(
+            ((one["destinationArn"], one.get("filterPattern")) for one in found), destination
+        ):
             yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
         else:
             what = f"{group} has no subscription filter that delivers Task Profiler's lines to this stack."
@@ -195,18 +245,27 @@ class _DeploymentChecks(Struct):
     def _delivers(self, filters: Iterable[tuple[object, object]], destination: str) -> bool:
         """Whether one of the filters, each a destination and a pattern, delivers what the stack forwards."""
         wants_reports = self.stack.parameters.get("ElasticsearchUrl") != ""
-        return any(one == destination and (passes_reports(pattern) or not wants_reports) for one, pattern in filters)
+        return any(
+            one == destination and (passes_reports(pattern) or not wants_reports)
+            for one, pattern in filters
+        )
 
     def _event_sources(self, function: str) -> Iterator[Finding]:
         """Whether the data stream, which keeps reports for 24 hours, invokes the function."""
-        with aws_errors(f"The event sources of {function} cannot be read", "lambda:ListEventSourceMappings"):
+        with aws_errors(
+            f"The event sources of {function} cannot be read", "lambda:ListEventSourceMappings"
+        ):
             response = self.open_client("lambda").list_event_source_mappings(FunctionName=function)
         states = [source["State"] for source in response["EventSourceMappings"]]
         if states and all(state == "Enabled" for state in states):
             yield ok(_STREAM, f"The data stream invokes {function}.")
             return
         text = f"The data stream does not invoke {function} (event source mapping: {', '.join(states) or 'none'})."
-        yield problem(_STREAM, text, "Enable the event source mapping in the console of Lambda, or update the stack.")
+        yield problem(
+            _STREAM,
+            text,
+            "Enable the event source mapping in the console of Lambda, or update the stack.",
+        )
 
     def queues(self) -> Iterator[Finding]:
         for output in _QUEUE_OUTPUTS:
@@ -227,7 +286,11 @@ class _DeploymentChecks(Struct):
         else:
             # The messages of a data stream have only the positions of the lines in it.
             is_of_stream = output == _LINES_QUEUE and "ReportStreamArn" in self.stack.outputs
-            command = "replay, for each log group, and empty the queue" if is_of_stream else "setup redrive"
+            command = (
+                "replay, for each log group, and empty the queue"
+                if is_of_stream
+                else "setup redrive"
+            )
             advice = f"Fix the cause, then send them again: task-profiler {command}."
             yield problem(_QUEUES, f"Events failed: about {messages} in {name}.", advice)
 
@@ -247,7 +310,9 @@ def template_findings(server: SearchServer, names: Iterable[str]) -> Iterator[Fi
     """Whether the cluster answers and has these index templates."""
     try:
         engine = detect_product(server).engine
-        missing = [name for name in names if not server.request("GET", f"/_index_template/{name}").ok]
+        missing = [
+            name for name in names if not server.request("GET", f"/_index_template/{name}").ok
+        ]
     except TaskProfilerError as error:
         yield problem(_TEMPLATES, str(error))
         return

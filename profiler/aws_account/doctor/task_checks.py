@@ -6,14 +6,23 @@ from msgspec import Struct
 
 from profiler.aggregation.task_record import task_size_of, visible_of
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
-from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuSelection, parse_visible_devices
+from profiler.collectors.nvidia.visible_gpus import (
+    DriverReading,
+    GpuSelection,
+    parse_visible_devices,
+)
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_delivery import OwnStream, report_target
 from profiler.monitor.task_sampler import TaskSource
 from profiler.readers import Unavailable
-from profiler.readers.ecs.task_metadata import BatchSelection, ContainerMetadata, TaskMetadata, select_batch
+from profiler.readers.ecs.task_metadata import (
+    BatchSelection,
+    ContainerMetadata,
+    TaskMetadata,
+    select_batch,
+)
 from profiler.readers.linux.host import Host, KernelView
 from profiler.record.hardware import unseen_cpu_limit, unseen_memory_limit
 from profiler.record.units import MIB, format_count, format_duration, format_memory
@@ -21,7 +30,13 @@ from profiler.settings import MonitorSettings, StacksMode
 from profiler.sinks import DeliveryFailure, LogTarget
 
 # The topics of the findings.
-_TASK, BATCH, MEMORY, _OWN, PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
+_TASK, BATCH, MEMORY, _OWN, PIDS = (
+    "task metadata",
+    "batch",
+    "memory limit",
+    "own limit",
+    "processes",
+)
 GPUS, _SCOPE, NEURON = "GPUs", "batch's GPUs", "Neuron"
 _STATS, LOG, _VISIBLE = "stats", "log stream", "visible size"
 GPU_ADVICE = (
@@ -32,17 +47,19 @@ NEURON_ADVICE = (
     "If the task has Neuron devices, list them in linuxParameters.devices of the monitor, add IPC_LOCK, run it as "
     "root, and use an image with neuron-monitor in /opt/aws/neuron/bin."
 )
-_SET_MEMORY = 'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in the batch.'
+_SET_MEMORY = (
+    'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in the batch.'
+)
 _OWN_LIMIT = '"memory": 128, "memoryReservation": 32'
 _PREFERRED_VERSION = 4
 _STEP_SECONDS = 0.2
 _MIN_REFRESHES = 2
 _OK_SECONDS = 2.0
 LEVEL, STACKS, KERNEL = "level", "call stacks", "kernel"
-_ACCESS = (
-    'set "pidMode": "task", the capability SYS_PTRACE and "user": "0": task-profiler taskdef add-monitor --stacks.'
+_ACCESS = 'set "pidMode": "task", the capability SYS_PTRACE and "user": "0": task-profiler taskdef add-monitor --stacks.'
+_NEXT_LEVEL = (
+    f"For level 2, which also shows network, sleep, locks, pipes and child processes, {_ACCESS}"
 )
-_NEXT_LEVEL = f"For level 2, which also shows network, sleep, locks, pipes and child processes, {_ACCESS}"
 
 
 class Probes(Struct, frozen=True, kw_only=True):
@@ -91,7 +108,9 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     own = None if isinstance(container, Unavailable) else container
     selection = select_batch(task, requested=settings.task.container, own=own)
     yield batch_finding(selection)
-    batches = [batch for batch in (task.container(name) for name in selection.names) if batch is not None]
+    batches = [
+        batch for batch in (task.container(name) for name in selection.names) if batch is not None
+    ]
     host = probes.read_host()
     for batch in batches:
         yield from limits_findings(batch, task, own)
@@ -101,14 +120,20 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     for batch in batches:
         yield log_finding(batch, task, settings, own, probes.may_put)
         if batch.docker_id is not None:
-            yield refresh_finding(context.source, batch.docker_id, context.clock, context.max_seconds)
+            yield refresh_finding(
+                context.source, batch.docker_id, context.clock, context.max_seconds
+            )
 
 
 def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
     """Whether the endpoint responds, and which task it describes."""
     if isinstance(task, Unavailable):
         text = f"The task metadata endpoint of version {version} does not answer: {task.reason}."
-        return problem(_TASK, text, "Check whether a proxy or a firewall in this container blocks 169.254.170.2.")
+        return problem(
+            _TASK,
+            text,
+            "Check whether a proxy or a firewall in this container blocks 169.254.170.2.",
+        )
     name = task.family if task.revision is None else f"{task.family}:{task.revision}"
     launch = "" if task.launch_type is None else f" on {task.launch_type}"
     text = f"Version {version} answers: task {task_id(task.arn)} of {name or 'an unknown family'}{launch}."
@@ -125,11 +150,15 @@ def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
 def batch_finding(selection: BatchSelection) -> Finding:
     """The container of the report."""
     if selection.problem is not None:
-        return problem(BATCH, selection.problem, "Set TASK_PROFILER_CONTAINER in the monitor's environment.")
+        return problem(
+            BATCH, selection.problem, "Set TASK_PROFILER_CONTAINER in the monitor's environment."
+        )
     return ok(BATCH, f"The batch is the container {', '.join(selection.names)}.")
 
 
-def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: ContainerMetadata | None) -> Iterator[Finding]:
+def limits_findings(
+    batch: ContainerMetadata, task: TaskMetadata, own: ContainerMetadata | None
+) -> Iterator[Finding]:
     """The memory limits of the batch and of the monitor."""
     limit_bytes = batch.memory_limit_bytes or task.memory_limit_bytes
     if limit_bytes is not None:
@@ -146,10 +175,14 @@ def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: Container
         yield note(_OWN, "The monitor has no memory limit.", advice)
 
 
-def unseen_limits_findings(batch: ContainerMetadata, task: TaskMetadata, host: Host) -> Iterator[Finding]:
+def unseen_limits_findings(
+    batch: ContainerMetadata, task: TaskMetadata, host: Host
+) -> Iterator[Finding]:
     """The task's limits that programs do not see; a memory limit of the batch's own is in its control group."""
     visible, size = visible_of(host), task_size_of(task)
-    memory = unseen_memory_limit(visible, size, size.memory_mb if size and not batch.memory_limit_bytes else None)
+    memory = unseen_memory_limit(
+        visible, size, size.memory_mb if size and not batch.memory_limit_bytes else None
+    )
     limits = [limit for limit in (memory, unseen_cpu_limit(visible, size)) if limit is not None]
     if limits:
         seen, may_use = (" and ".join(texts) for texts in zip(*limits, strict=True))
@@ -174,16 +207,24 @@ def processes_not_visible(batch: str) -> Finding:
 def settings_findings(problems: Iterable[str]) -> Iterator[Finding]:
     """Invalid values in the environment."""
     for text in problems:
-        yield problem("settings", f"{text}; its default is used.", "Correct it in the monitor's environment.")
+        yield problem(
+            "settings", f"{text}; its default is used.", "Correct it in the monitor's environment."
+        )
 
 
-def gpu_findings(reading: DriverReading | Unavailable | None, selection: GpuSelection) -> Iterator[Finding]:
+def gpu_findings(
+    reading: DriverReading | Unavailable | None, selection: GpuSelection
+) -> Iterator[Finding]:
     """The GPUs, and which of them belong to the batch. ``reading`` None: no NVIDIA driver is visible."""
     if reading is None:
         yield note(GPUS, "No NVIDIA driver is visible here.", GPU_ADVICE)
         return
     if isinstance(reading, Unavailable):
-        yield problem(GPUS, f"There is an NVIDIA driver, but no GPU can be read: {reading.reason}.", GPU_ADVICE)
+        yield problem(
+            GPUS,
+            f"There is an NVIDIA driver, but no GPU can be read: {reading.reason}.",
+            GPU_ADVICE,
+        )
         return
     for sample in reading.samples:
         facts = sample.facts
@@ -206,16 +247,24 @@ def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[F
     """The Neuron devices. ``program`` is the path of neuron-monitor, None if it was not found."""
     listed = ", ".join(sorted(devices))
     if program is not None and devices:
-        yield ok(NEURON, f"{format_count(len(devices), 'Neuron device')} ({listed}), read by {program}.")
+        yield ok(
+            NEURON, f"{format_count(len(devices), 'Neuron device')} ({listed}), read by {program}."
+        )
     elif program is not None:
-        yield problem(NEURON, f"{program} exists, but there is no device /dev/neuron*.", NEURON_ADVICE)
+        yield problem(
+            NEURON, f"{program} exists, but there is no device /dev/neuron*.", NEURON_ADVICE
+        )
     elif devices:
-        yield problem(NEURON, f"There are Neuron devices ({listed}), but no neuron-monitor.", NEURON_ADVICE)
+        yield problem(
+            NEURON, f"There are Neuron devices ({listed}), but no neuron-monitor.", NEURON_ADVICE
+        )
     else:
         yield note(NEURON, "There is neither a Neuron device nor neuron-monitor.", NEURON_ADVICE)
 
 
-def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:
+def refresh_finding(
+    source: TaskSource, docker_id: str, clock: Clock, max_seconds: float
+) -> Finding:
     """How often the stats of the batch are refreshed, measured for at most ``max_seconds``."""
     end_ns = clock.monotonic_ns() + round(max_seconds * NS_PER_SECOND)
     reads: list[int] = []
@@ -231,18 +280,28 @@ def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, max_second
             break
         clock.sleep(_STEP_SECONDS)
     if not reads:
-        advice = "Start the batch; if it is running, check the container agent's log on the instance."
+        advice = (
+            "Start the batch; if it is running, check the container agent's log on the instance."
+        )
         return problem(_STATS, f"There are no stats of the batch: {reason}.", advice)
     if len(reads) == 1:
-        return note(_STATS, f"The stats were not refreshed within {max_seconds:g} s; the report will be coarse.")
+        return note(
+            _STATS,
+            f"The stats were not refreshed within {max_seconds:g} s; the report will be coarse.",
+        )
     seconds = (reads[-1] - reads[0]) / (len(reads) - 1) / NS_PER_SECOND
     text = f"The stats are refreshed every {format_duration(round(seconds * 1000, -2))}"
     if seconds <= _OK_SECONDS:
         return ok(_STATS, f"{text}.")
-    return note(_STATS, f"{text}: shorter memory peaks can be missed. Fargate refreshes the stats every 10 s.")
+    return note(
+        _STATS,
+        f"{text}: shorter memory peaks can be missed. Fargate refreshes the stats every 10 s.",
+    )
 
 
-def _activity(batch: ContainerMetadata, settings: MonitorSettings, probes: Probes) -> Iterator[Finding]:
+def _activity(
+    batch: ContainerMetadata, settings: MonitorSettings, probes: Probes
+) -> Iterator[Finding]:
     lookup_id = batch.docker_id or batch.name
     visible = probes.count_processes(lookup_id)
     seen = f"{visible} processes of the batch are visible (shared process namespace)"
@@ -260,7 +319,9 @@ def _activity(batch: ContainerMetadata, settings: MonitorSettings, probes: Probe
     may_trace = visible > 0 and view.system_calls
     yield level_finding(sees_processes=visible > 0, may_trace=may_trace)
     if settings.stacks != "off":
-        yield call_stacks_finding(settings.stacks, may_trace=may_trace, py_spy=probes.py_spy_version())
+        yield call_stacks_finding(
+            settings.stacks, may_trace=may_trace, py_spy=probes.py_spy_version()
+        )
     yield kernel_finding(view)
 
 
@@ -269,7 +330,9 @@ def _devices(selection: GpuSelection, probes: Probes) -> Iterator[Finding]:
     yield from neuron_findings(probes.find_neuron_monitor(), probes.neuron_devices())
 
 
-def _gpu_selection(batches: list[ContainerMetadata], settings: MonitorSettings, probes: Probes) -> GpuSelection:
+def _gpu_selection(
+    batches: list[ContainerMetadata], settings: MonitorSettings, probes: Probes
+) -> GpuSelection:
     configured = settings.accelerators.gpu_uuids
     if configured:
         return GpuSelection(selectors=frozenset(configured), is_known=True)
@@ -291,12 +354,22 @@ def log_finding(
     target = report_target(batch, task, settings.task, own)
     if isinstance(target, OwnStream):
         if target.group is None or target.stream is None:
-            return ok(LOG, "The report goes to the monitor's own stream, by the log driver of its container.")
-        return ok(LOG, f"The report goes to the monitor's own stream: {target.group}, stream {target.stream}.")
+            return ok(
+                LOG,
+                "The report goes to the monitor's own stream, by the log driver of its container.",
+            )
+        return ok(
+            LOG,
+            f"The report goes to the monitor's own stream: {target.group}, stream {target.stream}.",
+        )
     if isinstance(target, LogTarget):
         refused = may_put(target) if may_put else None
         if refused is None:
-            what = "The monitor may write the report to" if may_put else "The report goes to the batch's stream:"
+            what = (
+                "The monitor may write the report to"
+                if may_put
+                else "The report goes to the batch's stream:"
+            )
             return ok(LOG, f"{what} {target.group}, stream {target.stream}.")
         target = refused
     return problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
@@ -312,14 +385,22 @@ def level_finding(*, sees_processes: bool, may_trace: bool) -> Finding:
         )
     if may_trace:
         return ok(LEVEL, "The time breakdown has level 2: it shows what the batch waits for.")
-    return note(LEVEL, "The time breakdown has level 1: the time on a CPU, waiting for one, and on disks.", _NEXT_LEVEL)
+    return note(
+        LEVEL,
+        "The time breakdown has level 1: the time on a CPU, waiting for one, and on disks.",
+        _NEXT_LEVEL,
+    )
 
 
 def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None) -> Finding:
     """Whether the enabled call stacks can be read. ``py_spy`` is its version, empty if unknown; None: not found."""
     setting = f"TASK_PROFILER_STACKS is {mode}"
     if not may_trace:
-        return problem(STACKS, f"{setting}, but the monitor may not read the batch's call stacks.", f"S{_ACCESS[1:]}")
+        return problem(
+            STACKS,
+            f"{setting}, but the monitor may not read the batch's call stacks.",
+            f"S{_ACCESS[1:]}",
+        )
     if py_spy is None:
         advice = "Build the image with EXTRAS=gpu,stacks, the default."
         return problem(STACKS, f"{setting}, but the image has no py-spy.", advice)
@@ -332,5 +413,10 @@ def kernel_finding(view: KernelView) -> Finding:
     version = "none" if view.cgroup_version is None else f"version {view.cgroup_version}"
     rest = f"PSI: {'yes' if view.pressure else 'no'}. Yama's ptrace_scope: {scope}. Control groups: {version}."
     if view.schedstat:
-        return ok(KERNEL, f"The kernel counts the time that processes wait for a CPU (schedstat). {rest}")
-    return note(KERNEL, f"The kernel does not count the time that processes wait for a CPU (schedstat). {rest}")
+        return ok(
+            KERNEL, f"The kernel counts the time that processes wait for a CPU (schedstat). {rest}"
+        )
+    return note(
+        KERNEL,
+        f"The kernel does not count the time that processes wait for a CPU (schedstat). {rest}",
+    )

@@ -13,10 +13,23 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.notice_model import NoticeLine, decode_notice
-from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Interval, Report, decode, known_status
+from profiler.record.record_model import (
+    CHECKPOINT,
+    SCHEMA_VERSION,
+    Interval,
+    Report,
+    decode,
+    known_status,
+)
 from profiler.record.units import span_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
-from profiler.runs.past_runs.run_source import LATE_PERIODS, MAX_SILENCE_NS, RunFilter, is_silent, period_ns
+from profiler.runs.past_runs.run_source import (
+    LATE_PERIODS,
+    MAX_SILENCE_NS,
+    RunFilter,
+    is_silent,
+    period_ns,
+)
 
 LINE_TYPES = ("task.checkpoint", "task.notice", "task.report")
 _RUNNING = "running"
@@ -80,8 +93,15 @@ class RunningRuns(Struct):
                 line = decode_notice(text.encode(errors="replace"))
                 if isinstance(line, NoticeLine):
                     time, raised = line.time, line.notice
-                    report = Report(time=time, type=CHECKPOINT, schema_version=SCHEMA_VERSION, record=line.record)
-                    self._add_report(report, SeenNotice(kind=raised.kind, at=time, message=raised.message))
+                    report = Report(
+                        time=time,
+                        type=CHECKPOINT,
+                        schema_version=SCHEMA_VERSION,
+                        record=line.record,
+                    )
+                    self._add_report(
+                        report, SeenNotice(kind=raised.kind, at=time, message=raised.message)
+                    )
             else:
                 self._add_report(decode(text.encode(errors="replace")))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -100,9 +120,18 @@ class RunningRuns(Struct):
         """The runs that go on, and those that have ended since the last refresh. ``tasks`` None: ECS was not asked."""
         if tasks is None:
             found = [self._run(report, now_ns) for report in self._newest.values()]
-            running = {_key(run.report): run for run in found if run.is_running and not is_silent(run.report, now_ns)}
+            running = {
+                _key(run.report): run
+                for run in found
+                if run.is_running and not is_silent(run.report, now_ns)
+            }
         else:
-            found = [run for task in tasks if self.selection.matches(task) for run in self._of_task(task, now_ns)]
+            found = [
+                run
+                for task in tasks
+                if self.selection.matches(task)
+                for run in self._of_task(task, now_ns)
+            ]
             running = {_key(run.report): run for run in found if run.is_running}
         ended = [run for run in found if not run.is_running and _key(run.report) in self._shown]
         self._shown = running
@@ -110,11 +139,18 @@ class RunningRuns(Struct):
 
     def _of_task(self, task: Report, now_ns: int) -> Iterable[RunningRun]:
         """The runs of a task, from its monitor's lines; without lines, the task itself."""
-        lines = [report for (task_id, _), report in self._newest.items() if task_id == task.record.task_id]
+        lines = [
+            report
+            for (task_id, _), report in self._newest.items()
+            if task_id == task.record.task_id
+        ]
         if not lines:
             return (self._run(task, now_ns),)
         status = known_status(task.record)
-        return [self._run(_with_end(line, task) if status != _RUNNING else line, now_ns) for line in lines]
+        return [
+            self._run(_with_end(line, task) if status != _RUNNING else line, now_ns)
+            for line in lines
+        ]
 
     def notices_of(self, report: Report) -> tuple[SeenNotice, ...]:
         """The notices of a run, in the order of time. The newest checkpoint also lists notices of unread lines."""
@@ -125,9 +161,13 @@ class RunningRuns(Struct):
 
     def _run(self, report: Report, now_ns: int) -> RunningRun:
         silent_ns = now_ns - (parse_ns(report.time) or now_ns)
-        is_late = report.record.interval is not None and silent_ns > LATE_PERIODS * period_ns(report)
+        is_late = report.record.interval is not None and silent_ns > LATE_PERIODS * period_ns(
+            report
+        )
         return RunningRun(
-            report=report, notices=self.notices_of(report), silent_ms=silent_ns // NS_PER_MS if is_late else None
+            report=report,
+            notices=self.notices_of(report),
+            silent_ms=silent_ns // NS_PER_MS if is_late else None,
         )
 
 
@@ -175,7 +215,9 @@ class FollowedLogs(Struct):
             newest_ms = 0
             try:
                 # Without an end: the clock of AWS may be ahead of this one.
-                for page in self.read_pages(logGroupName=group, startTime=start_ms, filterPattern=PATTERN):
+                for page in self.read_pages(
+                    logGroupName=group, startTime=start_ms, filterPattern=PATTERN
+                ):
                     for event in page["events"]:
                         newest_ms = max(newest_ms, event["timestamp"])
                         add(event["message"])
@@ -183,5 +225,7 @@ class FollowedLogs(Struct):
                 problems.append(str(error))
                 continue
             # This clock may also be ahead of AWS's.
-            self._read_until_ms[group] = min(now_ms, max(newest_ms, self._read_until_ms.get(group, 0)) or now_ms)
+            self._read_until_ms[group] = min(
+                now_ms, max(newest_ms, self._read_until_ms.get(group, 0)) or now_ms
+            )
         return tuple(problems)

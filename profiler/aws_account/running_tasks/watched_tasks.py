@@ -12,7 +12,14 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.running_tasks.running_runs import FollowedLogs, RunningRun, RunningRuns
 from profiler.aws_account.started_tasks import read_tasks
 from profiler.core.clock import Clock
-from profiler.core.ecs_terms import SERVICE_GROUP, arn_account, arn_region, cluster_name, family_of, task_id
+from profiler.core.ecs_terms import (
+    SERVICE_GROUP,
+    arn_account,
+    arn_region,
+    cluster_name,
+    family_of,
+    task_id,
+)
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_datetime, format_ms
 from profiler.record.family_identity import UsualDuration, family_key
@@ -60,7 +67,9 @@ class RunningTasks(Struct):
         """The running tasks, and those that have ended since the last call. Raises TaskProfilerError."""
         what = f"The tasks of the cluster {self.cluster!r} cannot be listed"
         with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
-            found = read_tasks(self.open_client("ecs"), self.cluster, statuses=("RUNNING",), also=self._running)
+            found = read_tasks(
+                self.open_client("ecs"), self.cluster, statuses=("RUNNING",), also=self._running
+            )
             tasks = [
                 task
                 for task in sorted(found, key=itemgetter("taskArn"))
@@ -70,16 +79,23 @@ class RunningTasks(Struct):
         problems: list[str] = []
         definitions = [self._definition(task["taskDefinitionArn"], problems) for task in tasks]
         self.problems = tuple(dict.fromkeys(problems))
-        self.groups = tuple(sorted({group for definition in definitions for group in definition.groups}))
+        self.groups = tuple(
+            sorted({group for definition in definitions for group in definition.groups})
+        )
         time = format_ms(now_ns)
-        return tuple(_report(task, definition, time) for task, definition in zip(tasks, definitions, strict=True))
+        return tuple(
+            _report(task, definition, time)
+            for task, definition in zip(tasks, definitions, strict=True)
+        )
 
     def _definition(self, arn: str, problems: list[str]) -> _Definition:
         """The definition's data; empty if it cannot be read now: the task is then shown with ECS's data alone."""
         if arn not in self._definitions:
             what = "Task definitions of running tasks cannot be read"
             with noted_errors(problems.append, what, "ecs:DescribeTaskDefinition"):
-                described = self.open_client("ecs").describe_task_definition(taskDefinition=arn)["taskDefinition"]
+                described = self.open_client("ecs").describe_task_definition(taskDefinition=arn)[
+                    "taskDefinition"
+                ]
                 self._definitions[arn] = _read_definition(described)
         return self._definitions.get(arn, _Definition())
 
@@ -94,9 +110,16 @@ def _read_definition(definition: Mapping[str, object]) -> _Definition:
     # Each of several batches has its report in its own stream.
     writers = containers
     if monitor is not None and known.batch:
-        writers = tuple(container for container in containers if container.name in (monitor.name, known.batch))
-    groups = (*(log_target(container).group for container in writers), monitor and monitor.own_log_group)
-    return replace(known, groups=tuple(dict.fromkeys(group for group in groups if group is not None)))
+        writers = tuple(
+            container for container in containers if container.name in (monitor.name, known.batch)
+        )
+    groups = (
+        *(log_target(container).group for container in writers),
+        monitor and monitor.own_log_group,
+    )
+    return replace(
+        known, groups=tuple(dict.fromkeys(group for group in groups if group is not None))
+    )
 
 
 def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Report:
@@ -120,7 +143,9 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         container=Container(name=definition.batch),
         status=status,
         exit_code=exit_code,
-        started_at=format_datetime(task["startedAt"].astimezone(UTC)) if task.get("startedAt") else None,
+        started_at=format_datetime(task["startedAt"].astimezone(UTC))
+        if task.get("startedAt")
+        else None,
         metrics=Metrics(vcpu_size=size.vcpu, memory_size_mb=size.memory_mb),
     )
     return Report(time=time, type="task.checkpoint", record=record)
@@ -187,7 +212,16 @@ class WatchedTasks(Struct, kw_only=True):
         """The runs at this moment: those that have ended, then the largest share of the usual duration first."""
         now_ns = self.clock.wall_ns()
         watched = [
-            WatchedRun(run=run, elapsed_ms=run.elapsed_ms(now_ns), usual=self.usual.of(family_key(run.report.record)))
+            WatchedRun(
+                run=run,
+                elapsed_ms=run.elapsed_ms(now_ns),
+                usual=self.usual.of(family_key(run.report.record)),
+            )
             for run in self._found
         ]
-        return tuple(sorted(watched, key=lambda one: (one.run.is_running, -(one.share or 0), -(one.elapsed_ms or 0))))
+        return tuple(
+            sorted(
+                watched,
+                key=lambda one: (one.run.is_running, -(one.share or 0), -(one.elapsed_ms or 0)),
+            )
+        )

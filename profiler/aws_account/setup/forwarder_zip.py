@@ -21,7 +21,12 @@ from profiler.core.files import package_data_folder
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROCESSORS = ("x86_64", "aarch64")
-PURE_WHEEL_OPTIONS = ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
+PURE_WHEEL_OPTIONS = (
+    "--platform=any",
+    "--implementation=py",
+    "--abi=none",
+    f"--python-version={PYTHONS[0]}",
+)
 COMPILED_PACKAGE = "msgspec"
 # The part of the profiler that the forwarder imports: whole packages, and modules of others.
 _SHARED_PACKAGES = ("core", "forwarder", "otlp", "record", "schedules")
@@ -64,7 +69,9 @@ def build_zip(out: Path) -> None:
 def fingerprint() -> str:
     """A hash of everything that determines the zip: its own files, the hashes of its wheels, and this module."""
     digest = hashlib.sha256()
-    for name, path in sorted([*own_files(), ("requirements.txt", requirements_file()), ("builder", Path(__file__))]):
+    for name, path in sorted(
+        [*own_files(), ("requirements.txt", requirements_file()), ("builder", Path(__file__))]
+    ):
         data = path.read_bytes()
         digest.update(f"{name} {len(data)}\n".encode() + data)
     return digest.hexdigest()
@@ -77,7 +84,9 @@ def wheels(requirements: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequenc
     yield pure, PURE_WHEEL_OPTIONS
     for python in PYTHONS:
         for processor in PROCESSORS:
-            platforms = [f"--platform=manylinux{tag}_{processor}" for tag in ("2014", "_2_17", "_2_28")]
+            platforms = [
+                f"--platform=manylinux{tag}_{processor}" for tag in ("2014", "_2_17", "_2_28")
+            ]
             yield [compiled], [*platforms, "--implementation=cp", f"--python-version={python}"]
 
 
@@ -94,12 +103,23 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
         listed = Path(name) / "requirements.txt"
         listed.write_text("\n".join(requirements))
         flags = ("--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes")
-        words = ("install", "--quiet", "--disable-pip-version-check", *flags, "--target", str(target), *options)
+        words = (
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            *flags,
+            "--target",
+            str(target),
+            *options,
+        )
         command = [*_pip(), *words, "-r", str(listed)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own arguments
         if done.returncode:
             lines = done.stderr.split("\n")
-            reason = next((line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")), lines[-1])
+            reason = next(
+                (line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")),
+                lines[-1],
+            )
             raise TaskProfilerError(
                 f"pip cannot install the forwarder's packages: check the package index ({' '.join(reason.split())})."
             )
@@ -112,7 +132,9 @@ def _pip() -> tuple[str, ...]:
         return sys.executable, "-m", "pip"
     program = shutil.which("pip3") or shutil.which("pip")
     if program is None:
-        raise TaskProfilerError("pip is missing, which downloads the forwarder's packages: run python -m ensurepip.")
+        raise TaskProfilerError(
+            "pip is missing, which downloads the forwarder's packages: run python -m ensurepip."
+        )
     return (program,)
 
 
@@ -130,7 +152,9 @@ def own_files() -> Iterator[tuple[str, Path]]:
     """Yield the name in the zip and the path of each file of the forwarder, and of the profiler's part in the zip."""
     package = Path(__file__).resolve().parents[2]
     modules = [package / f"{name}.py" for name in _SHARED_MODULES]
-    packages = {folder for module in modules for folder in module.parents if folder.is_relative_to(package)}
+    packages = {
+        folder for module in modules for folder in module.parents if folder.is_relative_to(package)
+    }
     paths = [*modules, *(folder / "__init__.py" for folder in packages)]
     for name in _SHARED_PACKAGES:
         paths += (package / name).rglob("*.py")

@@ -30,7 +30,9 @@ from profiler.task_definitions.permissions import concerns, listed, statements_o
 PLATFORMS = ("linux/amd64", "linux/arm64")
 _BUILDER = "task-profiler"
 _CONFIG = "config.json"
-_CONTAINERD_STORE = "io.containerd.snapshotter"  # Docker's store that holds images of several platforms
+_CONTAINERD_STORE = (
+    "io.containerd.snapshotter"  # Docker's store that holds images of several platforms
+)
 DOCKERFILE = Path("taskdef", "Dockerfile")
 _PACKAGE = Path(__file__).resolve().parents[2]
 _START = "task_profiler_start.py"  # outside of the package
@@ -48,13 +50,17 @@ class ImageRepository:
 
     def uri(self) -> str | None:
         """The repository's URI; None if it does not exist."""
-        found = self._read("describe_repositories", "RepositoryNotFoundException", repositoryNames=[self.name])
+        found = self._read(
+            "describe_repositories", "RepositoryNotFoundException", repositoryNames=[self.name]
+        )
         return None if found is None else str(found["repositories"][0]["repositoryUri"])
 
     def create(self) -> str:
         """Create the repository, with immutable tags, and return its URI."""
         with aws_errors(f"The repository {self.name} cannot be created", "ecr:CreateRepository"):
-            made = self._ecr.create_repository(repositoryName=self.name, imageTagMutability="IMMUTABLE")
+            made = self._ecr.create_repository(
+                repositoryName=self.name, imageTagMutability="IMMUTABLE"
+            )
         return str(made["repository"]["repositoryUri"])
 
     def has_tag(self, tag: str) -> bool:
@@ -80,7 +86,9 @@ class ImageRepository:
         lifecycle = self._read("get_lifecycle_policy", "LifecyclePolicyNotFoundException")
         for rule in mappings(_document(lifecycle, "lifecyclePolicyText").get("rules")):
             if _selects(mapping(rule.get("selection")), tag):
-                title = " ".join(filter(None, (str(rule.get("rulePriority", "")), text(rule.get("description")))))
+                title = " ".join(
+                    filter(None, (str(rule.get("rulePriority", "")), text(rule.get("description"))))
+                )
                 yield (
                     f"The lifecycle rule {title} of {self.name} also expires the image {tag}, and then no task with "
                     "the monitor's container starts: exclude the tag from the rule."
@@ -134,11 +142,14 @@ def _selects(selection: Mapping[str, object], tag: str) -> bool:
     if selection.get("tagStatus") == "any":
         return True
     prefixes, patterns = (
-        [str(one) for one in listed(selection.get(field)) if one] for field in ("tagPrefixList", "tagPatternList")
+        [str(one) for one in listed(selection.get(field)) if one]
+        for field in ("tagPrefixList", "tagPatternList")
     )
     if selection.get("tagStatus") != "tagged" or not (prefixes or patterns):
         return False
-    return all(map(tag.startswith, prefixes)) and all(fnmatchcase(tag, pattern) for pattern in patterns)
+    return all(map(tag.startswith, prefixes)) and all(
+        fnmatchcase(tag, pattern) for pattern in patterns
+    )
 
 
 class ImageBuild(Struct, frozen=True, kw_only=True):
@@ -150,7 +161,14 @@ class ImageBuild(Struct, frozen=True, kw_only=True):
 
     def commands(self, image: str, context: str) -> Iterator[tuple[str, ...]]:
         """The words after ``docker`` of the commands that build and push, after the sign-in."""
-        named = ("--file", f"{context}/{DOCKERFILE}", "--tag", image, "--build-arg", f"VERSION={__version__}")
+        named = (
+            "--file",
+            f"{context}/{DOCKERFILE}",
+            "--tag",
+            image,
+            "--build-arg",
+            f"VERSION={__version__}",
+        )
         if not self.platforms:
             yield ("build", *named, *self.options, context)
             yield ("push", image)
@@ -196,24 +214,34 @@ class Docker:
         builder = self._ask("buildx", "inspect").stdout
         is_docker = re.search(r"^Driver:\s*docker$", builder, re.MULTILINE) is not None
         possible = set(
-            re.findall(r"linux/[a-z0-9/]+", " ".join(re.findall(r"^Platforms:(.*)$", builder, re.MULTILINE)))
+            re.findall(
+                r"linux/[a-z0-9/]+",
+                " ".join(re.findall(r"^Platforms:(.*)$", builder, re.MULTILINE)),
+            )
         )
         missing = [platform for platform in wanted if possible and platform not in possible]
         if missing:
             others = ",".join(platform for platform in wanted if platform in possible)
             raise TaskProfilerError(
                 f"This Docker cannot build for {' and '.join(missing)}: install an emulator (docker run --privileged "
-                "--rm tonistiigi/binfmt --install all)" + (f", or use --platform {others}." if others else ".")
+                "--rm tonistiigi/binfmt --install all)"
+                + (f", or use --platform {others}." if others else ".")
             )
-        stores_several = _CONTAINERD_STORE in self._ask("info", "--format", "{{json .DriverStatus}}").stdout
+        stores_several = (
+            _CONTAINERD_STORE in self._ask("info", "--format", "{{json .DriverStatus}}").stdout
+        )
         needs_builder = is_docker and not stores_several and len(wanted) > 1
         return ImageBuild(platforms=wanted, needs_builder=needs_builder, options=options)
 
     @contextmanager
     def signed_in(self, registry: str, user: str, password: str) -> Iterator["Docker"]:
         """Sign in, and yield the Docker that uses a temporary configuration. Raises TaskProfilerError."""
-        own = self._environment.get("DOCKER_CONFIG") or Path(self._environment.get("HOME", "/"), ".docker")
-        previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by default, the password's file would stay
+        own = self._environment.get("DOCKER_CONFIG") or Path(
+            self._environment.get("HOME", "/"), ".docker"
+        )
+        previous = signal.signal(
+            signal.SIGTERM, lambda *_: sys.exit(143)
+        )  # by default, the password's file would stay
         try:
             with TemporaryDirectory(prefix="task-profiler-docker-") as name:
                 _copy_configuration(Path(own), Path(name), registry)
@@ -221,7 +249,9 @@ class Docker:
                 words = ("login", "--username", user, "--password-stdin", registry)
                 done = docker._ask(*words, text=password)
                 if done.returncode:
-                    raise TaskProfilerError(f"Docker cannot sign in to {registry}: {_reason(done)}.")
+                    raise TaskProfilerError(
+                        f"Docker cannot sign in to {registry}: {_reason(done)}."
+                    )
                 yield docker
         finally:
             signal.signal(signal.SIGTERM, previous)
@@ -232,7 +262,9 @@ class Docker:
             self._ask("buildx", "rm", _BUILDER)  # left over from a run that was killed
         try:
             for words in build.commands(image, context):
-                done = subprocess.run(self._command(words), env=self._environment, stdout=sys.stderr, check=False)  # noqa: S603  see _command
+                done = subprocess.run(  # noqa: S603  see _command
+                    self._command(words), env=self._environment, stdout=sys.stderr, check=False
+                )
                 if done.returncode:
                     name = " ".join(words[: 2 if words[0] == "buildx" else 1])
                     raise TaskProfilerError(
@@ -254,7 +286,10 @@ class Docker:
 
 
 def _reason(done: "subprocess.CompletedProcess[str]") -> str:
-    return " ".join(done.stderr.split()).rstrip(".") or f"exit code {done.returncode}, without a reason"
+    return (
+        " ".join(done.stderr.split()).rstrip(".")
+        or f"exit code {done.returncode}, without a reason"
+    )
 
 
 def _copy_configuration(own: Path, copy: Path, registry: str) -> None:
@@ -269,8 +304,15 @@ def _copy_configuration(own: Path, copy: Path, registry: str) -> None:
     settings: dict[str, object] = {}
     with suppress(OSError, ValueError):
         settings |= mapping(json.loads((own / _CONFIG).read_bytes()))
-    auths = {name: value for name, value in mapping(settings.get("auths")).items() if registry not in name}
-    settings |= {"auths": auths, "credHelpers": {**mapping(settings.get("credHelpers")), registry: ""}}
+    auths = {
+        name: value
+        for name, value in mapping(settings.get("auths")).items()
+        if registry not in name
+    }
+    settings |= {
+        "auths": auths,
+        "credHelpers": {**mapping(settings.get("credHelpers")), registry: ""},
+    }
     (copy / _CONFIG).write_text(json.dumps(settings))
     (copy / _CONFIG).chmod(0o600)
 
@@ -284,7 +326,12 @@ def build_context() -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="task-profiler-image-") as name:
         folder = Path(name)
-        shutil.copytree(_image_folder(), folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            _image_folder(),
+            folder,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
         _pack_wheel(folder)
         yield folder
 
@@ -301,12 +348,17 @@ def _image_folder() -> Path:
 
 def _pack_wheel(folder: Path) -> None:
     """Pack the installed package as a wheel again, so that the image runs the code of this installation."""
-    from importlib.metadata import PackageNotFoundError, distribution  # e-mail headers, which no other command needs
+    from importlib.metadata import (
+        PackageNotFoundError,
+        distribution,
+    )  # e-mail headers, which no other command needs
 
     try:
         installed = distribution("task-profiler")
     except PackageNotFoundError as error:
-        raise TaskProfilerError("The installed package has no metadata: install the package again by pip.") from error
+        raise TaskProfilerError(
+            "The installed package has no metadata: install the package again by pip."
+        ) from error
     name = f"task_profiler-{__version__}"
     left_out = _PACKAGE / _LEFT_OUT
     paths = [path for path in sorted(_PACKAGE.rglob("*")) if path.is_file() and path != left_out]
@@ -315,9 +367,14 @@ def _pack_wheel(folder: Path) -> None:
         for path in (*paths, _PACKAGE.with_name(_START))
         if "__pycache__" not in path.parts
     }
-    files |= {f"{name}.dist-info/{one}": (installed.read_text(one) or "").encode() for one in _METADATA}
+    files |= {
+        f"{name}.dist-info/{one}": (installed.read_text(one) or "").encode() for one in _METADATA
+    }
     record = f"{name}.dist-info/RECORD"
-    digests = {path: urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=") for path, data in files.items()}
+    digests = {
+        path: urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=")
+        for path, data in files.items()
+    }
     rows = [f"{path},sha256={digests[path]},{len(data)}\n" for path, data in files.items()]
     files[record] = "".join([*rows, f"{record},,\n"]).encode()
     with ZipFile(folder / f"{name}-py3-none-any.whl", "w", ZIP_DEFLATED) as wheel:

@@ -49,22 +49,44 @@ class SetupSteps(Struct):
         try:
             ecs = self.open_client("ecs")
             clusters = clusters or TaskDefinitions(ecs).clusters()
-            problem = "" if clusters else f"There is no ECS cluster in {ecs.meta.region_name}: check the Region."
+            problem = (
+                ""
+                if clusters
+                else f"There is no ECS cluster in {ecs.meta.region_name}: check the Region."
+            )
         except TaskProfilerError as error:
             problem = str(error)
-        self.hints += () if problem else tuple(container_insights_sentences(self.open_client, clusters))
+        self.hints += (
+            () if problem else tuple(container_insights_sentences(self.open_client, clusters))
+        )
         options = [("--cluster", cluster) for cluster in clusters or ("NAME",)]
-        add = ("taskdef", "add-monitor", *chain(*options), "--scheduled", "--attach-policy", "--register")
-        yield self._step("monitors", lambda: (None, problem, ()) if problem else self._monitors(clusters), add)
+        add = (
+            "taskdef",
+            "add-monitor",
+            *chain(*options),
+            "--scheduled",
+            "--attach-policy",
+            "--register",
+        )
+        yield self._step(
+            "monitors", lambda: (None, problem, ()) if problem else self._monitors(clusters), add
+        )
         checks = [("doctor", *option) for option in options]
-        yield self._step("check", lambda: (None, "It looks at every family when it runs.", ()), *checks)
+        yield self._step(
+            "check", lambda: (None, "It looks at every family when it runs.", ()), *checks
+        )
 
     def _step(self, name: str, look: Callable[[], _Found], *commands: tuple[str, ...]) -> SetupStep:
         try:
             is_done, text, options = look()
         except TaskProfilerError as error:
             is_done, text, options = None, str(error), ()
-        aws = [word for option, value in self.aws_options.items() if value for word in (f"--{option}", value)]
+        aws = [
+            word
+            for option, value in self.aws_options.items()
+            if value
+            for word in (f"--{option}", value)
+        ]
         whole = tuple(("task-profiler", *words, *options, *aws) for words in commands)
         return SetupStep(name=name, is_done=is_done, text=text, commands=whole)
 
@@ -72,7 +94,11 @@ class SetupSteps(Struct):
         repository = ImageRepository(self.open_client("ecr"), MONITOR_REPOSITORY)
         uri = repository.uri()
         if uri is None:
-            return False, f"There is no ECR repository {MONITOR_REPOSITORY} in {repository.region}.", ()
+            return (
+                False,
+                f"There is no ECR repository {MONITOR_REPOSITORY} in {repository.region}.",
+                (),
+            )
         if not repository.has_tag(__version__):
             return False, f"The ECR repository {MONITOR_REPOSITORY} has no image {__version__}.", ()
         return True, f"{uri}:{__version__} is in ECR.", ()
@@ -90,14 +116,20 @@ class SetupSteps(Struct):
         if why_not is not None:
             return (None if state.phase == "in progress" else False), why_not, options
         if state.version not in (None, __version__):
-            return False, f"The stack {state.name} has the version {state.version}, not {__version__}.", options
+            return (
+                False,
+                f"The stack {state.name} has the version {state.version}, not {__version__}.",
+                options,
+            )
         if gap:
             return False, f"The stack {state.name} {gap}.", options
         return True, f"The stack {state.name} is deployed ({state.status}).", ()
 
     def _monitors(self, clusters: tuple[str, ...]) -> _Found:
         problems: list[str] = []
-        rollout = plan_monitors(self.open_client, clusters, scheduled=True, on_problem=problems.append)
+        rollout = plan_monitors(
+            self.open_client, clusters, scheduled=True, on_problem=problems.append
+        )
         families = rollout.families()
         counts: Counter[str] = Counter()
         for number, monitor in enumerate(read_monitors(rollout, families), 1):
@@ -115,4 +147,8 @@ class SetupSteps(Struct):
         if counts["unknown"]:
             text += f" {format_count(counts['unknown'], 'family')} could not be read."
         is_done = False if counts["stale"] else None if counts["unknown"] else True
-        return is_done, " ".join([text, *problems]), ("--update-schedules",) if counts["pinned"] else ()
+        return (
+            is_done,
+            " ".join([text, *problems]),
+            ("--update-schedules",) if counts["pinned"] else (),
+        )

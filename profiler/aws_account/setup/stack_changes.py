@@ -57,11 +57,18 @@ class StackChanges(Struct):
     _seen: set[str] = set()
 
     def prepare(
-        self, template_url: str, parameters: Sequence[Mapping[str, object]], tags: Mapping[str, str], *, is_new: bool
+        self,
+        template_url: str,
+        parameters: Sequence[Mapping[str, object]],
+        tags: Mapping[str, str],
+        *,
+        is_new: bool,
     ) -> ChangeSet | None:
         """Create a change set; None if nothing would change. ``tags`` are all of the stack."""
         cloudformation = self.open_client("cloudformation")
-        with aws_errors(f"The stack {self.name} cannot be changed", "cloudformation:CreateChangeSet"):
+        with aws_errors(
+            f"The stack {self.name} cannot be changed", "cloudformation:CreateChangeSet"
+        ):
             created = cloudformation.create_change_set(
                 StackName=self.name,
                 ChangeSetName=f"task-profiler-{self.clock.wall_ns() // NS_PER_SECOND}",
@@ -86,32 +93,47 @@ class StackChanges(Struct):
         from botocore.exceptions import WaiterError  # slow to import
 
         cloudformation = self.open_client("cloudformation")
-        with aws_errors(f"The stack {self.name} cannot be changed", "cloudformation:DescribeChangeSet"):
+        with aws_errors(
+            f"The stack {self.name} cannot be changed", "cloudformation:DescribeChangeSet"
+        ):
             with suppress(WaiterError):  # the change set contains the reason
                 waiter = cloudformation.get_waiter("change_set_create_complete")
                 waiter.wait(ChangeSetName=arn, WaiterConfig=_FIVE_MINUTES)
-            pages = [*cloudformation.get_paginator("describe_change_set").paginate(ChangeSetName=arn)]
+            pages = [
+                *cloudformation.get_paginator("describe_change_set").paginate(ChangeSetName=arn)
+            ]
         status, reason = pages[0]["Status"], pages[0].get("StatusReason", "").rstrip(".")
         if any(text in reason for text in _NO_CHANGES):
             return None
         if status != "CREATE_COMPLETE":
-            raise TaskProfilerError(f"CloudFormation rejects the change of the stack {self.name}: {reason or status}.")
-        resources = (change["ResourceChange"] for page in pages for change in page.get("Changes", ()))
+            raise TaskProfilerError(
+                f"CloudFormation rejects the change of the stack {self.name}: {reason or status}."
+            )
+        resources = (
+            change["ResourceChange"] for page in pages for change in page.get("Changes", ())
+        )
         names = ("Action", "LogicalResourceId", "ResourceType", "Replacement")
         return tuple(Change(*map(one.get, names)) for one in resources)
 
     def discard(self, change_set: ChangeSet) -> None:
         """Delete a change set that is not applied, and the empty stack that it made, unless another one was applied."""
         cloudformation = self.open_client("cloudformation")
-        with aws_errors(f"The stack {self.name} keeps a change set", "cloudformation:DeleteChangeSet"):
+        with aws_errors(
+            f"The stack {self.name} keeps a change set", "cloudformation:DeleteChangeSet"
+        ):
             cloudformation.delete_change_set(ChangeSetName=change_set.arn)
-        if change_set.is_new and read_state(self.open_client, change_set.stack_id).status == "REVIEW_IN_PROGRESS":
+        if (
+            change_set.is_new
+            and read_state(self.open_client, change_set.stack_id).status == "REVIEW_IN_PROGRESS"
+        ):
             with aws_errors(f"The stack {self.name} is left empty", "cloudformation:DeleteStack"):
                 cloudformation.delete_stack(StackName=change_set.stack_id)
 
     def apply(self, change_set: ChangeSet) -> StackState:
         self._new_events(change_set.stack_id)  # the earlier ones
-        with aws_errors(f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"):
+        with aws_errors(
+            f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"
+        ):
             self.open_client("cloudformation").execute_change_set(ChangeSetName=change_set.arn)
         end, failed, _ = self._follow(change_set.stack_id)
         state = read_state(self.open_client, change_set.stack_id)
@@ -130,7 +152,9 @@ class StackChanges(Struct):
             self.open_client("cloudformation").delete_stack(StackName=stack_id)
         end, failed, kept = self._follow(stack_id)
         if end != "DELETE_COMPLETE":
-            raise TaskProfilerError(f"The stack {self.name} could not be deleted ({end}): {_causes(failed)}.")
+            raise TaskProfilerError(
+                f"The stack {self.name} could not be deleted ({end}): {_causes(failed)}."
+            )
         return kept
 
     def _follow(self, stack_id: str) -> tuple[str, list[StackEvent], tuple[StackEvent, ...]]:
@@ -156,10 +180,14 @@ class StackChanges(Struct):
     def _new_events(self, stack_id: str) -> list[StackEvent]:
         """The events that were not returned before, oldest first."""
         new: list[Mapping[str, Any]] = []
-        with aws_errors(f"The stack {self.name} cannot be followed", "cloudformation:DescribeStackEvents"):
+        with aws_errors(
+            f"The stack {self.name} cannot be followed", "cloudformation:DescribeStackEvents"
+        ):
             paginator = self.open_client("cloudformation").get_paginator("describe_stack_events")
             for page in paginator.paginate(StackName=stack_id):
-                unseen = [event for event in page["StackEvents"] if event["EventId"] not in self._seen]
+                unseen = [
+                    event for event in page["StackEvents"] if event["EventId"] not in self._seen
+                ]
                 new += unseen
                 if len(unseen) < len(page["StackEvents"]):  # the newest come first
                     break
@@ -171,7 +199,10 @@ class StackChanges(Struct):
 def _causes(failed: Sequence[StackEvent]) -> str:
     """The reasons that are not the consequence of another one."""
     causes = [event for event in failed if "cancelled" not in event.reason][:_MAX_REASONS]
-    return "; ".join(f"{event.resource}: {event.reason.rstrip('.')}" for event in causes) or "its events have no reason"
+    return (
+        "; ".join(f"{event.resource}: {event.reason.rstrip('.')}" for event in causes)
+        or "its events have no reason"
+    )
 
 
 def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
@@ -193,7 +224,10 @@ def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
             if parameter != value:
                 command = f"ssm delete-parameter --name {parameter}"
             yield f"the secret {value}: aws {command}{where}"
-    prefix, address = state.parameters.get("IndexPrefix", "task"), state.parameters.get("ElasticsearchUrl")
+    prefix, address = (
+        state.parameters.get("IndexPrefix", "task"),
+        state.parameters.get("ElasticsearchUrl"),
+    )
     if address:
         yield f"indices, index templates and dashboards of {prefix} in {address}: see Uninstall in docs/operate.md"
     yield "the log groups of the batches and their monitors, with the reports"

@@ -26,7 +26,13 @@ from profiler.aws_account.setup.stack_template import (
     subscribes_groups,
     with_subscriptions,
 )
-from profiler.aws_account.stack_state import CODE_PREFIX, DEFAULT_STACK, StackState, obstacle, read_state
+from profiler.aws_account.stack_state import (
+    CODE_PREFIX,
+    DEFAULT_STACK,
+    StackState,
+    obstacle,
+    read_state,
+)
 from profiler.core.aws_clients import AwsClient, error_status, service_domain
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
@@ -35,7 +41,9 @@ _HASH_DIGITS = 16
 # The secret of each parameter is STACK/NAME.
 _SECRETS = {"SlackSecretId": "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
 _TAGS = {"application": "task-profiler"}
-_SIGN_IN = frozenset({"api_key", "username", "password"})  # a new sign-in replaces the whole old one
+_SIGN_IN = frozenset(
+    {"api_key", "username", "password"}
+)  # a new sign-in replaces the whole old one
 _US_EAST_1 = "us-east-1"  # the one Region that CreateBucket does not accept by name
 
 
@@ -47,7 +55,9 @@ class StackRequest(Struct, frozen=True, kw_only=True):
     zip_file: str | None = None  # None: the code is built
     parameters: tuple[str, ...] = ()  # ``Name=Value`` each
     settings: Mapping[str, str] = {}  # values of parameters from their own options
-    secrets: Mapping[str, dict[str, str]] = {}  # values by the parameter that gets the secret's name
+    secrets: Mapping[
+        str, dict[str, str]
+    ] = {}  # values by the parameter that gets the secret's name
     tags: Mapping[str, str] = {}  # an empty value removes one of the stack's
 
 
@@ -89,18 +99,26 @@ class CodeBucket:
         found = self._head("s3:ListBucket", self._s3.head_bucket)
         region, here = found and found.get("BucketRegion"), self._s3.meta.region_name
         if region is not None and region != here:
-            raise TaskProfilerError(f"The bucket {self.name} is in {region}: Lambda needs a --bucket in {here}.")
+            raise TaskProfilerError(
+                f"The bucket {self.name} is in {region}: Lambda needs a --bucket in {here}."
+            )
         return found is not None
 
     def create(self) -> None:
         """Create the bucket. S3 makes every new bucket private and encrypted."""
         region = self._s3.meta.region_name
-        where = {} if region == _US_EAST_1 else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        where = (
+            {}
+            if region == _US_EAST_1
+            else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        )
         with aws_errors(f"The bucket {self.name} cannot be created", "s3:CreateBucket"):
             self._s3.create_bucket(Bucket=self.name, **where)
 
     def has(self, key: str) -> bool:
-        return self._head("s3:GetObject and s3:ListBucket", self._s3.head_object, Key=key) is not None
+        return (
+            self._head("s3:GetObject and s3:ListBucket", self._s3.head_object, Key=key) is not None
+        )
 
     def put(self, key: str, data: bytes) -> None:
         with aws_errors(f"s3://{self.name}/{key} cannot be written", "s3:PutObject"):
@@ -110,7 +128,9 @@ class CodeBucket:
         """The address of an object, as CloudFormation takes a template's: not a VPC endpoint or FIPS endpoint of S3."""
         s3 = self._s3.meta
         endpoint = f"https://s3.{s3.region_name}.{service_domain(s3.partition)}"
-        if s3.endpoint_url == self._open("cloudformation").meta.endpoint_url:  # one emulator serves both
+        if (
+            s3.endpoint_url == self._open("cloudformation").meta.endpoint_url
+        ):  # one emulator serves both
             endpoint = s3.endpoint_url
         return f"{endpoint}/{self.name}/{key}"
 
@@ -143,7 +163,9 @@ class StackDeployment(Struct, frozen=True):
         template = (forwarder_folder() / "template.yaml").read_text()
         given = _given(request, tuple(parameter_defaults(template)))
         zip_file = request.zip_file
-        digest = fingerprint() if zip_file is None else hashlib.sha256(_read_zip(zip_file)).hexdigest()
+        digest = (
+            fingerprint() if zip_file is None else hashlib.sha256(_read_zip(zip_file)).hexdigest()
+        )
         code_key = f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
         state = read_state(self.open_client, request.name)
         problem = obstacle(state)
@@ -168,7 +190,14 @@ class StackDeployment(Struct, frozen=True):
         bucket = self._bucket(state)
         given |= {"CodeBucket": bucket.name, "CodeKey": code_key}
         tags = {key: value for key, value in {**state.tags, **request.tags}.items() if value}
-        plan = StackPlan(state=state, template=template, code_key=code_key, given=given, secrets=secrets, tags=tags)
+        plan = StackPlan(
+            state=state,
+            template=template,
+            code_key=code_key,
+            given=given,
+            secrets=secrets,
+            tags=tags,
+        )
         return plan, bucket
 
     def _with_subscriptions(self, template: str, given: dict[str, str], state: StackState) -> str:
@@ -184,10 +213,17 @@ class StackDeployment(Struct, frozen=True):
         groups = matching_log_groups(self.open_client, names)
         if "LogGroups" in given or list(groups) != names:
             given["LogGroups"] = ",".join(groups)
-        is_fed = before["Subscribe"] == "groups" and (before["ElasticsearchUrl"] or "running" in before["Notify"])
+        is_fed = before["Subscribe"] == "groups" and (
+            before["ElasticsearchUrl"] or "running" in before["Notify"]
+        )
         had = before["LogGroups"].split(",") if is_fed else ()
         if subscribes:
-            check_groups(state.name, [name for name in groups if name not in had], self.open_client, self.on_step)
+            check_groups(
+                state.name,
+                [name for name in groups if name not in had],
+                self.open_client,
+                self.on_step,
+            )
         return with_subscriptions(template, groups)
 
     def _bucket(self, state: StackState) -> CodeBucket:
@@ -198,7 +234,9 @@ class StackDeployment(Struct, frozen=True):
         default = f"task-profiler-{account}-{sts.meta.region_name}"
         bucket = CodeBucket(chosen or default, account, self.open_client)
         if self.request.bucket is not None and not bucket.exists():
-            raise TaskProfilerError(f"There is no bucket {bucket.name}: create it, or leave --bucket out.")
+            raise TaskProfilerError(
+                f"There is no bucket {bucket.name}: create it, or leave --bucket out."
+            )
         return bucket
 
     def describe(self, plan: StackPlan, bucket: CodeBucket) -> Iterator[str]:
@@ -233,9 +271,13 @@ class StackDeployment(Struct, frozen=True):
             if not bucket.has(key):
                 bucket.put(key, read())
                 self.on_step(f"uploaded s3://{bucket.name}/{key}")
-        parameters = changed_parameters(parameter_defaults(plan.template), plan.given, plan.state.parameters)
+        parameters = changed_parameters(
+            parameter_defaults(plan.template), plan.given, plan.state.parameters
+        )
         is_new = plan.state.phase == "absent"
-        return self.changes.prepare(bucket.url(plan.template_key), parameters, plan.tags, is_new=is_new)
+        return self.changes.prepare(
+            bucket.url(plan.template_key), parameters, plan.tags, is_new=is_new
+        )
 
     def _code(self) -> bytes:
         if self.request.zip_file is not None:
@@ -250,14 +292,18 @@ class StackDeployment(Struct, frozen=True):
         """Store the secrets. Running functions read a changed one within five minutes."""
         key_arn = plan.values["SecretsKeyArn"]
         for name, values in plan.secrets.items():
-            self.on_step(f"{store_secret(self.open_client, name, values, key_arn, plan.tags)}: secret {name}")
+            self.on_step(
+                f"{store_secret(self.open_client, name, values, key_arn, plan.tags)}: secret {name}"
+            )
 
 
 def _given(request: StackRequest, names: tuple[str, ...]) -> dict[str, str]:
     given = parse_parameters(request.parameters, names)
     for name in (*request.settings, *request.secrets):
         if given.get(name):
-            raise UsageError(f"--parameter {name} and the option for it are both given: leave one out.")
+            raise UsageError(
+                f"--parameter {name} and the option for it are both given: leave one out."
+            )
     return {**given, **request.settings}
 
 
@@ -269,12 +315,18 @@ def _read_zip(path: str) -> bytes:
             f"--zip {path} cannot be read ({error.strerror}): leave it out, and the zip is built."
         ) from error
     if not data.startswith(b"PK"):
-        raise UsageError(f"--zip {path} is not a zip file: use task-profiler-forwarder.zip of the release.")
+        raise UsageError(
+            f"--zip {path} is not a zip file: use task-profiler-forwarder.zip of the release."
+        )
     return data
 
 
 def store_secret(
-    open_client: OpenClient, name: str, values: dict[str, str], key_arn: str = "", tags: Mapping[str, str] | None = None
+    open_client: OpenClient,
+    name: str,
+    values: dict[str, str],
+    key_arn: str = "",
+    tags: Mapping[str, str] | None = None,
 ) -> Literal["created", "updated", "unchanged", "restored"]:
     """Store values in a secret's JSON object, where other values stay. No message of an error contains a value.
 
@@ -282,13 +334,17 @@ def store_secret(
     the KMS key of a new secret, empty for AWS's own; ``tags`` are a new secret's, too.
     """
     client = open_client("secretsmanager")
-    actions = "secretsmanager:GetSecretValue, CreateSecret, PutSecretValue, RestoreSecret and TagResource"
+    actions = (
+        "secretsmanager:GetSecretValue, CreateSecret, PutSecretValue, RestoreSecret and TagResource"
+    )
     if key_arn:
         actions += f", and kms:GenerateDataKey and Decrypt with {key_arn}"
     with aws_errors(f"The secret {name} cannot be stored", actions):
         try:
             present = _read(client, name)
-        except client.exceptions.InvalidRequestException:  # to this call, only because the secret is deleted
+        except (
+            client.exceptions.InvalidRequestException
+        ):  # to this call, only because the secret is deleted
             client.restore_secret(SecretId=name)
             client.put_secret_value(SecretId=name, SecretString=json.dumps(values))
             return "restored"
@@ -297,11 +353,17 @@ def store_secret(
                 Name=name,
                 Description="Settings of Task Profiler's forwarder",
                 SecretString=json.dumps(values),
-                Tags=[{"Key": key, "Value": value} for key, value in {**_TAGS, **(tags or {})}.items()],
+                Tags=[
+                    {"Key": key, "Value": value} for key, value in {**_TAGS, **(tags or {})}.items()
+                ],
                 **({"KmsKeyId": key_arn} if key_arn else {}),
             )
             return "created"
-        kept = {key: value for key, value in present.items() if not (key in _SIGN_IN and _SIGN_IN & values.keys())}
+        kept = {
+            key: value
+            for key, value in present.items()
+            if not (key in _SIGN_IN and _SIGN_IN & values.keys())
+        }
         if kept | values == present:
             return "unchanged"
         client.put_secret_value(SecretId=name, SecretString=json.dumps(kept | values))

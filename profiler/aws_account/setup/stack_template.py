@@ -38,11 +38,15 @@ def parameter_defaults(template: str) -> dict[str, str]:
     """The template's parameters with their defaults, empty where there is none."""
     found = re.search(r"^Parameters:\n(.*?)^\S", template, re.MULTILINE | re.DOTALL)
     _, *parts = _NAME.split(found[1] if found else "")
-    defaults = ((name, _DEFAULT.search(part)) for name, part in zip(parts[::2], parts[1::2], strict=True))
+    defaults = (
+        (name, _DEFAULT.search(part)) for name, part in zip(parts[::2], parts[1::2], strict=True)
+    )
     return {name: "" if default is None else default[1].strip('"') for name, default in defaults}
 
 
-def parameter_values(template: str, given: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
+def parameter_values(
+    template: str, given: Mapping[str, str], current: Mapping[str, str]
+) -> dict[str, str]:
     """The value of each parameter after a deployment: given now, kept, or the default."""
     defaults = parameter_defaults(template)
     return {name: given.get(name, current.get(name, default)) for name, default in defaults.items()}
@@ -76,12 +80,18 @@ def parse_parameters(texts: Iterable[str], names: Sequence[str]) -> dict[str, st
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise UsageError("A --parameter is not NAME=VALUE: write the parameter's name, =, and its value.")
+            raise UsageError(
+                "A --parameter is not NAME=VALUE: write the parameter's name, =, and its value."
+            )
         if name in _CODE:
             raise UsageError(f"--parameter {name} cannot be given: {_CODE[name]}.")
         if name not in names:
             similar = get_close_matches(name, names, n=1)
-            hint = f"did you mean {similar[0]}?" if similar else "docs/commands.md lists the parameters."
+            hint = (
+                f"did you mean {similar[0]}?"
+                if similar
+                else "docs/commands.md lists the parameters."
+            )
             raise UsageError(f"The template has no parameter {name!r}: {hint}")
         parsed[name] = value
     return parsed
@@ -105,7 +115,11 @@ def find_gap(values: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     if not any(values.get(name) for name in ("ElasticsearchUrl", "OtlpEndpoint", *_CHANNELS)):
         options = "--slack-failure-webhook", "@webhook.txt"
         return "has neither a search cluster nor a channel for notifications", options
-    is_fed = values.get("LogGroups") or values.get("Subscribe") == "account" or values.get("Ingestion") == "stream"
+    is_fed = (
+        values.get("LogGroups")
+        or values.get("Subscribe") == "account"
+        or values.get("Ingestion") == "stream"
+    )
     if values.get("ElasticsearchUrl") and not is_fed:
         return "indexes nothing, because it subscribes no log group", ("--all-log-groups",)
     return "", ()
@@ -128,7 +142,9 @@ def subscribes_groups(values: Mapping[str, str]) -> bool:
 def check_account(open_client: OpenClient, note: Callable[[str], object]) -> None:
     """Refuse a second account-wide subscription. ``note`` gets a sentence if this cannot be read."""
     names: list[str] = []
-    with noted_errors(note, "Whether all log groups can be subscribed is unknown", "logs:DescribeAccountPolicies"):
+    with noted_errors(
+        note, "Whether all log groups can be subscribed is unknown", "logs:DescribeAccountPolicies"
+    ):
         names += [one["policyName"] for one in account_subscriptions(open_client("logs"))]
     if names:
         raise TaskProfilerError(
@@ -138,17 +154,28 @@ def check_account(open_client: OpenClient, note: Callable[[str], object]) -> Non
         )
 
 
-def check_instance_monitor(open_client: OpenClient, cluster: str, note: Callable[[str], object]) -> None:
+def check_instance_monitor(
+    open_client: OpenClient, cluster: str, note: Callable[[str], object]
+) -> None:
     """Refuse a missing cluster, or a monitor without an image, for which CloudFormation would wait hours."""
     statuses = ["ACTIVE"]
-    with noted_errors(note, f"It is unknown whether the cluster {cluster} exists", "ecs:DescribeClusters"):
-        statuses = [one["status"] for one in open_client("ecs").describe_clusters(clusters=[cluster])["clusters"]]
+    with noted_errors(
+        note, f"It is unknown whether the cluster {cluster} exists", "ecs:DescribeClusters"
+    ):
+        statuses = [
+            one["status"]
+            for one in open_client("ecs").describe_clusters(clusters=[cluster])["clusters"]
+        ]
     if "ACTIVE" not in statuses:
-        raise TaskProfilerError(f"There is no ECS cluster {cluster!r}: check --instance-monitor and --region.")
+        raise TaskProfilerError(
+            f"There is no ECS cluster {cluster!r}: check --instance-monitor and --region."
+        )
     check_default_image(open_client, "run task-profiler setup image", note, must_exist=True)
 
 
-def check_groups(stack: str, names: Sequence[str], open_client: OpenClient, note: Callable[[str], object]) -> None:
+def check_groups(
+    stack: str, names: Sequence[str], open_client: OpenClient, note: Callable[[str], object]
+) -> None:
     """Refuse new groups that are missing, not of the class Standard, or without a free filter. ``note``: unreadable."""
     classes: dict[str, str | None] = {}
     filters: dict[str, list[str]] = {}
@@ -157,15 +184,22 @@ def check_groups(stack: str, names: Sequence[str], open_client: OpenClient, note
         classes |= {name: log_group_class(open_client, name) for name in names}
         standard = [name for name, found in classes.items() if found == STANDARD]
         logs = open_client("logs")
-        filters |= {name: [one["filterName"] for one in subscription_filters(logs, name)] for name in standard}
-    unfit = [f"{name} ({found or 'missing'})" for name, found in classes.items() if found != STANDARD]
+        filters |= {
+            name: [one["filterName"] for one in subscription_filters(logs, name)]
+            for name in standard
+        }
+    unfit = [
+        f"{name} ({found or 'missing'})" for name, found in classes.items() if found != STANDARD
+    ]
     if unfit:
         raise TaskProfilerError(
             f"Only log groups that exist and have the class Standard can be subscribed, unlike {', '.join(unfit)}: "
             "create them, leave them out, or check --log-group and --region."
         )
     own = _FILTER.replace("${AWS::StackName}", stack)
-    full = [name for name, present in filters.items() if own in present or len(present) >= _MAX_FILTERS]
+    full = [
+        name for name, present in filters.items() if own in present or len(present) >= _MAX_FILTERS
+    ]
     if full:
         raise TaskProfilerError(
             f"The subscription filter {own} cannot be added to {', '.join(full)}, because AWS allows {_MAX_FILTERS} "

@@ -28,7 +28,15 @@ from profiler.aws_account.scheduled_targets import Schedules, is_timed, schedule
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import Column, Span, sentences_about, table, table_width, write_lines, write_paragraph
+from profiler.cli.styled_text import (
+    Column,
+    Span,
+    sentences_about,
+    table,
+    table_width,
+    write_lines,
+    write_paragraph,
+)
 from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import names_of, open_pages, open_source
@@ -62,18 +70,26 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
     definitions = TaskDefinitions(open_client("ecs"))
     document = read_document(definitions.describe(family), family)
     command = f"{_ADD} --family {quote(family.partition(':')[0])} --register"
-    yield from definition_findings(document.definition, command, default_image=default_image(document.arn))
+    yield from definition_findings(
+        document.definition, command, default_image=default_image(document.arn)
+    )
     paths = ReportPaths(open_client)
     yield from filter(None, (execution_role_finding(document.definition, paths),))
     yield from (note(EXECUTION_ROLE, sentence) for sentence in sorted(paths.problems))
     try:
         targets = Schedules(open_client).targets()
-        pins = [(one, one.pinned_revision or "") for one in targets if one.is_pin_of(document.arn or "")]
-        pinned = [(one, read_document(definitions.describe(pin), pin).definition) for one, pin in pins]
+        pins = [
+            (one, one.pinned_revision or "") for one in targets if one.is_pin_of(document.arn or "")
+        ]
+        pinned = [
+            (one, read_document(definitions.describe(pin), pin).definition) for one, pin in pins
+        ]
     except TaskProfilerError as error:
         yield note(SCHEDULES, f"{error} Whether they start this revision is unknown.")
         return
-    yield from schedule_findings(revision_of(document.arn or "") or family, pinned, f"{command} --update-schedules")
+    yield from schedule_findings(
+        revision_of(document.arn or "") or family, pinned, f"{command} --update-schedules"
+    )
 
 
 def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json: bool) -> int:
@@ -108,7 +124,10 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
 
 
 def _last_reports(
-    monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth], options: SourceOptions, now_ns: int
+    monitors: Sequence[FamilyMonitor],
+    healths: Sequence[FamilyHealth],
+    options: SourceOptions,
+    now_ns: int,
 ) -> LastReports | None:
     """The last reports; None, and a warning, if they are unreadable. A group is read until its families have one."""
     arn = next((one.planned.revision_arn for one in monitors if one.planned.revision_arn), "")
@@ -119,17 +138,26 @@ def _last_reports(
     def sources() -> Iterator[tuple[RunSource, Sequence[FamilyHealth]]]:
         if urls and reporting:
             yield open_source(replace(options, sources=urls)), reporting
-        readable = [one for one in reporting if one.log_group_exists and one.log_group_class == STANDARD]
+        readable = [
+            one for one in reporting if one.log_group_exists and one.log_group_class == STANDARD
+        ]
         for group in () if urls else sorted({one.log_group for one in readable if one.log_group}):
-            yield LogGroupRuns(pages, (group,), now_ns), [one for one in reporting if one.log_group == group]
+            yield (
+                LogGroupRuns(pages, (group,), now_ns),
+                [one for one in reporting if one.log_group == group],
+            )
 
     newest_ns: dict[str, int] = {}
     try:
         with progress_row() as show:
             show("Looking for the last reports", None)
             for source, families in sources():
-                found = newest_reports(source, frozenset(one.family for one in families), arn, now_ns)
-                newest_ns |= {family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()}
+                found = newest_reports(
+                    source, frozenset(one.family for one in families), arn, now_ns
+                )
+                newest_ns |= {
+                    family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()
+                }
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
         return None
@@ -137,10 +165,16 @@ def _last_reports(
 
 
 def _lines(judged: Sequence[FamilyHealth], width: int | None) -> Iterator[tuple[Span, ...]]:
-    columns = tuple(Column(title, folds=True) for title in (*_TITLES, f"Last report ({local_zone()})"))
+    columns = tuple(
+        Column(title, folds=True) for title in (*_TITLES, f"Last report ({local_zone()})")
+    )
     yield from table(columns, map(_cells, judged), width=width)
     found = (
-        (one.family, f"{with_local_times(finding.text)} {finding.advice or ''}".rstrip(), _LEVEL_STYLES[finding.level])
+        (
+            one.family,
+            f"{with_local_times(finding.text)} {finding.advice or ''}".rstrip(),
+            _LEVEL_STYLES[finding.level],
+        )
         for one in judged
         for finding in one.findings
     )
@@ -148,7 +182,9 @@ def _lines(judged: Sequence[FamilyHealth], width: int | None) -> Iterator[tuple[
 
 
 def _cells(health: FamilyHealth) -> Sequence[str | Span]:
-    levels: Mapping[str, str] = {finding.topic: finding.level for finding in reversed(health.findings)}
+    levels: Mapping[str, str] = {
+        finding.topic: finding.level for finding in reversed(health.findings)
+    }
     exists = "" if health.log_group_exists is not False else " (missing)"
     cells = (
         health.family,
@@ -158,4 +194,7 @@ def _cells(health: FamilyHealth) -> Sequence[str | Span]:
         ", ".join(health.forwarded_to) or UNKNOWN,
         format_local(parse_ns(health.last_report)) or UNKNOWN,
     )
-    return [Span(cell, _LEVEL_STYLES[levels.get(topic, "ok")]) for cell, topic in zip(cells, _TOPICS, strict=True)]
+    return [
+        Span(cell, _LEVEL_STYLES[levels.get(topic, "ok")])
+        for cell, topic in zip(cells, _TOPICS, strict=True)
+    ]

@@ -9,7 +9,16 @@ import click
 
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
-from profiler.cli.options import Quantity, SourceOptions, aws_options, flag, from_option, gathered, is_file_name, option
+from profiler.cli.options import (
+    Quantity,
+    SourceOptions,
+    aws_options,
+    flag,
+    from_option,
+    gathered,
+    is_file_name,
+    option,
+)
 from profiler.cli.printing import terminal_columns, write_json_lines
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines
 from profiler.cli.wiring.build_collectors import metadata_source
@@ -42,9 +51,16 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     '"command": ["doctor"]; before the first run: task-profiler doctor nightly-etl.json',
 )
 @click.argument("name", metavar="[FILE|FAMILY]", required=False)
-@flag("--json as_json", "Print one JSON object per finding (topic, level, text, advice) or per family.")
+@flag(
+    "--json as_json",
+    "Print one JSON object per finding (topic, level, text, advice) or per family.",
+)
 @option(
-    "--seconds", "TIME", "Watch the stats for at most this time.", type=Quantity("parse_seconds", 0, 600), default=25.0
+    "--seconds",
+    "TIME",
+    "Watch the stats for at most this time.",
+    type=Quantity("parse_seconds", 0, 600),
+    default=25.0,
 )
 @option("--cluster", "NAME", "Check all families of this ECS cluster instead.")
 @option("--deployed stack", "STACK", "Check the forwarder in this CloudFormation stack instead.")
@@ -52,7 +68,13 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
 @aws_options
 @gathered(SourceOptions, "options")
 def doctor(
-    *, name: str | None, as_json: bool, seconds: float, cluster: str | None, stack: str | None, options: SourceOptions
+    *,
+    name: str | None,
+    as_json: bool,
+    seconds: float,
+    cluster: str | None,
+    stack: str | None,
+    options: SourceOptions,
 ) -> None:
     """Show what can be measured in this container and what to change in the task definition.
 
@@ -67,21 +89,34 @@ def doctor(
     errors, and queues. https://HOST in --from is searched for reports (--cluster) or index templates.
     """
     if sum(option is not None for option in (name, cluster, stack)) > 1:
-        raise UsageError("FILE, FAMILY, --cluster and --deployed are different checks: use one of them.")
+        raise UsageError(
+            "FILE, FAMILY, --cluster and --deployed are different checks: use one of them."
+        )
     clock = SystemClock()
     if cluster is not None:
-        from profiler.cli.doctor.account_checks import check_cluster  # not in the monitor's container
+        from profiler.cli.doctor.account_checks import (
+            check_cluster,
+        )  # not in the monitor's container
 
         sys.exit(check_cluster(cluster, options, clock.wall_ns(), as_json=as_json))
     region, profile = options.region, options.profile
     if name is not None:
-        from profiler.cli.doctor.account_checks import findings_of_family, findings_of_file  # as above
+        from profiler.cli.doctor.account_checks import (
+            findings_of_family,
+            findings_of_file,
+        )  # as above
 
-        findings = findings_of_file(name) if is_file_name(name) else findings_of_family(name, region, profile)
+        findings = (
+            findings_of_file(name)
+            if is_file_name(name)
+            else findings_of_family(name, region, profile)
+        )
     elif stack is not None:
         findings = _findings_of_deployment(stack, options, clock)
     else:
-        findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, region, profile))
+        findings = diagnose(
+            _doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, region, profile)
+        )
     problems = 0
     for finding in findings:
         problems += finding.level == "problem"
@@ -93,7 +128,10 @@ def doctor(
 
 
 def _findings_of_deployment(stack: str, options: SourceOptions, clock: Clock) -> Iterator[Finding]:
-    from profiler.aws_account.doctor.deployment_checks import deployment_findings, template_findings  # slow to import
+    from profiler.aws_account.doctor.deployment_checks import (
+        deployment_findings,
+        template_findings,
+    )  # slow to import
     from profiler.cli.wiring.aws_options import open_clients
     from profiler.search_setup.template_install import prefixed_name, setup_files
 
@@ -111,23 +149,34 @@ def _lines(finding: Finding, width: int | None) -> Iterator[Line]:
     yield from wrapped(finding.advice or "", width, " " * (8 + len(topic)))
 
 
-def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float) -> DoctorContext | None:
+def _doctor_context(
+    environment: Mapping[str, str], clock: Clock, seconds: float
+) -> DoctorContext | None:
     if endpoint_address(environment) is None:
         return None
     settings = read_settings(environment)
-    source = metadata_source(settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock)
+    source = metadata_source(
+        settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock
+    )
     return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=seconds)
 
 
-def _probes(environment: Mapping[str, str], clock: Clock, region: str | None, profile: str | None) -> Probes:
+def _probes(
+    environment: Mapping[str, str], clock: Clock, region: str | None, profile: str | None
+) -> Probes:
     def read_gpus() -> DriverReading | Unavailable | None:
         if not is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists):
             return None
         source = NvmlSource(load_binding, clock)
-        return run_with_timeout(_DRIVER_SECONDS, lambda: source.read(counters=False)) or _DRIVER_TIMEOUT
+        return (
+            run_with_timeout(_DRIVER_SECONDS, lambda: source.read(counters=False))
+            or _DRIVER_TIMEOUT
+        )
 
     def may_put(target: LogTarget) -> DeliveryFailure | None:
-        sink = CloudWatchLogsSink(lambda place, warn: connect(region or place, warn, profile=profile), clock)
+        sink = CloudWatchLogsSink(
+            lambda place, warn: connect(region or place, warn, profile=profile), clock
+        )
         answers = run_with_timeout(_NETWORK_SECONDS, lambda: (sink.check_permission(target),))
         if answers is not None:
             return answers[0]
@@ -138,7 +187,9 @@ def _probes(environment: Mapping[str, str], clock: Clock, region: str | None, pr
         read_gpus=read_gpus,
         visible_devices=visible_devices,
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
-        kernel_view=lambda docker_id: read_kernel_view(next(pids_of(docker_id), None) if docker_id else None),
+        kernel_view=lambda docker_id: read_kernel_view(
+            next(pids_of(docker_id), None) if docker_id else None
+        ),
         py_spy_version=_py_spy_version,
         can_read_cgroup=_can_read_cgroup,
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),

@@ -8,9 +8,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from profiler.aws_account.setup.monitor_image import Docker, ImageBuild, ImageRepository, build_context, clone_folder
+from profiler.aws_account.setup.monitor_image import (
+    Docker,
+    ImageBuild,
+    ImageRepository,
+    build_context,
+    clone_folder,
+)
 from profiler.aws_account.stack_state import DEFAULT_STACK, existing_stack
-from profiler.cli.options import CommandGroup, aws_options, flag, option, parse_tags, repeatable, yes_option
+from profiler.cli.options import (
+    CommandGroup,
+    aws_options,
+    flag,
+    option,
+    parse_tags,
+    repeatable,
+    yes_option,
+)
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
@@ -34,9 +48,7 @@ _CREDENTIALS = {
     "ELASTICSEARCH_PASSWORD": "password",
 }
 _GOES_ON = " \\"
-_PERMISSIONS = (
-    "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, and lambda:InvokeFunction"
-)
+_PERMISSIONS = "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, and lambda:InvokeFunction"
 # The names of the functions, which begin with the stack's, have at most 64 characters.
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
 
@@ -62,21 +74,33 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
     if secret:
         return secret
     # Without the value, which may be a password.
-    raise click.BadParameter("The file that follows @ is empty or cannot be read: check it and its path.")
+    raise click.BadParameter(
+        "The file that follows @ is empty or cannot be read: check it and its path."
+    )
 
 
-_name_option = option("--name", "STACK", "Name of the stack.", default=DEFAULT_STACK, callback=stack_name)
+_name_option = option(
+    "--name", "STACK", "Name of the stack.", default=DEFAULT_STACK, callback=stack_name
+)
 
 
 @click.group(
-    "setup", cls=CommandGroup, invoke_without_command=True, epilog="Example: task-profiler setup --cluster jobs"
+    "setup",
+    cls=CommandGroup,
+    invoke_without_command=True,
+    epilog="Example: task-profiler setup --cluster jobs",
 )
 @repeatable("--cluster clusters", "NAME", "Only this ECS cluster (default: all).")
 @flag("--json as_json", "Print one JSON object for each step.")
 @aws_options
 @click.pass_context
 def setup(
-    context: click.Context, *, clusters: tuple[str, ...], as_json: bool, region: str | None, profile: str | None
+    context: click.Context,
+    *,
+    clusters: tuple[str, ...],
+    as_json: bool,
+    region: str | None,
+    profile: str | None,
 ) -> int:
     """Set up an AWS account: image, forwarder, monitors.
 
@@ -111,7 +135,9 @@ def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
     yield from wrapped(step.text, width, f"{number} {step.name:10}", Span(f"{word:10}", colour))
     for words in () if step.is_done else step.commands:
         has_spaces = any(" " in word for word in words)  # such a word stays whole
-        rows = wrapped(shlex.join(words), None if has_spaces else width and width - len(_GOES_ON), _INDENT)
+        rows = wrapped(
+            shlex.join(words), None if has_spaces else width and width - len(_GOES_ON), _INDENT
+        )
         yield from ((*row, Span(_GOES_ON)) for row in rows[:-1])
         yield rows[-1]
 
@@ -128,26 +154,44 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
     harm.
     """
     from profiler.aws_account.aws_errors import aws_errors
-    from profiler.aws_account.replay import count_messages, redrive  # slow to import, as the next ones
+    from profiler.aws_account.replay import (
+        count_messages,
+        redrive,
+    )  # slow to import, as the next ones
 
     open_client, clock = open_clients(region, profile), SystemClock()
     outputs = existing_stack(open_client, name).outputs
     code, documents = 0, []
     for title in ("ForwardLogs", "TaskStopped"):
-        queue, function = (outputs.get(f"{title}{output}") for output in ("DeadLetterQueueUrl", "FunctionName"))
+        queue, function = (
+            outputs.get(f"{title}{output}") for output in ("DeadLetterQueueUrl", "FunctionName")
+        )
         if queue is None or function is None:
             continue
-        with aws_errors(f"The events for {function} were not all sent, and the rest is in the queue", _PERMISSIONS):
+        with aws_errors(
+            f"The events for {function} were not all sent, and the rest is in the queue",
+            _PERMISSIONS,
+        ):
             if yes:
-                count, reasons = redrive(open_client, queue, function, now_ms=clock.wall_ns() / NS_PER_MS)
+                count, reasons = redrive(
+                    open_client, queue, function, now_ms=clock.wall_ns() / NS_PER_MS
+                )
             else:
                 count, reasons = count_messages(open_client("sqs"), queue), []
-        documents.append({"function": function, "isApplied": yes, "events": count, "refused": len(reasons)})
+        documents.append(
+            {"function": function, "isApplied": yes, "events": count, "refused": len(reasons)}
+        )
         if not as_json:
             events = format_count(count, "event")
-            say(f"Sent {events} to {function} again." if yes else f"would send {events} to {function}")
+            say(
+                f"Sent {events} to {function} again."
+                if yes
+                else f"would send {events} to {function}"
+            )
         if count and not yes and title == "ForwardLogs" and "ReportStreamArn" in outputs:
-            warn("Records of a data stream are not among them: run task-profiler replay on their log groups.")
+            warn(
+                "Records of a data stream are not among them: run task-profiler replay on their log groups."
+            )
         for sentence in reasons:
             warn(f"{sentence} It is still in the queue.")
             code = 1
@@ -163,8 +207,18 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
 @setup.command("image", epilog="Example: task-profiler setup image --region eu-west-1 --yes")
 @click.argument("options", metavar="[DOCKER_OPTION]...", nargs=-1)
 @option("--repository", "NAME", "ECR repository.", default=MONITOR_REPOSITORY)
-@option("--tag", "TAG", "The image's tag (default: this version).", default=__version__, show_default=False)
-@repeatable("--platform platforms", "PLATFORM", "Build for this platform with buildx (default: amd64 and arm64).")
+@option(
+    "--tag",
+    "TAG",
+    "The image's tag (default: this version).",
+    default=__version__,
+    show_default=False,
+)
+@repeatable(
+    "--platform platforms",
+    "PLATFORM",
+    "Build for this platform with buildx (default: amd64 and arm64).",
+)
 @yes_option
 @flag("--json as_json", "Print the image's URI, or the commands, as a JSON object.")
 @aws_options
@@ -202,7 +256,9 @@ def image(
             click.echo(NOT_APPLIED, err=True)
             return
         if not build.platforms:
-            warn("Docker's plugin buildx is not installed, so the image is for this machine's processor only.")
+            warn(
+                "Docker's plugin buildx is not installed, so the image is for this machine's processor only."
+            )
         login = ecr.login()
         if uri is None:
             uri = ecr.create()
@@ -217,7 +273,9 @@ def image(
         say(f"{uri}:{tag}")
 
 
-def _dry_run(ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild, profile: str | None) -> Iterator[str]:
+def _dry_run(
+    ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild, profile: str | None
+) -> Iterator[str]:
     """The commands as a shell would run them. The build context of an installation does not exist before the build."""
     aws = ["--region", ecr.region, *(["--profile", profile] if profile else [])]
     registry, _, _ = ecr.login()
@@ -231,20 +289,45 @@ def _dry_run(ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild,
         yield shlex.join(["docker", *command])
 
 
-@setup.command("stack", epilog="Example: task-profiler setup stack --elasticsearch https://search.example.com --yes")
+@setup.command(
+    "stack",
+    epilog="Example: task-profiler setup stack --elasticsearch https://search.example.com --yes",
+)
 @_name_option
-@option("--slack-failure-webhook failure_webhook", "URL", "Slack webhook for all but successes.", callback=_secret)
-@option("--slack-success-webhook success_webhook", "URL", "Slack webhook for successes.", callback=_secret)
+@option(
+    "--slack-failure-webhook failure_webhook",
+    "URL",
+    "Slack webhook for all but successes.",
+    callback=_secret,
+)
+@option(
+    "--slack-success-webhook success_webhook",
+    "URL",
+    "Slack webhook for successes.",
+    callback=_secret,
+)
 @option("--elasticsearch url", "URL", "Index the reports in this Elasticsearch or OpenSearch.")
 @option("--api-key", "KEY", "API key of the functions there.", callback=_secret)
 @option("--user", "NAME:PASSWORD", "Password of the functions there.", callback=_secret)
 @option("--otlp otlp_url", "URL", "Export each run to this OpenTelemetry backend.")
-@option("--otlp-headers", "NAME=VALUE,…", "Headers of the export, such as an API key.", callback=_secret)
-@repeatable("--log-group groups", "NAME", "Subscribe this log group, or all NAME*, in place of the earlier ones.")
+@option(
+    "--otlp-headers", "NAME=VALUE,…", "Headers of the export, such as an API key.", callback=_secret
+)
+@repeatable(
+    "--log-group groups",
+    "NAME",
+    "Subscribe this log group, or all NAME*, in place of the earlier ones.",
+)
 @flag("--all-log-groups", "Subscribe all log groups of the Region.")
-@option("--instance-monitor", "CLUSTER", "Monitor each EC2 instance of this ECS cluster; without it, none.")
+@option(
+    "--instance-monitor",
+    "CLUSTER",
+    "Monitor each EC2 instance of this ECS cluster; without it, none.",
+)
 @repeatable("--parameter parameters", "NAME=VALUE", "Set a template parameter.")
-@repeatable("--tag tags", "KEY=VALUE", "Tag the stack, its resources and new secrets; KEY= removes a tag.")
+@repeatable(
+    "--tag tags", "KEY=VALUE", "Tag the stack, its resources and new secrets; KEY= removes a tag."
+)
 @option("--bucket", "NAME", "Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")
 @option("--zip zip_file", "FILE", "The forwarder's zip of a release, instead of building it.")
 @flag("--delete", "Delete the stack, and print what stays.")
@@ -280,7 +363,9 @@ def stack(
     Manager; @FILE instead of one reads it from a file, @- from standard input.
     Without --yes, the command prints what it would do.
     """
-    from profiler.aws_account.setup.stack_deployment import StackRequest  # slow to import, like the next modules
+    from profiler.aws_account.setup.stack_deployment import (
+        StackRequest,
+    )  # slow to import, like the next modules
     from profiler.cli.setup.stack_output import ForwarderCluster, StackOutput, deploy, remove
 
     open_client = open_clients(region, profile)
@@ -308,7 +393,9 @@ def stack(
     )
     others = dict.fromkeys((*_CREDENTIALS, "ELASTICSEARCH_AWS_AUTH"), "") if credentials else {}
     environment = {**os.environ, **others, **credentials}
-    cluster = ForwarderCluster(url, search_session(url, region, profile, environment)) if url else None
+    cluster = (
+        ForwarderCluster(url, search_session(url, region, profile, environment)) if url else None
+    )
     deploy(request, open_client, cluster, output)
 
 
@@ -339,13 +426,21 @@ def _credentials(api_key: str | None, user: str | None) -> dict[str, str]:
 
 
 def _secrets(
-    failure_webhook: str | None, success_webhook: str | None, otlp_headers: str | None, credentials: Mapping[str, str]
+    failure_webhook: str | None,
+    success_webhook: str | None,
+    otlp_headers: str | None,
+    credentials: Mapping[str, str],
 ) -> dict[str, dict[str, str]]:
     """The values of each secret, by the parameter that gets its name. No message contains a value."""
-    webhooks = {"slack_failure_webhook_url": failure_webhook, "slack_success_webhook_url": success_webhook}
+    webhooks = {
+        "slack_failure_webhook_url": failure_webhook,
+        "slack_success_webhook_url": success_webhook,
+    }
     slack = {key: webhook for key, webhook in webhooks.items() if webhook}
     if not all(re.fullmatch(r"https://[!-~]+", webhook) for webhook in slack.values()):
-        raise UsageError("A Slack webhook is not an address: it begins with https://, without spaces and line ends.")
+        raise UsageError(
+            "A Slack webhook is not an address: it begins with https://, without spaces and line ends."
+        )
     if otlp_headers:
         from profiler.otlp.otlp_settings import parse_headers  # rarely needed
 

@@ -11,7 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.setup.stack_changes import Change, ChangeSet, StackChanges, StackEvent, remains
+from profiler.aws_account.setup.stack_changes import (
+    Change,
+    ChangeSet,
+    StackChanges,
+    StackEvent,
+    remains,
+)
 from profiler.aws_account.setup.stack_deployment import StackDeployment, StackPlan, StackRequest
 from profiler.aws_account.setup.stack_template import find_gap
 from profiler.aws_account.stack_state import export_lines, obstacle, read_state
@@ -20,7 +26,13 @@ from profiler.cli.styled_text import Column, Span, table, table_width, write_lin
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.search_servers import ClusterServer
-from profiler.search_setup.template_install import Engine, RejectedError, detect_product, install_templates, setup_files
+from profiler.search_setup.template_install import (
+    Engine,
+    RejectedError,
+    detect_product,
+    install_templates,
+    setup_files,
+)
 
 _STYLES = {"Add": "green", "Modify": "yellow", "Remove": "red"}
 _REPLACEMENTS = {"True": "yes", "False": "no", "Conditional": "possible"}
@@ -48,7 +60,12 @@ class ForwarderCluster:
             return
         try:
             steps = install_templates(
-                self._server, setup_files(), prefix=prefix, now=datetime.now(UTC), dry_run=False, period=period
+                self._server,
+                setup_files(),
+                prefix=prefix,
+                now=datetime.now(UTC),
+                dry_run=False,
+                period=period,
             )
             done = sum(step.done for step in steps)
         except RejectedError:  # without the template, the first report would get other field types
@@ -84,7 +101,9 @@ class StackOutput(Struct, frozen=True, kw_only=True):
     def plan(self, stack: str, sentences: Iterable[str]) -> None:
         """Print a plan that is not carried out."""
         if self.as_json:
-            write_json_lines([{"stack": stack, "isApplied": False, "plan": [*map(str.strip, sentences)]}])
+            write_json_lines(
+                [{"stack": stack, "isApplied": False, "plan": [*map(str.strip, sentences)]}]
+            )
             return
         for sentence in sentences:
             say(fitting(sentence, STDOUT))
@@ -92,11 +111,16 @@ class StackOutput(Struct, frozen=True, kw_only=True):
 
 
 def deploy(
-    request: StackRequest, open_client: OpenClient, cluster: ForwarderCluster | None, output: StackOutput
+    request: StackRequest,
+    open_client: OpenClient,
+    cluster: ForwarderCluster | None,
+    output: StackOutput,
 ) -> None:
     """Create or update the stack. The cluster's product is a setting, unless a parameter sets it."""
     engine = None if cluster is None else cluster.engine
-    if engine is not None and not any(text.startswith("SearchEngine=") for text in request.parameters):
+    if engine is not None and not any(
+        text.startswith("SearchEngine=") for text in request.parameters
+    ):
         request = replace(request, settings={**request.settings, "SearchEngine": engine})
     changes = StackChanges(request.name, open_client, SystemClock(), output.event)
     deployment = StackDeployment(request, open_client, changes, output.step)
@@ -121,14 +145,21 @@ def deploy(
     _finish(plan, changes, change_set, output)
 
 
-def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None, output: StackOutput) -> None:
+def _finish(
+    plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None, output: StackOutput
+) -> None:
     state = plan.state
     if change_set is not None:
         with _interruption_explained(state.name):
             state = changes.apply(change_set)
     if output.as_json:
         made = () if change_set is None else change_set.changes
-        document = {"stack": state.name, "isApplied": True, "version": state.version, "changes": made}
+        document = {
+            "stack": state.name,
+            "isApplied": True,
+            "version": state.version,
+            "changes": made,
+        }
         write_json_lines([document | {"outputs": state.outputs}])
     elif change_set is None:
         say(f"The stack {state.name} is up to date: nothing changed.")
@@ -145,7 +176,9 @@ def _interruption_explained(name: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        warn(f"CloudFormation goes on with the stack {name}: repeat the command later to see the result.")
+        warn(
+            f"CloudFormation goes on with the stack {name}: repeat the command later to see the result."
+        )
         raise
 
 
@@ -161,7 +194,9 @@ def remove(name: str, open_client: OpenClient, output: StackOutput) -> None:
         queues = ["queues with events that failed"] if state.phase != "absent" else []
         stays = [f"  {sentence}" for sentence in (*queues, *remains(state, ()))]
         what = f"version {state.version}" if state.version else state.status
-        output.plan(name, (f"would delete the stack {state.place} ({what})", "These would stay:", *stays))
+        output.plan(
+            name, (f"would delete the stack {state.place} ({what})", "These would stay:", *stays)
+        )
         return
     else:
         changes = StackChanges(name, open_client, SystemClock(), output.event)
@@ -169,7 +204,9 @@ def remove(name: str, open_client: OpenClient, output: StackOutput) -> None:
             kept = [*remains(state, changes.delete(state.stack_id))]
         head = f"The stack {state.place} is deleted. These stay:"
     if output.as_json:
-        write_json_lines([{"stack": name, "isApplied": state.stack_id is not None, "remains": kept}])
+        write_json_lines(
+            [{"stack": name, "isApplied": state.stack_id is not None, "remains": kept}]
+        )
         return
     say(head)
     for sentence in kept:
@@ -180,6 +217,9 @@ def _print_changes(changes: tuple[Change, ...]) -> None:
     columns = [Column(title, folds=True) for title in ("ACTION", "RESOURCE", "TYPE", "REPLACEMENT")]
     rows = []
     for change in changes:
-        action, replacement = Span(change.action, _STYLES.get(change.action, "")), change.replacement or ""
+        action, replacement = (
+            Span(change.action, _STYLES.get(change.action, "")),
+            change.replacement or "",
+        )
         rows.append((action, change.resource, change.type, _REPLACEMENTS.get(replacement, "")))
     write_lines(table(columns, rows, width=table_width()))

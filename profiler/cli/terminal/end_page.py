@@ -74,13 +74,17 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     """Draw the end of a run. ``earlier`` are comparable successes of its family, the newest first."""
     record = report.record
     verdict = verdict_of(PastRun(report=report), view.now_ns)
-    pointer = _command("show", record.task_id[:_ID_LENGTH], view) if _has_curves(record.series) else ""
+    pointer = (
+        _command("show", record.task_id[:_ID_LENGTH], view) if _has_curves(record.series) else ""
+    )
     head = _head(verdict, record, pointer, view)
     has_pointer = any(pointer in span.text for row in head for span in row)
     waits = [] if record.time_breakdown is None else longest_waits(record.time_breakdown)
     metrics = record.metrics
     most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
-    waited_for = " · ".join(f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits)
+    waited_for = " · ".join(
+        f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits
+    )
     # With options the sentence would be too long.
     recommend = "" if view.history else _command("recommend", record.family or "", view)
     advice = next_step(record, waits, recommend)
@@ -107,7 +111,11 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
 
 def _command(name: str, argument: str, view: EndView) -> str:
     """A command for more about the run; "" for a run that is in no history, or if it does not fit on a line."""
-    command = "" if view.history is None else f"task-profiler {name} {shlex.join((argument, *view.history))}"
+    command = (
+        ""
+        if view.history is None
+        else f"task-profiler {name} {shlex.join((argument, *view.history))}"
+    )
     return command if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width else ""
 
 
@@ -138,11 +146,22 @@ def _facts(record: Record, room: int) -> str:
     """The memory peak of a run without a curve, and the CPU time, as far as there is room."""
     facts, metrics = "", record.metrics
     peak = f"memory peak {peak_text(metrics)}"
-    peaks = (f"{peak} of {format_memory(metrics.memory_size_mb)}", peak) if metrics.memory_size_mb else (peak,)
+    peaks = (
+        (f"{peak} of {format_memory(metrics.memory_size_mb)}", peak)
+        if metrics.memory_size_mb
+        else (peak,)
+    )
     seconds = metrics.cpu_seconds
     least = "≥" if is_cpu_partial(record) else ""
-    cpu_time = () if seconds is None else (f"{least}{format_duration(seconds * MS_PER_SECOND)} of CPU time",)
-    for texts in (() if metrics.max_memory_used_mb is None or _has_curves(record.series) else peaks, cpu_time):
+    cpu_time = (
+        ()
+        if seconds is None
+        else (f"{least}{format_duration(seconds * MS_PER_SECOND)} of CPU time",)
+    )
+    for texts in (
+        () if metrics.max_memory_used_mb is None or _has_curves(record.series) else peaks,
+        cpu_time,
+    ):
         added = (" · " + text for text in texts)
         facts += next((text for text in added if len(facts) + len(text) <= room), "")
     return facts
@@ -184,7 +203,10 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
     for number, (curve, text) in enumerate(rows):
         drawn = f"{curve.drawn(curve_width)} "
         style = use_style(curve.label, is_near_limit=curve.is_near_limit)
-        yield 2 + (number > 1), (line(label(curve.label, "bold", _LABEL_WIDTH), Span(drawn, style), text),)
+        yield (
+            2 + (number > 1),
+            (line(label(curve.label, "bold", _LABEL_WIDTH), Span(drawn, style), text),),
+        )
     if times is not None and legend:
         bar = time_bar(times, curve_width)
         yield 4, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
@@ -203,7 +225,9 @@ def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
             totals = gpu_totals(record.gpus) if curve.label == GPU else neuron_totals(record.neuron)
             used = None if totals is None else totals.utilization_percent
         format_value = format_vcpu if curve.label == CPU else format_percent
-        average = "" if used is None or used.avg is None else format_value(used.avg).removesuffix(" vCPU")
+        average = (
+            "" if used is None or used.avg is None else format_value(used.avg).removesuffix(" vCPU")
+        )
         yield curve, (f"{top}, average {average}", top) if average else (top,)
 
 
@@ -212,7 +236,9 @@ def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
     if peak_mb is None:
         return (curve.limit_text,)
     peak = peak_text(metrics)
-    share = "" if not size_mb or peak_mb < size_mb / 100 else format_percent(100 * peak_mb / size_mb)
+    share = (
+        "" if not size_mb or peak_mb < size_mb / 100 else format_percent(100 * peak_mb / size_mb)
+    )
     if curve.is_to_limit and size_mb:
         limit, text = format_memory(size_mb), f"peak {peak} ({share})"
         return (f"▔ limit {limit}, {text}", f"▔ {limit}, {text}", f"▔ {limit}, peak {share}")
@@ -251,7 +277,11 @@ def printed_end(
     printed: Sequence[str],
 ) -> bytes:
     """Draw the end of a run, or only a line of it, for a file or standard error. For the parameters, see EndView."""
-    encoding = _FILE_ENCODING if is_file else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
+    encoding = (
+        _FILE_ENCODING
+        if is_file
+        else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
+    )
     is_colourful = not is_file and is_coloured(STDERR)
     # The command may have left the cursor within a line, and a colour: the end begins on its own line.
     before = b"" if is_file else RESET.encode() * is_colourful + b"\n"
@@ -271,11 +301,19 @@ def printed_end(
 
 def printed_summary(successes: Sequence[Metrics], *, is_file: bool) -> bytes:
     """The median and range of duration, memory peak and CPU time, below an empty line. One run has none."""
-    durations, peaks_mb = [one.duration_ms for one in successes], [one.max_memory_used_mb for one in successes]
+    durations, peaks_mb = (
+        [one.duration_ms for one in successes],
+        [one.max_memory_used_mb for one in successes],
+    )
     cpu_ms = [MS_PER_SECOND * one.cpu_seconds for one in successes if one.cpu_seconds is not None]
-    memory, cpu = _median_and_range(peaks_mb, format_memory), _median_and_range(cpu_ms, format_duration)
+    memory, cpu = (
+        _median_and_range(peaks_mb, format_memory),
+        _median_and_range(cpu_ms, format_duration),
+    )
     duration = _median_and_range(durations, format_duration)
-    known = ", ".join(filter(None, (duration, memory and f"memory peak {memory}", cpu and f"CPU time {cpu}")))
+    known = ", ".join(
+        filter(None, (duration, memory and f"memory peak {memory}", cpu and f"CPU time {cpu}"))
+    )
     if len(successes) < 2 or not known:  # noqa: PLR2004
         return b""
     sentence = f"Median of {len(successes)} runs: {known}."

@@ -15,7 +15,12 @@ from profiler.record.units import (
     format_task_size,
     format_vcpu,
 )
-from profiler.record.worth_a_word import is_cpu_wait_partial, is_long_cpu_wait, is_near_limit, wait_in_words
+from profiler.record.worth_a_word import (
+    is_cpu_wait_partial,
+    is_long_cpu_wait,
+    is_near_limit,
+    wait_in_words,
+)
 
 _MIN_SATURATED_PERCENT = 30
 _MIN_ADVICE_PERCENT = 30
@@ -32,13 +37,21 @@ def next_step(record: Record, waits: Sequence[WaitTarget], recommend: str) -> st
     if known_status(record) != "success":
         return None
     gpu = next(gpu_advice(record), None)
-    texts = idle_advice(record.gpus), _near_limit(metrics), gpu, _saturated(metrics), _waited_for_cpu(record)
+    texts = (
+        idle_advice(record.gpus),
+        _near_limit(metrics),
+        gpu,
+        _saturated(metrics),
+        _waited_for_cpu(record),
+    )
     found = next(filter(None, texts), None)
     return found or _waited(record, waits) or _one_cpu(metrics) or _enough(record, recommend)
 
 
 def _waited(record: Record, waits: Sequence[WaitTarget]) -> str | None:
-    wait = next((one for one in waits if one.kind != OTHER and one.percent >= _MIN_ADVICE_PERCENT), None)
+    wait = next(
+        (one for one in waits if one.kind != OTHER and one.percent >= _MIN_ADVICE_PERCENT), None
+    )
     if wait is None:
         return None
     percent, target = wait.percent, f"{wait.target} ({wait.kind})"

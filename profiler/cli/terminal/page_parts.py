@@ -92,7 +92,8 @@ def io_text(metrics: Metrics) -> str:
         (("received", metrics.network_rx_bytes), ("sent", metrics.network_tx_bytes)),
     )
     texts = (
-        ", ".join(f"{verb} {format_memory(size / MIB)}" for verb, size in group if size is not None) for group in groups
+        ", ".join(f"{verb} {format_memory(size / MIB)}" for verb, size in group if size is not None)
+        for group in groups
     )
     return " · ".join(filter(None, texts))
 
@@ -122,7 +123,9 @@ class Curve:
         self.is_near_limit = self.is_to_limit and is_near_limit(highest, self._top)
         top = format_value(self._top)
         # The value at the top of the curve, and the limit if that is far above.
-        self.limit_text = f"▔ {format_part(top, format_value(limit)) if limit and not self.is_to_limit else top}"
+        self.limit_text = (
+            f"▔ {format_part(top, format_value(limit)) if limit and not self.is_to_limit else top}"
+        )
 
     def drawn(self, width: int) -> str:
         """The curve with ``width`` characters; values are repeated if there are fewer."""
@@ -136,11 +139,18 @@ def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
     """The measured curves of a run."""
     metrics = record.metrics
     devices = {GPU: series.gpu_utilization_percent, "Neuron": series.neuron_utilization_percent}
-    memory, size_mb, peak_mb = series.memory_used_mb, metrics.memory_size_mb, metrics.max_memory_used_mb
+    memory, size_mb, peak_mb = (
+        series.memory_used_mb,
+        metrics.memory_size_mb,
+        metrics.max_memory_used_mb,
+    )
     curves = (
         Curve(CPU, series.vcpu_used, metrics.vcpu_size, LEAST_VCPU, format_vcpu),
         Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, peak_mb),
-        *(Curve(label, values, 100, LEAST_PERCENT, format_percent) for label, values in devices.items()),
+        *(
+            Curve(label, values, 100, LEAST_PERCENT, format_percent)
+            for label, values in devices.items()
+        ),
     )
     return tuple(curve for curve in curves if curve.known)
 
@@ -197,7 +207,10 @@ def time_lines(record: Record, width: int) -> Iterator[Line]:
         least = "≥" if is_cpu_wait_partial(record) else ""
         percent = least + format_percent(min(record.metrics.cpu_wait_percent or 0, 100))
         duration = format_duration((record.metrics.cpu_wait_seconds or 0) * 1000)
-        yield line(label("CPU wait"), f"{percent:>5}  of the time that threads could run, {least}{duration} in total")
+        yield line(
+            label("CPU wait"),
+            f"{percent:>5}  of the time that threads could run, {least}{duration} in total",
+        )
 
 
 def short_legend(record: Record, width: int) -> Line:
@@ -207,7 +220,9 @@ def short_legend(record: Record, width: int) -> Line:
     first, *others = _entries(by_share, record) or [()]
     spans: list[Span] = []
     for entry in (first, *_seen(times), *others):
-        short = [Span(span.text.replace("waiting for CPU", "CPU wait"), span.style) for span in entry]
+        short = [
+            Span(span.text.replace("waiting for CPU", "CPU wait"), span.style) for span in entry
+        ]
         added = [_GAP, *short] if spans else short
         if length((*spans, *added)) <= width:
             spans += added
@@ -249,7 +264,10 @@ def time_bar(times: TimeBreakdown, width: int) -> Line:
 def _entries(parts: Iterable[tuple[_Kind, float]], record: Record) -> list[Line]:
     marks = {"waiting_for_cpu_percent": "≥"} if is_cpu_wait_partial(record) else {}
     return [
-        (Span(f"{kind.block} ", kind.style), Span(f"{kind.name} {marks.get(kind.field, '')}{format_percent(percent)}"))
+        (
+            Span(f"{kind.block} ", kind.style),
+            Span(f"{kind.name} {marks.get(kind.field, '')}{format_percent(percent)}"),
+        )
         for kind, percent in parts
     ]
 

@@ -26,8 +26,21 @@ from profiler.cli.terminal.page_parts import (
 from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
 from profiler.cli.terminal.two_runs import RunComparison, compared_lines
 from profiler.core.timestamps import with_local_times
-from profiler.record.hardware import GpuTotals, gpu_idle_texts, gpu_totals, neuron_totals, short_processor_name
-from profiler.record.record_model import Distribution, Record, Series, TaskSize, is_sampled_each_minute, known_status
+from profiler.record.hardware import (
+    GpuTotals,
+    gpu_idle_texts,
+    gpu_totals,
+    neuron_totals,
+    short_processor_name,
+)
+from profiler.record.record_model import (
+    Distribution,
+    Record,
+    Series,
+    TaskSize,
+    is_sampled_each_minute,
+    known_status,
+)
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.units import (
     format_count,
@@ -58,7 +71,11 @@ _NO_DISTRIBUTION = Distribution()
 
 
 def page_lines(
-    run: PastRun, view: View, series: Series | None, comparison: RunComparison | None, advice: Advice | None
+    run: PastRun,
+    view: View,
+    series: Series | None,
+    comparison: RunComparison | None,
+    advice: Advice | None,
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.report.record
@@ -82,7 +99,9 @@ def page_lines(
 def _facts(run: PastRun, view: View) -> Iterator[Line]:
     record, event = run.report.record, run.event
     size, metrics = record.task_size, record.metrics
-    limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb) if size is None else size
+    limits = (
+        TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb) if size is None else size
+    )
     words = {
         "FARGATE": "Fargate",
         "MANAGED_INSTANCES": "Managed Instances",
@@ -103,7 +122,9 @@ def _facts(run: PastRun, view: View) -> Iterator[Line]:
     )
     yield from labelled("run", " · ".join(filter(None, identity)), view)
     yield from labelled("command", shorten(run.command or "", 200), view)
-    others = () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
+    others = (
+        () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
+    )
     retries = (f"{name} {task_id[:8]}" for name, task_id in others if task_id)
     yield from labelled("retry", " · ".join(retries), view)
     yield from labelled("when", _when(record), view)
@@ -113,7 +134,9 @@ def _facts(run: PastRun, view: View) -> Iterator[Line]:
     parts = (size_text, _devices(record), launch, model and short_processor_name(model), place)
     yield from labelled("size", " · ".join(filter(None, parts)), view)
     if is_sampled_each_minute(record):
-        yield from labelled("source", "Container Insights, sampled each minute: shorter peaks were not seen", view)
+        yield from labelled(
+            "source", "Container Insights, sampled each minute: shorter peaks were not seen", view
+        )
     yield from labelled("cost", _cost(record), view)
     noticed = [(notice.kind, local(notice.at)) for notice in record.notices[:_MAX_NOTICES]]
     notices = (kind if at is None else f"{kind} at {at:%H:%M:%S}" for kind, at in noticed)
@@ -133,7 +156,9 @@ def _when(record: Record) -> str:
         return ""
     text = f"{started:%a %Y-%m-%d %H:%M:%S}"
     if finished is not None:
-        zone = "" if finished.tzname() == started.tzname() else f" {started:%Z}"  # at the change of summer time
+        zone = (
+            "" if finished.tzname() == started.tzname() else f" {started:%Z}"
+        )  # at the change of summer time
         day = "" if finished.date() == started.date() else f"{finished:%a %Y-%m-%d }"
         text += f"{zone} → {day}{finished:%H:%M:%S}"
     text += f" {finished or started:%Z}"
@@ -172,7 +197,9 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
     if not bars:
         if record.sampling is not None and record.sampling.samples == 0:
             what = (
-                "No sample was taken" if known_status(record) == "unknown" else "The run ended before its first sample"
+                "No sample was taken"
+                if known_status(record) == "unknown"
+                else "The run ended before its first sample"
             )
             text = f"{what}: CPU and memory were not measured."
             yield from wrapped(text, view.width, INDENT, style="dim")
@@ -181,7 +208,9 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
     yield line(Span(f"{' ' * (len(INDENT) + LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
     for bar in bars:
         use = bar.use
-        average, p95, peak = (value_text(value, bar.format_value) for value in (use.avg, use.p95, use.max))
+        average, p95, peak = (
+            value_text(value, bar.format_value) for value in (use.avg, use.p95, use.max)
+        )
         texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in (average, p95, bar.peak_text or peak))
         room = view.width - len(INDENT) - LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
         yield line(
@@ -233,7 +262,9 @@ def _bars(record: Record) -> Iterator[_Bar]:
         used = gpu.memory_used_mb or _NO_DISTRIBUTION
         number = "" if gpu.index is None else f" {gpu.index}"
         note = _of_memory(used.max, gpu.memory_size_mb)
-        yield _Bar(f"GPU{number}", gpu.utilization_percent or _NO_DISTRIBUTION, 100, format_percent, note)
+        yield _Bar(
+            f"GPU{number}", gpu.utilization_percent or _NO_DISTRIBUTION, 100, format_percent, note
+        )
     neuron = neuron_totals(record.neuron)
     if neuron is not None and record.neuron is not None:
         note = _of_memory(neuron.device_memory_used_mb.max, record.neuron.device_memory_size_mb)
@@ -246,7 +277,9 @@ def _of_memory(used_mb: float | None, size_mb: float | None) -> str:
     return format_memory(used_mb) + (f" of {format_memory(size_mb)}" if size_mb else "")
 
 
-def _series(record: Record, series: Series | None, moments: Sequence[Moment], view: View) -> Iterator[Line]:
+def _series(
+    record: Record, series: Series | None, moments: Sequence[Moment], view: View
+) -> Iterator[Line]:
     shown = () if series is None else run_curves(record, series)
     if series is not None and shown:
         names = [curve.limit_text for curve in shown]
@@ -288,7 +321,11 @@ def _others(record: Record, view: View) -> Iterator[Line]:
     if kills is not None:
         named = ", ".join(
             process.name
-            + ("" if process.max_memory_used_mb is None else f" at {format_memory(process.max_memory_used_mb)}")
+            + (
+                ""
+                if process.max_memory_used_mb is None
+                else f" at {format_memory(process.max_memory_used_mb)}"
+            )
             for process in kills.processes
         )
         text = f"{format_count(kills.count, 'process')} by the kernel, for lack of memory"
@@ -297,7 +334,9 @@ def _others(record: Record, view: View) -> Iterator[Line]:
     yield from labelled("largest", _processes(record), view)
     samples = record.stacks and record.stacks.samples
     if samples:
-        yield from labelled("stacks", f"{format_count(samples, 'sample')}: --stacks shows the functions", view)
+        yield from labelled(
+            "stacks", f"{format_count(samples, 'sample')}: --stacks shows the functions", view
+        )
     for warning in () if record.monitor is None else record.monitor.warnings[:_MAX_WARNINGS]:
         yield from labelled("warning", with_local_times(warning), view)
 
@@ -307,7 +346,9 @@ def _processes(record: Record) -> str:
     for process in record.processes[:_MAX_PROCESSES]:
         count = "" if process.count in (None, 1) else f" ×{process.count}"
         memory_mb, seconds = process.max_memory_used_mb, process.cpu_seconds
-        holders = process.max_memory_used_processes or 1  # the processes of this name that held the peak
+        holders = (
+            process.max_memory_used_processes or 1
+        )  # the processes of this name that held the peak
         together = "" if process.count in (None, holders) else f" in {holders} of them"
         values = (
             "" if memory_mb is None else format_memory(memory_mb) + together,
@@ -319,6 +360,9 @@ def _processes(record: Record) -> str:
 
 
 def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:
-    for name, texts in (("what if", what_if_texts(advice, record)), ("advice", advice_texts(advice, record))):
+    for name, texts in (
+        ("what if", what_if_texts(advice, record)),
+        ("advice", advice_texts(advice, record)),
+    ):
         for number, text in enumerate(texts):
             yield from labelled("" if number else name, text, view)

@@ -17,7 +17,9 @@ _MAX_REASONS = 2
 _MIN_PERCENT = 0.5
 
 
-def find_advice(run: PastRun, source: RunSource | None, price_overrides: PriceOverrides) -> Advice | None:
+def find_advice(
+    run: PastRun, source: RunSource | None, price_overrides: PriceOverrides
+) -> Advice | None:
     """Recommend a size from the family's last 50 runs; without ``source``, from this run. None: none was measured."""
     evidence = family_evidence(run, source)
     return None if evidence is None else advise(evidence, Policy(), price_overrides, brief=True)
@@ -30,7 +32,11 @@ def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     evidence, options = advice.evidence, advice.choice.options
     current_vcpu = evidence.size.vcpu
     if options:
-        smaller = [option for option in options if current_vcpu is not None and option.size.vcpu < current_vcpu]
+        smaller = [
+            option
+            for option in options
+            if current_vcpu is not None and option.size.vcpu < current_vcpu
+        ]
         for option in reversed(smaller[-_MAX_SMALLER_SIZES:]):
             slower = "slower, but by an unknown factor"
             if option.factor is not None:
@@ -40,7 +46,10 @@ def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         limit = current_vcpu or record.metrics.vcpu_size or 0
         vcpus = [vcpu for vcpu in smaller_vcpus(current_vcpu) if vcpu < limit][-_MAX_SMALLER_SIZES:]
         factors = [evidence.slowdowns.get(vcpu, SAME_DURATION) for vcpu in vcpus]
-        texts = [f"{format_vcpu(vcpu)}: {_factor_text(factor)}" for vcpu, factor in zip(vcpus, factors, strict=True)]
+        texts = [
+            f"{format_vcpu(vcpu)}: {_factor_text(factor)}"
+            for vcpu, factor in zip(vcpus, factors, strict=True)
+        ]
         yield " · ".join(reversed(texts))
 
 
@@ -54,7 +63,11 @@ def _saving_text(percent: float | None) -> str:
     """The saving at the upper bound of the duration."""
     if percent is None or abs(percent) < _MIN_PERCENT:
         return ""
-    return f", saves {format_percent(percent)}" if percent > 0 else f", costs {format_percent(-percent)} more"
+    return (
+        f", saves {format_percent(percent)}"
+        if percent > 0
+        else f", costs {format_percent(-percent)} more"
+    )
 
 
 def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
@@ -69,6 +82,8 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
         elif size is not None:
             yield f"{size}{_saving_text(choice.saving_percent)} {basis}"
-        yield from advice.reasons[1 : 1 + (_MAX_REASONS if not is_kept else int(not advice.evidence.has_success))]
+        yield from advice.reasons[
+            1 : 1 + (_MAX_REASONS if not is_kept else int(not advice.evidence.has_success))
+        ]
     texts = (*gpu_advice(record), visible_memory_advice(record), visible_cpus_advice(record))
     yield from (text for text in texts if text is not None)

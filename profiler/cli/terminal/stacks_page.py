@@ -4,7 +4,17 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from profiler.cli.printing import value_text
-from profiler.cli.styled_text import INDENT, Column, Line, Span, line, separated, shorten, table, wrapped
+from profiler.cli.styled_text import (
+    INDENT,
+    Column,
+    Line,
+    Span,
+    line,
+    separated,
+    shorten,
+    table,
+    wrapped,
+)
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks, StacksLine
 from profiler.record.record_model import Record
@@ -33,7 +43,9 @@ class Node:
 def function_tree(stacks: StacksLine) -> Node:
     """Add up the stacks of all steps, from the outermost function on. A function that calls itself is one node."""
     root = Node("")
-    for folded, count in (one for step in stacks.steps for one in step.stacks.items() if one[1] > 0):
+    for folded, count in (
+        one for step in stacks.steps for one in step.stacks.items() if one[1] > 0
+    ):
         functions = folded.removesuffix(WAITING_SUFFIX).split(";")[:1000]
         *outer, last = (name for name, _ in groupby(functions))
         node = root
@@ -67,10 +79,14 @@ def _tree(root: Node, width: int) -> list[Line]:
         rows = list(_branches(root, root.count * share, width))
         if len(rows) <= _MAX_TREE_LINES:
             break
-    head = f"Functions in {format_percent(100 * share)} of the stacks or more, each below its caller"
+    head = (
+        f"Functions in {format_percent(100 * share)} of the stacks or more, each below its caller"
+    )
     if len(rows) > _MAX_TREE_LINES:
         left_out = format_count(len(rows) - _MAX_TREE_LINES, "line")
-        rows[_MAX_TREE_LINES:] = [line(Span(f"{left_out} omitted: --json prints everything.", "dim"))]
+        rows[_MAX_TREE_LINES:] = [
+            line(Span(f"{left_out} omitted: --json prints everything.", "dim"))
+        ]
     return [*wrapped(head, width, style="bold"), *rows] if rows else rows
 
 
@@ -81,8 +97,12 @@ def _branches(root: Node, min_count: float, width: int) -> Iterator[Line]:
     def row(count: int, span: Span, indents: int) -> Line:
         start = f"{100 * count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
         name = span.text.removesuffix(WAITING_SUFFIX)
-        suffix = WAITING_SUFFIX if span.text.endswith(WAITING_SUFFIX) else ""  # the suffix stays when the name is cut
-        return line(start, Span(shorten(name, width - len(start) - len(suffix)) + suffix, span.style))
+        suffix = (
+            WAITING_SUFFIX if span.text.endswith(WAITING_SUFFIX) else ""
+        )  # the suffix stays when the name is cut
+        return line(
+            start, Span(shorten(name, width - len(start) - len(suffix)) + suffix, span.style)
+        )
 
     pending: list[tuple[Node | Span, int, int]] = [(root, root.count, 0)]
     while pending:
@@ -107,7 +127,9 @@ def _branches(root: Node, min_count: float, width: int) -> Iterator[Line]:
 def _chain(node: Node) -> list[Node]:
     """The function and the functions below it, as long as each always called one other."""
     chain = [node]
-    while node.text and len(node.below) == 1 and next(iter(node.below.values())).count == node.count:
+    while (
+        node.text and len(node.below) == 1 and next(iter(node.below.values())).count == node.count
+    ):
         node = next(iter(node.below.values()))
         chain.append(node)
     return chain
@@ -126,7 +148,10 @@ def _folded(chain: Sequence[Node]) -> Iterator[Span]:
         else:
             yield from (Span(one.text) for one in foreign)
         foreign = []
-        yield Span(node.text, "cyan" if node.text.endswith(WAITING_SUFFIX) else "bold" if node.is_own else "")
+        yield Span(
+            node.text,
+            "cyan" if node.text.endswith(WAITING_SUFFIX) else "bold" if node.is_own else "",
+        )
 
 
 def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:

@@ -11,7 +11,13 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.hardware import processor_difference
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import Number, Record, known_peak_source, known_status
-from profiler.record.units import AT_LEAST, format_change, format_duration, format_memory, format_value
+from profiler.record.units import (
+    AT_LEAST,
+    format_change,
+    format_duration,
+    format_memory,
+    format_value,
+)
 from profiler.record.worth_a_word import is_cpu_partial
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.trend import FEW_RUNS, MIN_RUNS, MIN_SHARE, usual_range
@@ -85,15 +91,26 @@ class RunComparison(Struct, frozen=True, kw_only=True):
 
 
 def compare(
-    run: PastRun, other: PastRun, name: str, *, is_complete: bool, earlier: Sequence[Record] | None = None
+    run: PastRun,
+    other: PastRun,
+    name: str,
+    *,
+    is_complete: bool,
+    earlier: Sequence[Record] | None = None,
 ) -> RunComparison:
     """Compare two runs. Unless ``is_complete``, what is usual for the ``earlier`` successes has not changed."""
     this, that = run.report.record, other.report.record
     usual = () if is_complete else earlier or ()
     of_metrics = (_metric_row(*metric, this, that, usual) for metric in _METRICS)
-    rows = (*_size_rows(this, that), *(row for row in of_metrics if row is not None), *_time_rows(this, that))
+    rows = (
+        *_size_rows(this, that),
+        *(row for row in of_metrics if row is not None),
+        *_time_rows(this, that),
+    )
     has_few = not is_complete if earlier is None else len(earlier) < MIN_RUNS
-    return RunComparison(other=other, name=name, rows=rows, is_complete=is_complete, has_few=has_few)
+    return RunComparison(
+        other=other, name=name, rows=rows, is_complete=is_complete, has_few=has_few
+    )
 
 
 def _peak_note(this: Record, that: Record) -> str | None:
@@ -109,7 +126,9 @@ def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
     """The numbers that changed by at least 5 %: the important ones, the largest changes and the parts of the time."""
     changed = [row for row in rows if row.is_changed]
     numbers = [row for row in changed if not row.is_share]
-    first = sorted(numbers, key=lambda row: (row.name not in _IMPORTANT, -abs(row.change_percent or 0)))[:_MAX_ROWS]
+    first = sorted(
+        numbers, key=lambda row: (row.name not in _IMPORTANT, -abs(row.change_percent or 0))
+    )[:_MAX_ROWS]
     return tuple(row for row in changed if row in first or row.is_share)
 
 
@@ -118,7 +137,9 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
     if comparison is None:
         return
     if comparison.other is None:
-        yield from wrapped(f"No {comparison.name} to compare with.", view.width, INDENT, style="dim")
+        yield from wrapped(
+            f"No {comparison.name} to compare with.", view.width, INDENT, style="dim"
+        )
         return
     other = comparison.other.report.record
     when = local(other.started_at)
@@ -126,9 +147,13 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
     title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"
     yield from wrapped(title, view.width, INDENT, style="bold")
     rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
-    head = f"{'':<{_NAME_WIDTH}}" + "".join(f"{name:>{_VALUE_WIDTH}}" for name in ("this run", "that run", "change"))
+    head = f"{'':<{_NAME_WIDTH}}" + "".join(
+        f"{name:>{_VALUE_WIDTH}}" for name in ("this run", "that run", "change")
+    )
     head += f", {FEW_RUNS}" if comparison.has_few else ""
-    yield line(Span(INDENT + (head if rows else "No number differs by 5 % and by more than usual."), "dim"))
+    yield line(
+        Span(INDENT + (head if rows else "No number differs by 5 % and by more than usual."), "dim")
+    )
     for row in rows:
         values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}"
         change = Span(f"{row.change:>{_VALUE_WIDTH}}", "bold" if row.is_changed else "")
@@ -149,12 +174,20 @@ def _metric_row(
     new, old = get(view_of(this)), get(view_of(that))
     if new is None and old is None:
         return None
-    is_peak = path == _MEMORY_PEAK  # a peak that was measured in another way does not show the usual range
-    usual = usual_range(get(view_of(one)) for one in earlier if not is_peak or _peak_note(this, one) is None)
+    is_peak = (
+        path == _MEMORY_PEAK
+    )  # a peak that was measured in another way does not show the usual range
+    usual = usual_range(
+        get(view_of(one)) for one in earlier if not is_peak or _peak_note(this, one) is None
+    )
     this_text, other_text = _text(new, unit), _text(old, unit)
     values = (new, this), (old, that)
-    marks = [AT_LEAST if value is not None and _is_least(path, one) else "" for value, one in values]
-    shown = ComparedRow(name=name, this=marks[0] + this_text, other=marks[1] + other_text, is_changed=False)
+    marks = [
+        AT_LEAST if value is not None and _is_least(path, one) else "" for value, one in values
+    ]
+    shown = ComparedRow(
+        name=name, this=marks[0] + this_text, other=marks[1] + other_text, is_changed=False
+    )
     if any(marks) and not is_peak:
         return shown
     percent = None if new is None or not old or this_text == other_text else 100 * (new - old) / old
@@ -167,7 +200,8 @@ def _metric_row(
         is_changed=(
             this_text != other_text
             if percent is None
-            else abs(percent) >= 100 * MIN_SHARE and (usual is None or new is None or not usual[0] <= new <= usual[1])
+            else abs(percent) >= 100 * MIN_SHARE
+            and (usual is None or new is None or not usual[0] <= new <= usual[1])
         ),
     )
 
@@ -199,15 +233,23 @@ def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
     are_same_kinds = all((new is None) == (old is None) for (_, new), (_, old) in pairs)
     for (name, new), (_, old) in pairs if are_same_kinds else pairs[:CPU_PARTS]:
         if new is not None and old is not None and abs(new - old) >= _MIN_POINTS:
-            points, this_text, other_text = f"{new - old:+.0f} points", _text(new, "%"), _text(old, "%")
-            yield ComparedRow(name=f"time {name}", this=this_text, other=other_text, change=points, is_share=True)
+            points, this_text, other_text = (
+                f"{new - old:+.0f} points",
+                _text(new, "%"),
+                _text(old, "%"),
+            )
+            yield ComparedRow(
+                name=f"time {name}", this=this_text, other=other_text, change=points, is_share=True
+            )
 
 
 def _image(record: Record) -> tuple[str | None, str | None]:
     """The tag of the image, and the beginning of its digest."""
     name, _, digest = (record.container.image or "").rpartition("/")[2].partition("@")
     tag = name.rpartition(":")[2] if ":" in name else None
-    return tag, (record.container.image_digest or digest).rpartition(":")[2][: _VALUE_WIDTH - 2] or None
+    return tag, (record.container.image_digest or digest).rpartition(":")[2][
+        : _VALUE_WIDTH - 2
+    ] or None
 
 
 def _text(value: Number | None, unit: Unit) -> str:
@@ -240,7 +282,9 @@ def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[ComparedRow]
     for name, unit, path, least in _NOTABLE:
         get = reader(path)
         new, old = get(view_of(record)), get(view_of(last))
-        is_known = new is not None and old and (path != _MEMORY_PEAK or _peak_note(record, last) is None)
+        is_known = (
+            new is not None and old and (path != _MEMORY_PEAK or _peak_note(record, last) is None)
+        )
         if is_known and abs((new or 0) - (old or 0)) >= least:
             row = _metric_row(name, unit, path, record, last, earlier)
             if row is not None and row.is_changed:

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 _MAX_RETRIES = 10
 _LONGEST_WAIT_SECONDS = 2.5  # so all waits of a call together are below half a minute
 MAX_CONCURRENCY = 32  # of the calls of one client
-_FUNCTION_SECONDS = 910  # a function runs for 900 s at most; after a shorter time, boto3 would invoke it again
+_FUNCTION_SECONDS = (
+    910  # a function runs for 900 s at most; after a shorter time, boto3 would invoke it again
+)
 
 
-def aws_environment(region: str | None, profile: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+def aws_environment(
+    region: str | None, profile: str | None, environment: Mapping[str, str]
+) -> dict[str, str]:
     """The variables that select the Region and the profile for code that uses boto3 alone."""
     region = region or environment.get("AWS_REGION")
     selected = {"AWS_REGION": region, "AWS_DEFAULT_REGION": region, "AWS_PROFILE": profile}
@@ -64,16 +68,28 @@ def check_region(region: str | None, profile: str | None) -> None:
     """Raise TaskProfilerError if no Region is set, without the quarter second that the import of boto3 takes."""
     if region_of_environment(region) is not None:
         return
-    name = profile or os.environ.get("AWS_DEFAULT_PROFILE") or os.environ.get("AWS_PROFILE") or "default"
-    files = (("AWS_CONFIG_FILE", "~/.aws/config"), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
+    name = (
+        profile
+        or os.environ.get("AWS_DEFAULT_PROFILE")
+        or os.environ.get("AWS_PROFILE")
+        or "default"
+    )
+    files = (
+        ("AWS_CONFIG_FILE", "~/.aws/config"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+    )
     parser = RawConfigParser(strict=False)
     try:
-        parser.read(Path(os.environ.get(variable) or default).expanduser() for variable, default in files)
+        parser.read(
+            Path(os.environ.get(variable) or default).expanduser() for variable, default in files
+        )
     except (Error, UnicodeDecodeError, RuntimeError):
         return  # boto3 reports the error
     sections = [section for section in (name, f"profile {name}") if parser.has_section(section)]
     is_known = any(parser.get(section, "region", fallback="") for section in sections)
-    if not is_known and (sections or name == "default"):  # boto3 reports a profile that does not exist
+    if not is_known and (
+        sections or name == "default"
+    ):  # boto3 reports a profile that does not exist
         raise TaskProfilerError(f"AWS cannot be used: {UNKNOWN_REGION}")
 
 
@@ -81,12 +97,16 @@ def _retry_handler() -> Callable[..., float | None]:
     """The waits before throttled calls: botocore's double up to minutes, in silence. The first one is announced."""
     waits = count()  # of several threads
 
-    def wait_seconds(response: tuple[object, Mapping[str, Any]] | None, attempts: int, **_: object) -> float | None:
+    def wait_seconds(
+        response: tuple[object, Mapping[str, Any]] | None, attempts: int, **_: object
+    ) -> float | None:
         code = "" if response is None else str(response[1].get("Error", {}).get("Code"))
         if attempts > _MAX_RETRIES or not is_throttled(code):
             return None
         if next(waits) == 0:
-            warn(f"AWS returned {code}, because there are too many calls: trying again for up to half a minute.")
+            warn(
+                f"AWS returned {code}, because there are too many calls: trying again for up to half a minute."
+            )
         return min(attempts, _LONGEST_WAIT_SECONDS)
 
     return wait_seconds
@@ -101,7 +121,9 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
         from botocore.config import Config  # slow to import, as boto3
         from botocore.session import Session
 
-        is_configured = Session(profile=profile or None).get_config_variable("max_attempts") is not None
+        is_configured = (
+            Session(profile=profile or None).get_config_variable("max_attempts") is not None
+        )
         retries = None if is_configured else {"max_attempts": _MAX_RETRIES}
         config = Config(retries=retries, max_pool_connections=MAX_CONCURRENCY)
         return open_session(region_of_environment(region), profile or None), config

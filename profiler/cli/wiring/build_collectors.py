@@ -43,11 +43,17 @@ def batch_processes(
     is_alone: Callable[[], bool],
 ) -> "ProcessDiscovery":
     """The collector of the batch's processes. ``is_alone``: nothing but them and this process uses the machine."""
-    from profiler.collectors.processes.discovery import ProcessDiscovery, pids_of  # `run` has its own collector
+    from profiler.collectors.processes.discovery import (
+        ProcessDiscovery,
+        pids_of,
+    )  # `run` has its own collector
 
     def make_collector() -> "ProcessCollector":
         from profiler.collectors.processes.container_processes import ContainerProcesses
-        from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector  # see the docstring
+        from profiler.collectors.processes.process_collector import (
+            ProcessAccess,
+            ProcessCollector,
+        )  # see the docstring
         from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
         from profiler.readers.linux.followed_process import ProcessExitWaiter
         from profiler.readers.linux.host import memory_of_others
@@ -64,8 +70,13 @@ def batch_processes(
             open_threads=lambda: ThreadReader(time.thread_time_ns),
             machine_memory=lambda: memory_of_others() if is_alone() else None,
         )
-        show, idle_ns = _argument_formatter(settings.process_arguments), Collectors(*accelerators).idle_gpu_ns
-        return ProcessCollector(machine, clock, interval_ns, show, settings.task.series_points, idle_ns=idle_ns)
+        show, idle_ns = (
+            _argument_formatter(settings.process_arguments),
+            Collectors(*accelerators).idle_gpu_ns,
+        )
+        return ProcessCollector(
+            machine, clock, interval_ns, show, settings.task.series_points, idle_ns=idle_ns
+        )
 
     return ProcessDiscovery(lambda docker_id: any(True for _ in pids_of(docker_id)), make_collector)
 
@@ -96,8 +107,12 @@ def accelerator_collectors(
     """
     collectors: list[Collector] = []
     library_path = os.environ.get("LD_LIBRARY_PATH")
-    if settings.gpu == "on" or (settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)):
-        from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
+    if settings.gpu == "on" or (
+        settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)
+    ):
+        from profiler.collectors.nvidia.gpu_collector import (
+            GpuCollector,
+        )  # see the module's docstring
         from profiler.collectors.nvidia.nvml_source import NvmlSource
         from profiler.collectors.nvidia.read_one_gpu import load_binding
         from profiler.collectors.nvidia.visible_gpus import GpuScope
@@ -107,7 +122,9 @@ def accelerator_collectors(
         else:
             from profiler.collectors.processes.discovery import visible_devices
 
-            scope = GpuScope(settings.gpu_uuids, gpus_of or visible_devices, has_all_ids=gpus_of is not None)
+            scope = GpuScope(
+                settings.gpu_uuids, gpus_of or visible_devices, has_all_ids=gpus_of is not None
+            )
         gpu = GpuCollector(
             NvmlSource(load_binding, clock),
             scope,
@@ -122,17 +139,30 @@ def accelerator_collectors(
     # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
     has_neuron = program is not None and (not is_local or bool(neuron_devices()))
     if settings.neuron == "on" or (settings.neuron == "auto" and has_neuron):
-        from profiler.collectors.neuron.neuron_collector import NeuronCollector  # see the module's docstring
-        from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource, neuron_period_seconds
+        from profiler.collectors.neuron.neuron_collector import (
+            NeuronCollector,
+        )  # see the module's docstring
+        from profiler.collectors.neuron.neuron_monitor_supervisor import (
+            NeuronMonitorSource,
+            neuron_period_seconds,
+        )
 
         period_seconds = neuron_period_seconds(interval_seconds)
-        source = None if program is None else NeuronMonitorSource(program, period_seconds, clock, log)
-        collectors.append(NeuronCollector(source, period_seconds, log, is_required=settings.neuron == "on"))
+        source = (
+            None if program is None else NeuronMonitorSource(program, period_seconds, clock, log)
+        )
+        collectors.append(
+            NeuronCollector(source, period_seconds, log, is_required=settings.neuron == "on")
+        )
     return tuple(collectors)
 
 
 def metadata_source(
-    address: str, version: int, interval_seconds: float, clock: Clock, stop_signal: "SignalHandler | None" = None
+    address: str,
+    version: int,
+    interval_seconds: float,
+    clock: Clock,
+    stop_signal: "SignalHandler | None" = None,
 ) -> "TaskMetadataSource":
     """The client of the endpoint at ``address``; the interval of the reads determines their timeout."""
     from profiler.readers.ecs.container_stats import parse_device_mapper_majors

@@ -32,14 +32,18 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
     """Monitor the tasks of the instance until a stop request."""
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # ten files of each container are open
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (most_files, most_files)
+        )  # ten files of each container are open
     process, wake = MonitorProcess(settings, stop), WakeEvent()
     clock, log = process.clock, process.log
     reported = ReportedFile(_STATE_FILE, log)
     reported.load()
 
     def request_tags(batch: str) -> TagRequest:
-        return BackgroundCall(partial(read_tags, loop.address_of(batch) or "", 4, clock), clock, seconds=0)
+        return BackgroundCall(
+            partial(read_tags, loop.address_of(batch) or "", 4, clock), clock, seconds=0
+        )
 
     collectors = process.collectors(
         request_tags if settings.tags else None,
@@ -54,12 +58,16 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
     access = InstanceAccess(
         docker=DockerApi(SOCKET, clock, stop),
         events=DockerEvents(partial(connect_docker, SOCKET), wake.set, log, clock),
-        groups=InstanceCgroups(device_mapper_majors=parse_device_mapper_majors(proc.read_text("/proc/devices"))),
+        groups=InstanceCgroups(
+            device_mapper_majors=parse_device_mapper_majors(proc.read_text("/proc/devices"))
+        ),
         open_agent=lambda address: metadata_source(
             address, settings.endpoint_version, settings.interval_seconds, clock, stop
         ),
         read_network=lambda pid: (
-            None if settings.processes == "off" else proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"")
+            None
+            if settings.processes == "off"
+            else proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"")
         ),
     )
     loop = InstanceLoop(
@@ -68,7 +76,9 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
         families=settings.families,
         own_address=settings.endpoint_address,
         reported=reported,
-        make_task=lambda source: process.task(process.sampler(source, shared), shared, tuple(source.warnings)),
+        make_task=lambda source: process.task(
+            process.sampler(source, shared), shared, tuple(source.warnings)
+        ),
         wait=wait,
     )
     loop.run()

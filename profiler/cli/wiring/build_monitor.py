@@ -24,7 +24,9 @@ def run_monitor(stop: SignalHandler) -> None:
     """Monitor the task this process runs in. Raises UsageError if the process has no metadata endpoint."""
     settings = read_settings(os.environ)
     if settings.scope == "instance":
-        from profiler.cli.wiring.build_instance import run_instance_monitor  # the sidecar does without its modules
+        from profiler.cli.wiring.build_instance import (
+            run_instance_monitor,
+        )  # the sidecar does without its modules
 
         run_instance_monitor(settings, stop)
         return
@@ -34,7 +36,9 @@ def run_monitor(stop: SignalHandler) -> None:
 
     request: TagRequest | None = None
     if settings.tags:  # at once: the batch may be over when it is first seen
-        request = BackgroundCall(partial(read_tags, address, version, process.clock), process.clock, seconds=0)
+        request = BackgroundCall(
+            partial(read_tags, address, version, process.clock), process.clock, seconds=0
+        )
     request_tags = None if request is None else lambda _batch: request
     collectors = process.collectors(request_tags, lambda: sampler.is_batch_alone)
     shared = process.shared_parts(collectors)
@@ -45,7 +49,9 @@ def run_monitor(stop: SignalHandler) -> None:
     process.drain_outputs()
 
 
-def _exporter(port: int | None, sampler: TaskSampler, shared: SharedParts) -> "PrometheusExporter | None":
+def _exporter(
+    port: int | None, sampler: TaskSampler, shared: SharedParts
+) -> "PrometheusExporter | None":
     """The exporter of live metrics; None if it is off, and then its modules are not imported."""
     if port is None:
         return None

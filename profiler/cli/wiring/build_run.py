@@ -90,7 +90,9 @@ class _Runner:
         """Execute the command in place of this process, once. Returns the exit code if it does not start."""
         _warn(self._notes, (f"The command runs without a profile: {reason}.",))
         self._notes.drain(_MAX_OUTPUT_SECONDS)
-        failure = execute_in_place(self._options.words, read_caller_environment(os.environb), self._signals)
+        failure = execute_in_place(
+            self._options.words, read_caller_environment(os.environb), self._signals
+        )
         _warn(self.stderr, (failure.reason,))
         return failure.exit_code
 
@@ -161,7 +163,9 @@ class _Runner:
             return 0
         from profiler.local_run.run_budgets import failed_budgets  # most runs have no budget
 
-        sentences = failed_budgets(self._successes, **limits, memory_bounds_mb=self._memory_bounds_mb)
+        sentences = failed_budgets(
+            self._successes, **limits, memory_bounds_mb=self._memory_bounds_mb
+        )
         _warn(self.stderr, sentences)
         return _OVER_BUDGET if sentences else 0
 
@@ -173,14 +177,20 @@ class _Runner:
             reason = Output(self._descriptor, _MAX_OUTPUT_SECONDS).write(printed)
             if reason is None:
                 return
-            output.write(f"task-profiler: --output {self._options.output} {reason}.\n".encode(errors="replace"))
+            output.write(
+                f"task-profiler: --output {self._options.output} {reason}.\n".encode(
+                    errors="replace"
+                )
+            )
         if printed:
             output.keep(printed)
 
 
 def _check_options(options: RunOptions) -> None:
     if not options.words:
-        raise UsageError("The command to run is missing: write it after --, as in task-profiler run -- python etl.py")
+        raise UsageError(
+            "The command to run is missing: write it after --, as in task-profiler run -- python etl.py"
+        )
     if options.name is not None and not options.name.strip():
         raise UsageError("--name is empty: give the run a name or omit the option.")
     if options.name is not None and len(options.name) > MAX_NAME_CHARS:
@@ -207,4 +217,6 @@ def _open_output(path: str) -> int:
         return dup_above_standard_streams(opened)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"--output {path} cannot be written ({reason}): choose another file.") from error
+        raise UsageError(
+            f"--output {path} cannot be written ({reason}): choose another file."
+        ) from error

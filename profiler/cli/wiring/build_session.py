@@ -38,16 +38,24 @@ _VIEW_AFTER_NS = NS_PER_SECOND // 4
 class RunSession:
     """The run of one command, with the real sources and sinks. ``problems`` are sentences about invalid settings."""
 
-    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output) -> None:
+    def __init__(
+        self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output
+    ) -> None:
         self._clock = clock
         self._options = options
         self._format: str = "json" if options.as_json else options.output_format
         if self._format == "auto":  # for a person if the report goes to a terminal
             self._format = "human" if os.isatty(_STDERR) and options.output is None else "json"
-        self._recorder = None if options.no_history else HistoryRecorder(os.environ, clock, options.words)
+        self._recorder = (
+            None if options.no_history else HistoryRecorder(os.environ, clock, options.words)
+        )
         draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
         self._view = _LateView(options, clock, stderr) if draws else None
-        settings, seconds, endpoint = SettingsReader(os.environ), options.interval_seconds, endpoint_address(os.environ)
+        settings, seconds, endpoint = (
+            SettingsReader(os.environ),
+            options.interval_seconds,
+            endpoint_address(os.environ),
+        )
         plan = RunPlan(
             name=options.name,
             interval_seconds=seconds,
@@ -55,26 +63,40 @@ class RunSession:
             find_labels=_find_labels,
             fetch_placement=None if endpoint is None else partial(read_placement, *endpoint),
             collectors=Collectors(
-                *accelerator_collectors(settings.accelerators(), clock, Log(), seconds, is_local=True)
+                *accelerator_collectors(
+                    settings.accelerators(), clock, Log(), seconds, is_local=True
+                )
             ),
             prices=settings.prices(),
             series_points=settings.value("series_points"),
             stuck_minutes=settings.value("stuck_minutes"),
             expected_seconds=settings.value("expected_seconds"),
-            on_notice=partial(_print_notice, stderr, options.output is None and self._format == "json"),
+            on_notice=partial(
+                _print_notice, stderr, options.output is None and self._format == "json"
+            ),
         )
         if self._view is not None:
-            plan = replace(plan, show=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
+            plan = replace(
+                plan,
+                show=self._view.on_sample,
+                on_notice=self._view.on_notice,
+                pause=self._view.close,
+            )
         if self._recorder is not None:
             plan = replace(
-                plan, max_history_steps=MAX_STEPS, keep_so_far=self._recorder.keep_so_far, on_started=_import_history
+                plan,
+                max_history_steps=MAX_STEPS,
+                keep_so_far=self._recorder.keep_so_far,
+                on_started=_import_history,
             )
         self._plan = plan
         self.problems = (problems_message(settings.problems),) if settings.problems else ()
 
     def run(self, prepared: PreparedRun) -> RunResult:
         if self._options.stacks != "off":
-            from profiler.cli.wiring.build_stacks import with_local_stacks  # only where it is enabled
+            from profiler.cli.wiring.build_stacks import (
+                with_local_stacks,
+            )  # only where it is enabled
 
             self._plan = with_local_stacks(self._plan, self._options.stacks, prepared)
         result = run(prepared, self._plan)
@@ -90,7 +112,9 @@ class RunSession:
                 return line, self._end(result)
         if self._format in ("human", "json"):
             return line, line + b"\n"
-        from profiler.record.report_line import report_text  # the catalogue of metrics, which JSON does without
+        from profiler.record.report_line import (
+            report_text,
+        )  # the catalogue of metrics, which JSON does without
 
         return line, report_text(result.report).encode(errors="replace") + b"\n"
 
@@ -105,7 +129,9 @@ class RunSession:
             if not is_one_line:
                 from profiler.cli.run_family import family_of_run  # not for the report as JSON
 
-                wait = recorder.search(partial(family_of_run, report, self._plan.prices, self._options))
+                wait = recorder.search(
+                    partial(family_of_run, report, self._plan.prices, self._options)
+                )
             history = ("--from", "history") if os.environ.get("TASK_PROFILER_FROM") else ()
         from profiler.cli.terminal.end_page import printed_end  # not before the command has ended
 
@@ -158,7 +184,11 @@ def _print_notice(stderr: Output, is_json: bool, line: "NoticeLine") -> None:
     """Print a notice on standard error: as JSON where the report will be printed as JSON, else as a sentence."""
     from profiler.record.notice_model import encode_notice  # most runs have no notice
 
-    printed = encode_notice(line) if is_json else f"task-profiler: {printable(line.notice.message)}".encode()
+    printed = (
+        encode_notice(line)
+        if is_json
+        else f"task-profiler: {printable(line.notice.message)}".encode()
+    )
     stderr.write(printed + b"\n")
 
 
@@ -221,5 +251,7 @@ class _LateView:
             stderr_rows(write),
             effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0))),
             self._started_ns,
-            None if self._options.no_history else lambda: usual_duration_of(self._options, self._clock),
+            None
+            if self._options.no_history
+            else lambda: usual_duration_of(self._options, self._clock),
         )

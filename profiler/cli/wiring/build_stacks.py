@@ -43,7 +43,9 @@ _IN_RUN = StackAdvice(
 
 def with_local_stacks(plan: "RunPlan", mode: StacksMode, prepared: "PreparedRun") -> "RunPlan":
     """The plan of a run with a collector of the command's stacks."""
-    from profiler.local_run.local_record import effective_sizes  # in memory already, and not needed in the monitor
+    from profiler.local_run.local_record import (
+        effective_sizes,
+    )  # in memory already, and not needed in the monitor
     from profiler.local_run.sampler import UnrelatedChildren
 
     clock = prepared.clock
@@ -51,7 +53,11 @@ def with_local_stacks(plan: "RunPlan", mode: StacksMode, prepared: "PreparedRun"
     access = _access(lambda _: (), _IN_RUN, sizes.vcpu)
     collector = StackCollector(access, mode, clock, Log())
     collectors = Collectors(*plan.collectors, collector)
-    tree = ProcessTree(os.getpid(), UnrelatedChildren(prepared.preexisting_children, collectors), clock.monotonic_ns)
+    tree = ProcessTree(
+        os.getpid(),
+        UnrelatedChildren(prepared.preexisting_children, collectors),
+        clock.monotonic_ns,
+    )
     collector.follow(COMMAND, tree.identities)
 
     def on_sample(sample: ContainerSample) -> None:
@@ -68,7 +74,9 @@ def task_stacks(mode: StacksMode, clock: Clock, log: Log) -> StackCollector:
 
 
 def _access(
-    find_processes: Callable[[str], Iterable[Identity]], advice: StackAdvice, vcpu: float | None = None
+    find_processes: Callable[[str], Iterable[Identity]],
+    advice: StackAdvice,
+    vcpu: float | None = None,
 ) -> StackAccess:
     program = find_py_spy(os.environ.get("PATH"), sys.executable)
     return StackAccess(

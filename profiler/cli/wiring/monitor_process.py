@@ -17,7 +17,12 @@ from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler, TaskSource
-from profiler.readers.linux.host import read_host, read_own_usage, read_swap_counters, with_processor
+from profiler.readers.linux.host import (
+    read_host,
+    read_own_usage,
+    read_swap_counters,
+    with_processor,
+)
 from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, connect
 
@@ -69,10 +74,16 @@ class MonitorProcess:
             yield TaskTags(request_tags)
 
     def shared_parts(
-        self, collectors: Iterator[Collector], connect_logs: Connect = connect, reported: "ReportedFile | None" = None
+        self,
+        collectors: Iterator[Collector],
+        connect_logs: Connect = connect,
+        reported: "ReportedFile | None" = None,
     ) -> SharedParts:
         """What all tasks share. The sidecar has no ``reported`` batches."""
-        clock, found = self.clock, Collectors(*collectors)  # before the first tick: imports take long
+        clock, found = (
+            self.clock,
+            Collectors(*collectors),
+        )  # before the first tick: imports take long
         return SharedParts(
             clock=clock,
             ticker=Ticker(clock.monotonic_ns(), self._interval_ns),
@@ -93,14 +104,26 @@ class MonitorProcess:
     def sampler(self, source: TaskSource, shared: SharedParts) -> TaskSampler:
         points = self.settings.task.series_points
         return TaskSampler(
-            source, self.clock, self.log, self._interval_ns, shared.collectors, series_points=points, host=self._host
+            source,
+            self.clock,
+            self.log,
+            self._interval_ns,
+            shared.collectors,
+            series_points=points,
+            host=self._host,
         )
 
-    def task(self, sampler: TaskSampler, shared: SharedParts, warnings: tuple[str, ...] = ()) -> MonitoredTask:
+    def task(
+        self, sampler: TaskSampler, shared: SharedParts, warnings: tuple[str, ...] = ()
+    ) -> MonitoredTask:
         return MonitoredTask(self.settings.task, sampler, shared, (*self.problems, *warnings))
 
     def drain_outputs(self) -> None:
         """Write what the outputs have kept, within the rest of the stop budget."""
-        stop_ns = self.clock.monotonic_ns() if self.stop.requested_ns is None else self.stop.requested_ns
+        stop_ns = (
+            self.clock.monotonic_ns() if self.stop.requested_ns is None else self.stop.requested_ns
+        )
         for output in self._outputs:
-            output.drain(self.settings.stop_seconds - (self.clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
+            output.drain(
+                self.settings.stop_seconds - (self.clock.monotonic_ns() - stop_ns) / NS_PER_SECOND
+            )

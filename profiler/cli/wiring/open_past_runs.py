@@ -32,7 +32,9 @@ def parse_source(text: str) -> Source:
     """Parse what ``--from`` takes. Raises UsageError for a kind without a name."""
     kind, colon, name = text.partition(":")
     if not text or (colon and not name and kind in ("history", "logs", "insights")):
-        raise UsageError(f"--from {text!r} has no name: write history:FILE, logs:GLOB or insights:CLUSTER.")
+        raise UsageError(
+            f"--from {text!r} has no name: write history:FILE, logs:GLOB or insights:CLUSTER."
+        )
     match kind:
         case "http" | "https" | "HTTP" | "HTTPS" if name.startswith("//"):
             return Source("search", text)
@@ -45,7 +47,9 @@ def parse_source(text: str) -> Source:
 
 def names_of(options: SourceOptions, kind: str) -> tuple[str, ...]:
     """The names of the options' sources of this kind."""
-    return tuple(source.name for source in map(parse_source, options.sources) if source.kind == kind)
+    return tuple(
+        source.name for source in map(parse_source, options.sources) if source.kind == kind
+    )
 
 
 def is_local(options: SourceOptions) -> bool:
@@ -53,11 +57,17 @@ def is_local(options: SourceOptions) -> bool:
     return len(names_of(options, "history")) == len(options.sources)
 
 
-def open_source(options: SourceOptions, *, keeps_stacks: bool = False, shows_progress: bool = True) -> RunSource:
+def open_source(
+    options: SourceOptions, *, keeps_stacks: bool = False, shows_progress: bool = True
+) -> RunSource:
     """Open the sources. Raises UsageError for an invalid one, TaskProfilerError if none can be opened."""
-    sources = [parse_source(text) for text in dict.fromkeys(options.sources)] or [Source("history", "")]
+    sources = [parse_source(text) for text in dict.fromkeys(options.sources)] or [
+        Source("history", "")
+    ]
     if options.with_services and not any(source.kind == "insights" for source in sources):
-        raise UsageError("--services is for --from insights:CLUSTER: other sources have the tasks of services.")
+        raise UsageError(
+            "--services is for --from insights:CLUSTER: other sources have the tasks of services."
+        )
     show = _show_progress if shows_progress else no_progress
     open_one = partial(_open, options=options, show=show, keeps_stacks=keeps_stacks)
     if len(sources) == 1:
@@ -75,7 +85,9 @@ def open_source(options: SourceOptions, *, keeps_stacks: bool = False, shows_pro
     return JoinedRuns(opened, _report_failure)
 
 
-def _open(source: Source, options: SourceOptions, show: OpenProgress, *, keeps_stacks: bool) -> RunSource:
+def _open(
+    source: Source, options: SourceOptions, show: OpenProgress, *, keeps_stacks: bool
+) -> RunSource:
     now_ns = SystemClock().wall_ns()
     match source.kind:
         case "file":
@@ -115,7 +127,9 @@ def _open_history(file: str) -> RunSource:
     return LocalRuns(store)
 
 
-def open_search(url: str, options: SourceOptions, show: OpenProgress = no_progress) -> "IndexedRuns":
+def open_search(
+    url: str, options: SourceOptions, show: OpenProgress = no_progress
+) -> "IndexedRuns":
     """Open the forwarder's documents. The last part of the address's path is the prefix of the index names."""
     from profiler.cli.wiring.aws_options import search_session
 
@@ -127,16 +141,22 @@ def open_search(url: str, options: SourceOptions, show: OpenProgress = no_progre
 
     scheme, _, place = checked_address(url).partition("://")
     address, _, prefix = place.rpartition("/") if "/" in place else (place, "", "")
-    return IndexedRuns(ClusterServer(f"{scheme}://{address}", session), prefix or DEFAULT_PREFIX, show)
+    return IndexedRuns(
+        ClusterServer(f"{scheme}://{address}", session), prefix or DEFAULT_PREFIX, show
+    )
 
 
-def run_filter(options: SourceOptions, *, run: str | None = None, reads_checkpoints: bool = False) -> RunFilter:
+def run_filter(
+    options: SourceOptions, *, run: str | None = None, reads_checkpoints: bool = False
+) -> RunFilter:
     """The filter that the options describe. Raises UsageError for a time or a tag that is not valid."""
     now_ms = SystemClock().wall_ns() // NS_PER_MS
     since_ns = None if options.since is None else parse_time(options.since, now_ms) * NS_PER_MS
     until_ns = None if options.until is None else parse_time(options.until, now_ms) * NS_PER_MS
     if since_ns is not None and until_ns is not None and since_ns >= until_ns:
-        raise UsageError("--since is not before --until: use an earlier --since or a later --until.")
+        raise UsageError(
+            "--since is not before --until: use an earlier --since or a later --until."
+        )
     return RunFilter(
         families=options.families,
         clusters=options.clusters,
@@ -151,8 +171,12 @@ def run_filter(options: SourceOptions, *, run: str | None = None, reads_checkpoi
     )
 
 
-def _container_insights(cluster: str, options: SourceOptions, now_ns: int, show: OpenProgress) -> RunSource:
-    from profiler.aws_account.clusters_and_log_groups import matching_clusters  # only for this source
+def _container_insights(
+    cluster: str, options: SourceOptions, now_ns: int, show: OpenProgress
+) -> RunSource:
+    from profiler.aws_account.clusters_and_log_groups import (
+        matching_clusters,
+    )  # only for this source
     from profiler.runs.past_runs.container_insights import DEFAULT_DAYS, ContainerInsightsRuns
     from profiler.settings import SettingsReader
     from profiler.sizing.prices import PriceOverrides
@@ -180,7 +204,9 @@ def _show_progress() -> Iterator[Callable[[int, float], None]]:
 
 def log_groups(options: SourceOptions, patterns: Iterable[str]) -> tuple[str, ...]:
     """The log groups that match the patterns. Raises TaskProfilerError if a pattern matches none."""
-    from profiler.aws_account.clusters_and_log_groups import matching_log_groups  # only for this source
+    from profiler.aws_account.clusters_and_log_groups import (
+        matching_log_groups,
+    )  # only for this source
 
     return matching_log_groups(_clients(options), patterns)
 
@@ -193,7 +219,9 @@ def open_pages(options: SourceOptions, clients: "OpenClient | None" = None) -> "
         from profiler.aws_account.aws_errors import aws_errors  # botocore, only for this source
 
         client = open_client("logs")  # without a Region, botocore is not imported
-        with aws_errors(f"{parameters['logGroupName']} cannot be read", "logs:FilterLogEvents on the log group"):
+        with aws_errors(
+            f"{parameters['logGroupName']} cannot be read", "logs:FilterLogEvents on the log group"
+        ):
             yield from client.get_paginator("filter_log_events").paginate(**parameters)
 
     return read_pages
@@ -208,8 +236,13 @@ def _clients(options: SourceOptions) -> "OpenClient":
 def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
     """Read the prices that replace the table's; problems are warnings. Raises UsageError for what is not a Region."""
     if on_fargate == "":
-        raise UsageError("--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out.")
-    from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs
+        raise UsageError(
+            "--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out."
+        )
+    from profiler.settings import (
+        SettingsReader,
+        problems_message,
+    )  # only for commands that calculate costs
     from profiler.sizing.prices import PriceOverrides, is_priced
 
     reader = SettingsReader(os.environ)
@@ -221,7 +254,12 @@ def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
 
         settings = "set TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR."
         names = Session()
-        if not any(on_fargate in names.get_available_regions("ecs", one) for one in names.get_available_partitions()):
-            raise UsageError(f"ECS is not known in a Region {on_fargate!r}: check the name, or {settings}")
+        if not any(
+            on_fargate in names.get_available_regions("ecs", one)
+            for one in names.get_available_partitions()
+        ):
+            raise UsageError(
+                f"ECS is not known in a Region {on_fargate!r}: check the name, or {settings}"
+            )
         warn(f"Fargate's prices in {on_fargate} are unknown: {settings}")
     return prices

@@ -16,5 +16,9 @@ def neuron_devices(folder: str = "/dev") -> tuple[str, ...]:
         names = os.listdir(folder)  # noqa: PTH208  only names are needed
     except OSError:
         return ()
-    nodes = (name for name in names if name.startswith("neuron") and name.removeprefix("neuron").isdecimal())
+    nodes = (
+        name
+        for name in names
+        if name.startswith("neuron") and name.removeprefix("neuron").isdecimal()
+    )
     return tuple(sorted(f"{folder}/{name}" for name in nodes))

@@ -63,8 +63,12 @@ class NeuronUsage:
         self._period_seconds = period_seconds
         self._lock = threading.Lock()
         # By core, weighted by the time in which a process used the devices.
-        self._percent: defaultdict[int, TimeWeightedStatistics] = defaultdict(TimeWeightedStatistics)
-        self._memory_bytes: defaultdict[int, TimeWeightedStatistics] = defaultdict(TimeWeightedStatistics)
+        self._percent: defaultdict[int, TimeWeightedStatistics] = defaultdict(
+            TimeWeightedStatistics
+        )
+        self._memory_bytes: defaultdict[int, TimeWeightedStatistics] = defaultdict(
+            TimeWeightedStatistics
+        )
         self._device_memory_bytes = TimeWeightedStatistics()
         self.has_devices = False
         self._latency = Latency()
@@ -74,12 +78,17 @@ class NeuronUsage:
 
     def add(self, report: NeuronReport) -> None:
         with self._lock:
-            self.has_devices |= bool(report.runtimes or report.device_count or report.ecc_uncorrected)
+            self.has_devices |= bool(
+                report.runtimes or report.device_count or report.ecc_uncorrected
+            )
             accepted = self._add_utilization(report.runtimes)
             for percent in accepted.values():
                 self._recent_percent.add(percent)
             # Runtime 1.x reports no memory by core.
-            have_memory = (one.device_memory_bytes is not None or one.core_memory_bytes for one in report.runtimes)
+            have_memory = (
+                one.device_memory_bytes is not None or one.core_memory_bytes
+                for one in report.runtimes
+            )
             readable = report.runtimes if all(have_memory) else ()
             core_bytes, device_bytes = self._add_memory(readable)
             categories: Counter[str] = Counter()
@@ -96,7 +105,9 @@ class NeuronUsage:
                 device_memory_bytes=device_bytes,
                 device_memory_size_bytes=size_bytes or last.device_memory_size_bytes,
                 memory_bytes_by_category=categories,
-                completed=sum_known(last.completed, *(runtime.completed for runtime in report.runtimes)),
+                completed=sum_known(
+                    last.completed, *(runtime.completed for runtime in report.runtimes)
+                ),
                 failed=sum_known(last.failed, *(runtime.failed for runtime in report.runtimes)),
                 latency=latency,
                 ecc_uncorrected=self._add_errors(report.ecc_uncorrected),
@@ -118,8 +129,13 @@ class NeuronUsage:
                 return None
             latest = self._latest
             executions = NeuronExecutions(completed=latest.completed, failed=latest.failed)
-            maxima = {name.replace("seconds", "max"): value for name, value in asdict(self._latency).items()}
-            latency = NeuronLatency(**{name: value and round(value, 9) for name, value in maxima.items()})
+            maxima = {
+                name.replace("seconds", "max"): value
+                for name, value in asdict(self._latency).items()
+            }
+            latency = NeuronLatency(
+                **{name: value and round(value, 9) for name, value in maxima.items()}
+            )
             return Neuron(
                 cores=tuple(
                     NeuronCore(
@@ -142,7 +158,10 @@ class NeuronUsage:
         weight_ns = 0
         for runtime in runtimes:
             period_ns = self._covered_ns(runtime.utilization_period_seconds)
-            if runtime.utilization_percent is None or period_ns < _MIN_PERIOD_FRACTION * self._covered_ns(None):
+            if (
+                runtime.utilization_percent is None
+                or period_ns < _MIN_PERIOD_FRACTION * self._covered_ns(None)
+            ):
                 return {}
             weight_ns = max(weight_ns, period_ns)
             for index, percent in runtime.utilization_percent.items():
@@ -151,7 +170,9 @@ class NeuronUsage:
             self._percent[index].add(percent, weight_ns)
         return highest
 
-    def _add_memory(self, runtimes: Sequence[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
+    def _add_memory(
+        self, runtimes: Sequence[RuntimeReport]
+    ) -> tuple[Mapping[int, int], int | None]:
         """Add the memory of a report; returns the bytes by core, and the bytes on all devices."""
         by_core: Counter[int] = Counter()
         weight_ns = 1  # a reading counts even if its period is 0
@@ -169,7 +190,8 @@ class NeuronUsage:
     def _add_errors(self, by_device: Mapping[int, int]) -> int | None:
         """The increase since the first report, never overstated: whether counts are per period is not documented."""
         increases = (
-            self._ecc.setdefault(device, MonotonicCounter()).add(errors) or 0 for device, errors in by_device.items()
+            self._ecc.setdefault(device, MonotonicCounter()).add(errors) or 0
+            for device, errors in by_device.items()
         )
         return sum_known(self._latest.ecc_uncorrected, *increases)
 
@@ -181,7 +203,9 @@ class NeuronUsage:
 def _max_latency(*latencies: Latency | None) -> Latency:
     """The maximum of each percentile, because percentiles of several periods cannot be merged."""
     known = [asdict(latency) for latency in latencies if latency is not None]
-    return Latency(**{name: max_known(*(one[name] for one in known)) for name in Latency.__struct_fields__})
+    return Latency(
+        **{name: max_known(*(one[name] for one in known)) for name in Latency.__struct_fields__}
+    )
 
 
 class NeuronCollector:
@@ -189,7 +213,14 @@ class NeuronCollector:
 
     name = "neuron-monitor"
 
-    def __init__(self, source: NeuronMonitorSource | None, period_seconds: int, log: Log, *, is_required: bool) -> None:
+    def __init__(
+        self,
+        source: NeuronMonitorSource | None,
+        period_seconds: int,
+        log: Log,
+        *,
+        is_required: bool,
+    ) -> None:
         self._usage = NeuronUsage(period_seconds)
         self._source = source
         self._log = log
@@ -259,5 +290,7 @@ class NeuronCollector:
 
     def _report_missing(self, reason: str) -> None:
         if self._is_required and not self.has_data and self._problem is None:
-            self._problem = f"TASK_PROFILER_NEURON=on, but nothing can be measured ({reason}): {_REQUIREMENTS}"
+            self._problem = (
+                f"TASK_PROFILER_NEURON=on, but nothing can be measured ({reason}): {_REQUIREMENTS}"
+            )
             self._log.warning(self._problem)

@@ -168,7 +168,9 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
         ecc_uncorrected=_ecc_uncorrected(counters),
         device_count=info.neuron_device_count,
         device_memory_size_bytes=info.neuron_device_memory_size,
-        problems=tuple(dict.fromkeys(part.error for part in parts if part is not None and part.error))[:8],
+        problems=tuple(
+            dict.fromkeys(part.error for part in parts if part is not None and part.error)
+        )[:8],
     )
 
 
@@ -190,14 +192,20 @@ def _runtime(groups: _RuntimeGroups) -> RuntimeReport:
     return RuntimeReport(
         utilization_percent=None if cores.neuroncores_in_use is None else percents,
         utilization_period_seconds=cores.period,
-        core_memory_bytes={core: sum(sizes.values()) for core, sizes in categories.items() if sizes},
+        core_memory_bytes={
+            core: sum(sizes.values()) for core, sizes in categories.items() if sizes
+        },
         memory_bytes_by_category=_by_category(categories.values()),
         device_memory_bytes=used.neuron_device,
         memory_period_seconds=memory.period,
         completed=summary.get("completed"),
         failed=sum_known(*(number for name, number in summary.items() if name != "completed")),
         latency=next(
-            (found for found in (latency.total_latency, latency.device_latency) if found not in (None, Latency())),
+            (
+                found
+                for found in (latency.total_latency, latency.device_latency)
+                if found not in (None, Latency())
+            ),
             None,
         ),
     )

@@ -54,8 +54,12 @@ def configuration(period_seconds: int) -> bytes:
     return msgspec.json.encode(
         {
             "period": f"{period_seconds}s",
-            "neuron_runtimes": [{"tag_filter": ".*", "metrics": [{"type": group} for group in _RUNTIME_GROUPS]}],
-            "system_metrics": [{"type": "neuron_hw_counters", "period": f"{max(period_seconds, 5)}s"}],
+            "neuron_runtimes": [
+                {"tag_filter": ".*", "metrics": [{"type": group} for group in _RUNTIME_GROUPS]}
+            ],
+            "system_metrics": [
+                {"type": "neuron_hw_counters", "period": f"{max(period_seconds, 5)}s"}
+            ],
         }
     )
 
@@ -78,7 +82,9 @@ class _NeuronProcess:
 
     def read(self, max_seconds: float) -> bytes:
         """Wait for output until the timeout or the wake event; returns it, or empty bytes."""
-        ready = {descriptor for descriptor, _ in self._poll.poll(math.ceil(max(max_seconds, 0) * 1000))}
+        ready = {
+            descriptor for descriptor, _ in self._poll.poll(math.ceil(max(max_seconds, 0) * 1000))
+        }
         if self._wake.descriptor in ready:
             self._wake.clear()
         if self._stderr in ready:
@@ -104,7 +110,9 @@ class _NeuronProcess:
         self._read_stderr()
         for stream in self._streams:
             stream.close()
-        last_error_line = self._stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
+        last_error_line = (
+            self._stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
+        )
         return f"{_describe_exit(self._popen.returncode)}{': ' if last_error_line else ''}{last_error_line}"
 
     def _read_stderr(self) -> None:
@@ -118,7 +126,9 @@ class _NeuronProcess:
                 self._poll.unregister(self._stderr)
 
 
-def _start_process(program: str, configuration: bytes, wake: WakeEvent) -> _NeuronProcess | Unavailable:
+def _start_process(
+    program: str, configuration: bytes, wake: WakeEvent
+) -> _NeuronProcess | Unavailable:
     import subprocess  # 0.5 MiB that only a monitor with Neuron devices needs
 
     try:
@@ -222,13 +232,17 @@ class NeuronMonitorSource:
         if self._thread is None and self._stop_deadline_ns is None:
             self._on_report = on_report
             wake = self._wake = WakeEvent()
-            self._thread = StoppableThread(self.name, lambda: self._run(wake), wake.set, self._clock)
+            self._thread = StoppableThread(
+                self.name, lambda: self._run(wake), wake.set, self._clock
+            )
             self._thread.start()
 
     def stop(self, max_seconds: float) -> None:
         """End neuron-monitor within ``max_seconds``: SIGTERM, read its last reports, SIGKILL, all in its thread."""
         if self._stop_deadline_ns is None:  # the rest of the time is for SIGKILL
-            self._stop_deadline_ns = self._clock.monotonic_ns() + round(0.9 * max_seconds * NS_PER_SECOND)
+            self._stop_deadline_ns = self._clock.monotonic_ns() + round(
+                0.9 * max_seconds * NS_PER_SECOND
+            )
         thread, wake = self._thread, self._wake
         if thread is not None and wake is not None and thread.stop(max_seconds):
             self._wake = None
@@ -254,7 +268,9 @@ class NeuronMonitorSource:
         is_silent = False
         try:
             while not (is_silent or process.is_output_closed or self._stop_deadline_ns is not None):
-                self._parse_chunk(splitter, process.read(self._seconds_until(self._state.deadline_ns)))
+                self._parse_chunk(
+                    splitter, process.read(self._seconds_until(self._state.deadline_ns))
+                )
                 is_silent = self._seconds_until(self._state.deadline_ns) <= 0
             self._terminate(process, splitter)
         finally:
@@ -262,7 +278,9 @@ class NeuronMonitorSource:
             self._process = None
         if self._stop_deadline_ns is None:
             self._on_run_failed(
-                f"it was silent for {self._state.silence_timeout_ns // NS_PER_SECOND} s" if is_silent else exit_reason
+                f"it was silent for {self._state.silence_timeout_ns // NS_PER_SECOND} s"
+                if is_silent
+                else exit_reason
             )
 
     def _terminate(self, process: _NeuronProcess, splitter: LineSplitter) -> None:
@@ -288,9 +306,14 @@ class NeuronMonitorSource:
             self._health.on_success()
             self.outage = None
             for problem in report.problems:
-                if problem not in self._logged_problems and len(self._logged_problems) < _MAX_PROBLEMS_LOGGED:
+                if (
+                    problem not in self._logged_problems
+                    and len(self._logged_problems) < _MAX_PROBLEMS_LOGGED
+                ):
                     self._logged_problems.add(problem)
-                    self._log.warning("neuron-monitor could not read a part of its report", reason=problem)
+                    self._log.warning(
+                        "neuron-monitor could not read a part of its report", reason=problem
+                    )
             self._on_report(report)
 
     def _on_run_failed(self, reason: str) -> None:
@@ -299,4 +322,6 @@ class NeuronMonitorSource:
         self.outage = self.outage or Outage(self._clock.wall_ns(), reason)
 
     def _seconds_until(self, moment_ns: int) -> float:
-        return min((moment_ns - self._clock.monotonic_ns()) / NS_PER_SECOND, 1.0)  # then the clock is read again
+        return min(
+            (moment_ns - self._clock.monotonic_ns()) / NS_PER_SECOND, 1.0
+        )  # then the clock is read again

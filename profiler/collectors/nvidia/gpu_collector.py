@@ -19,9 +19,7 @@ from profiler.record.record_model import Record
 _HANG_NS = 5 * NS_PER_SECOND
 # Reading a GPU's energy takes 4 ms (H200, driver 580): every 10 s for each GPU that is 0.04 % of a core.
 COUNTER_PERIOD_NS = 10 * NS_PER_SECOND
-_REQUIREMENTS = (
-    "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
-)
+_REQUIREMENTS = "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
 _MATCHES_NONE = (
     "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's NVIDIA_VISIBLE_DEVICES, "
     "with nvidia-smi -L."
@@ -79,7 +77,9 @@ class GpuCollector:
         with self._lock:
             self._scope.discover(container)
             if container.started_ns is not None:
-                self._usage.begin_run(container.followed_id, self._monotonic_ns(container.started_ns))
+                self._usage.begin_run(
+                    container.followed_id, self._monotonic_ns(container.started_ns)
+                )
 
     def _monotonic_ns(self, wall_ns: int) -> int:
         return self._clock.monotonic_ns() - (self._clock.wall_ns() - wall_ns)
@@ -90,7 +90,11 @@ class GpuCollector:
             return
         if self.has_data:
             self._is_final_reading_missing = not self._reader.final_reading(max_seconds)
-        elif self._is_required and self._problem is None and not self._reader.wait_for_first_reading(max_seconds):
+        elif (
+            self._is_required
+            and self._problem is None
+            and not self._reader.wait_for_first_reading(max_seconds)
+        ):
             self._report_missing(
                 "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended."
             )
@@ -124,7 +128,11 @@ class GpuCollector:
         with self._lock:
             selection = self._scope.selection_for_all(self._usage.facts())
             gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
-        return LiveGpus(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
+        return (
+            LiveGpus(readings=readings, gpus=gpus, is_known=selection.is_known)
+            if readings
+            else None
+        )
 
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
         with self._lock:
@@ -146,8 +154,14 @@ class GpuCollector:
         if self._problem is not None and not self.has_data:
             return (*notes, self._problem)
         since_ns, now_ns = self._busy_since_ns, self._clock.monotonic_ns()
-        is_silent = self._is_final_reading_missing or (since_ns is not None and now_ns - since_ns >= _HANG_NS)
-        reasons = (_MATCHES_NONE if matches_none else None, self._read_error, _NO_ANSWER if is_silent else None)
+        is_silent = self._is_final_reading_missing or (
+            since_ns is not None and now_ns - since_ns >= _HANG_NS
+        )
+        reasons = (
+            _MATCHES_NONE if matches_none else None,
+            self._read_error,
+            _NO_ANSWER if is_silent else None,
+        )
         return (*notes, *(reason for reason in reasons if reason is not None))
 
     def tick(self, *, is_complete: bool = False) -> bool:
@@ -184,7 +198,9 @@ class GpuCollector:
                 f"NVML could not be read since {since}, and the GPUs' numbers end there: {failure.reason}."
             )
         elif self._is_required:
-            self._report_missing(f"TASK_PROFILER_GPU=on, but no GPU can be read ({failure.reason}): {_REQUIREMENTS}")
+            self._report_missing(
+                f"TASK_PROFILER_GPU=on, but no GPU can be read ({failure.reason}): {_REQUIREMENTS}"
+            )
         elif not self._source.is_driver_missing:
             self._problem = f"There is a GPU that cannot be read: {failure.reason}."
 

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MonotonicCounter, RecentByBatch, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, match_uuids
+from profiler.collectors.nvidia.visible_gpus import (
+    ENERGY,
+    DriverReading,
+    GpuFacts,
+    GpuSample,
+    match_uuids,
+)
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
@@ -21,8 +27,19 @@ _PERCENT = 100
 _SECONDS_PER_HOUR = 3600
 # The fields of a sample of which the record has statistics, over the time since the reading before or between the
 # samples of GPM.
-_SERIES = ("utilization_percent", "memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz")
-_GPM_SERIES = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent")
+_SERIES = (
+    "utilization_percent",
+    "memory_used_bytes",
+    "power_watts",
+    "temperature_celsius",
+    "sm_clock_mhz",
+)
+_GPM_SERIES = (
+    "sm_active_percent",
+    "sm_occupancy_percent",
+    "tensor_active_percent",
+    "dram_active_percent",
+)
 # GPM may be read more rarely than the rest: for so long, the last values are the latest.
 _MAX_GPM_AGE_NS = 30 * NS_PER_SECOND
 # A run's start and end are noticed up to 10 s late, and its time is divided up to several hundred steps late.
@@ -116,7 +133,9 @@ class GpuUsage:
             codes = self._unattributed_xids if gpu is None else gpu.xids
             codes[xid.code] = None
         for facts in reading.lost:
-            sentence = f"GPU {facts.index} ({facts.uuid}) was lost by its driver at {format_ms(wall_ns)}."
+            sentence = (
+                f"GPU {facts.index} ({facts.uuid}) was lost by its driver at {format_ms(wall_ns)}."
+            )
             self._lost.setdefault(facts.uuid, sentence)
         self._notes.update(dict.fromkeys(reading.notes))
         self._present = frozenset(sample.facts.uuid for sample in reading.samples)
@@ -130,7 +149,10 @@ class GpuUsage:
             selected
             and self._step_ns
             and self._read_ns is not None
-            and all(gpu.facts.uuid in self._present and gpu.last.utilization_percent == 0 for gpu in selected)
+            and all(
+                gpu.facts.uuid in self._present and gpu.last.utilization_percent == 0
+                for gpu in selected
+            )
         ):
             self._idle[batch].add(self._read_ns - self._step_ns, self._read_ns)
 
@@ -163,15 +185,22 @@ class GpuUsage:
 
     def latest(self, selectors: Collection[str] | None) -> tuple[LatestGpu, ...]:
         """The selected GPUs that the last reading contained."""
-        return tuple(gpu.latest() for gpu in self._selected(selectors) if gpu.facts.uuid in self._present)
+        return tuple(
+            gpu.latest() for gpu in self._selected(selectors) if gpu.facts.uuid in self._present
+        )
 
-    def take_readings(self, batch: str, selectors: Collection[str] | None, into: DeviceReadings) -> None:
+    def take_readings(
+        self, batch: str, selectors: Collection[str] | None, into: DeviceReadings
+    ) -> None:
         """Add the readings of the selected GPUs since the batch's last call; drop those of other GPUs."""
         selected = self._selected(selectors)
         if not selected:
             return
         for gpu in self._gpus.values():
-            percent, memory_bytes = gpu.recent_percent.take(batch), gpu.recent_memory_bytes.take(batch)
+            percent, memory_bytes = (
+                gpu.recent_percent.take(batch),
+                gpu.recent_memory_bytes.take(batch),
+            )
             if gpu in selected:
                 into.gpu_percent.merge(percent)
                 into.gpu_memory_bytes.merge(memory_bytes)
@@ -179,7 +208,10 @@ class GpuUsage:
 
     def _selected(self, selectors: Collection[str] | None) -> list["_GpuAggregate"]:
         selected = self._gpus.keys() if selectors is None else match_uuids(selectors, self.facts())
-        return sorted((self._gpus[uuid] for uuid in selected), key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
+        return sorted(
+            (self._gpus[uuid] for uuid in selected),
+            key=lambda gpu: (gpu.facts.index, gpu.facts.uuid),
+        )
 
     def notes(self) -> tuple[str, ...]:
         """Sentences about gaps in the numbers, lost GPUs and errors of unknown GPUs."""
@@ -205,12 +237,16 @@ class _GpuAggregate:
         self._idle_before: dict[str, int] = {}
         self._utilization_observed_ns = 0
         self._memory_size_bytes: int | None = None
-        self._power_joules: float | None = None  # for GPUs before Volta, which have no counter of energy
+        self._power_joules: float | None = (
+            None  # for GPUs before Volta, which have no counter of energy
+        )
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS.values(), 0)
         self._throttle_observed_ns = 0
 
     def add(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
-        weight_ns = max(step_ns, 1)  # before the first reading no time has passed: enough for statistics of it alone
+        weight_ns = max(
+            step_ns, 1
+        )  # before the first reading no time has passed: enough for statistics of it alone
         for name, series in self._series.items():
             value = getattr(sample, name)
             if value is not None:
@@ -227,7 +263,9 @@ class _GpuAggregate:
         if sample.memory_used_bytes is not None:
             self.recent_memory_bytes.add(sample.memory_used_bytes)
         if sample.power_watts is not None and step_ns:
-            self._power_joules = (self._power_joules or 0.0) + sample.power_watts * step_ns / NS_PER_SECOND
+            self._power_joules = (
+                self._power_joules or 0.0
+            ) + sample.power_watts * step_ns / NS_PER_SECOND
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
         if sample.throttle_reasons is not None:
             self._throttle_observed_ns += weight_ns
@@ -251,13 +289,23 @@ class _GpuAggregate:
         self.recent_percent.forget(batch)
         self.recent_memory_bytes.forget(batch)
 
-    def _idle_seconds(self, run: str, duration_ms: float | None, finished_ns: int | None) -> float | None:
+    def _idle_seconds(
+        self, run: str, duration_ms: float | None, finished_ns: int | None
+    ) -> float | None:
         """The idle time of a run, at most its duration; None if utilization was read no more than once."""
         if not self._utilization_observed_ns:
             return None
         after_ns = 0 if finished_ns is None else self._idle.between(finished_ns, self._read_ns)
-        seconds = max(self._idle.total_ns - self._idle_before.get(run, 0) - after_ns, 0) / NS_PER_SECOND
-        return round(min(seconds, math.inf if duration_ms is None else duration_ms * NS_PER_MS / NS_PER_SECOND), 3)
+        seconds = (
+            max(self._idle.total_ns - self._idle_before.get(run, 0) - after_ns, 0) / NS_PER_SECOND
+        )
+        return round(
+            min(
+                seconds,
+                math.inf if duration_ms is None else duration_ms * NS_PER_MS / NS_PER_SECOND,
+            ),
+            3,
+        )
 
     def record(self, run: str, duration_ms: float | None, finished_ns: int | None) -> Gpu:
         series, idle_seconds = self._series, self._idle_seconds(run, duration_ms, finished_ns)
@@ -269,7 +317,9 @@ class _GpuAggregate:
         }
         idle_percent = None
         if idle_seconds is not None and duration_ms:
-            idle_percent = round(_PERCENT * idle_seconds * NS_PER_SECOND / (duration_ms * NS_PER_MS), 3)
+            idle_percent = round(
+                _PERCENT * idle_seconds * NS_PER_SECOND / (duration_ms * NS_PER_MS), 3
+            )
         return Gpu(
             uuid=self.facts.uuid,
             index=self.facts.index,
@@ -290,11 +340,16 @@ class _GpuAggregate:
         )
 
     def _totals(self) -> Mapping[str, Any]:
-        counted = {name: counter.increase for name, counter in self._counters.items() if name != ENERGY}
+        counted = {
+            name: counter.increase for name, counter in self._counters.items() if name != ENERGY
+        }
         return {**self._amounts, **counted}
 
     def latest(self) -> LatestGpu:
-        throttled = {reason: round(held_ns / NS_PER_SECOND, 6) for reason, held_ns in self._throttled_ns.items()}
+        throttled = {
+            reason: round(held_ns / NS_PER_SECOND, 6)
+            for reason, held_ns in self._throttled_ns.items()
+        }
         has_utilization = self._series["utilization_percent"].maximum is not None
         has_gpm = self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS
         return LatestGpu(
@@ -310,7 +365,9 @@ class _GpuAggregate:
         return None if known is None else round(known, 3)
 
 
-def gpu_idle(gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | None) -> GpuIdle | None:
+def gpu_idle(
+    gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | None
+) -> GpuIdle | None:
     """The idle time of a run's GPUs; None if it is unknown. ``hour_usd`` is the price of the task in USD per hour."""
     percents = [gpu.idle_percent for gpu in gpus if gpu.idle_percent is not None]
     if not percents or duration_ms is None:

@@ -2,7 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from profiler.collectors.nvidia.read_one_gpu import Device, ErrorAction, Failure, Nvml, XidEvents, call_nvml
+from profiler.collectors.nvidia.read_one_gpu import (
+    Device,
+    ErrorAction,
+    Failure,
+    Nvml,
+    XidEvents,
+    call_nvml,
+)
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
@@ -25,7 +32,9 @@ class NvmlSource:
         self._devices: list[Device] = []
         self._events: XidEvents | None = None
         self._unreadable: Sequence[str] = ()
-        self._known_gpus: dict[str, GpuFacts] = {}  # by UUID: an index may mean another GPU after a restart
+        self._known_gpus: dict[
+            str, GpuFacts
+        ] = {}  # by UUID: an index may mean another GPU after a restart
         self._lost: set[str] = set()
         self._next_look_ns = 0
         self._next_try_ns = 0
@@ -61,7 +70,9 @@ class NvmlSource:
                 return self._reason
         # The GPUs that are lost since the last reading, or not visible since NVML was initialized again.
         before, self._lost = self._lost, self._missing()
-        lost = tuple(facts for uuid, facts in self._known_gpus.items() if uuid in self._lost - before)
+        lost = tuple(
+            facts for uuid, facts in self._known_gpus.items() if uuid in self._lost - before
+        )
         of_devices = (note for device in self._devices for note in device.notes)
         notes = tuple(dict.fromkeys((*self._unreadable, *of_devices, *events.notes)))
         return DriverReading(samples=tuple(samples), xids=events.drain(), lost=lost, notes=notes)
@@ -111,12 +122,19 @@ class NvmlSource:
         if isinstance(failure, Failure):
             return failure
         count = call_nvml(nvml, "nvmlDeviceGetCount")
-        found = [self._open_device(nvml, index) for index in range(0 if isinstance(count, Failure) else count)]
+        found = [
+            self._open_device(nvml, index)
+            for index in range(0 if isinstance(count, Failure) else count)
+        ]
         devices = [device for device in found if isinstance(device, Device)]
         unreadable = [device for device in found if isinstance(device, str)]
         if not devices:
             call_nvml(nvml, "nvmlShutdown")
-            reason = count if isinstance(count, Failure) else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
+            reason = (
+                count
+                if isinstance(count, Failure)
+                else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
+            )
             return next((Failure(ErrorAction.RETRY, note) for note in unreadable), reason)
         self._known_gpus.update((device.facts.uuid, device.facts) for device in devices)
         self._devices, self._unreadable = devices, unreadable
@@ -125,7 +143,9 @@ class NvmlSource:
     def _open_device(self, nvml: Nvml, index: int) -> Device | str:
         """A visible device; a sentence if it cannot be opened."""
         handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
-        uuid = handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
+        uuid = (
+            handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
+        )
         if isinstance(uuid, Failure):
             return f"GPU {index} is visible and cannot be read: {uuid.reason}."
         name = call_nvml(nvml, "nvmlDeviceGetName", handle)

@@ -16,9 +16,16 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.record.units import MIB
 
-NOT_INSTALLED = f"there is an NVIDIA driver, but no package nvidia-ml-py: {install_hint('nvidia-ml-py')}"
+NOT_INSTALLED = (
+    f"there is an NVIDIA driver, but no package nvidia-ml-py: {install_hint('nvidia-ml-py')}"
+)
 # GPM's fields of a sample, and of its amounts, and NVML's numbers of the metrics: in percent, and in MiB/s.
-_PERCENTS = {"sm_active_percent": 2, "sm_occupancy_percent": 3, "tensor_active_percent": 5, "dram_active_percent": 10}
+_PERCENTS = {
+    "sm_active_percent": 2,
+    "sm_occupancy_percent": 3,
+    "tensor_active_percent": 5,
+    "dram_active_percent": 10,
+}
 _RATES = {"pcie_tx_bytes": 20, "pcie_rx_bytes": 21, "nvlink_tx_bytes": 61, "nvlink_rx_bytes": 60}
 _METRICS = {**_PERCENTS, **_RATES}
 # The values of two samples that are less apart are invalid.
@@ -56,10 +63,14 @@ class ErrorAction(Enum):
 
 # The error numbers of nvml.h; others are retried.
 _ACTIONS: dict[int | None, ErrorAction] = {
-    **dict.fromkeys((3, 13, 25), ErrorAction.UNSUPPORTED),  # not supported, function not found, argument version
+    **dict.fromkeys(
+        (3, 13, 25), ErrorAction.UNSUPPORTED
+    ),  # not supported, function not found, argument version
     4: ErrorAction.PERMISSION_DENIED,
     **dict.fromkeys((15, 16, 28), ErrorAction.DEVICE_LOST),  # lost, reset required, not found
-    **dict.fromkeys((1, 18), ErrorAction.REINITIALIZE),  # uninitialized, other version of the library
+    **dict.fromkeys(
+        (1, 18), ErrorAction.REINITIALIZE
+    ),  # uninitialized, other version of the library
     **dict.fromkeys((9, 12), ErrorAction.NO_DRIVER),  # driver not loaded, library not found
 }
 _DEVICE_WIDE = (ErrorAction.DEVICE_LOST, ErrorAction.REINITIALIZE)
@@ -84,7 +95,11 @@ def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any
 # The driver's counters: NVML's function, and the names of its arguments.
 _COUNTERS = {
     ENERGY: ("nvmlDeviceGetTotalEnergyConsumption",),
-    "ecc_uncorrected": ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"),
+    "ecc_uncorrected": (
+        "nvmlDeviceGetTotalEccErrors",
+        "NVML_MEMORY_ERROR_TYPE_UNCORRECTED",
+        "NVML_VOLATILE_ECC",
+    ),
 }
 
 
@@ -95,7 +110,9 @@ class _Gpm:
         self._nvml = nvml
         self._handle = handle
         self._clock = clock
-        self._samples: tuple[Any, ...] = ()  # the last one, taken at ``_taken_ns``, and the one to be taken next
+        self._samples: tuple[
+            Any, ...
+        ] = ()  # the last one, taken at ``_taken_ns``, and the one to be taken next
         self._taken_ns: int | None = None
         self._request: Any = None  # of the metrics between two samples
         # The share of the time in the driver, between the readings with all counters: 0.4 % for eight GPUs.
@@ -166,7 +183,11 @@ class _Gpm:
             for name, metric in zip(_METRICS, request.metrics, strict=False)
             if metric.nvmlReturn == 0 and math.isfinite(metric.value)
         }
-        amounts = {name: round(known[name] * MIB * span_ns / NS_PER_SECOND) for name in _RATES if name in known}
+        amounts = {
+            name: round(known[name] * MIB * span_ns / NS_PER_SECOND)
+            for name in _RATES
+            if name in known
+        }
         percents = {name: min(known[name], 100.0) for name in _PERCENTS if name in known}
         return {"gpm_ns": span_ns, "amounts": amounts, **percents}
 
@@ -222,7 +243,9 @@ class Device:
         return self.gpm.added_to(sample, is_complete=counters)
 
     def _field(self, function: str, *arguments: int, **options: int) -> Any | None:  # noqa: ANN401  the driver's types
-        if function in self._unsupported or (self._failure is not None and self._failure.action in _DEVICE_WIDE):
+        if function in self._unsupported or (
+            self._failure is not None and self._failure.action in _DEVICE_WIDE
+        ):
             return None
         answer = call_nvml(self._nvml, function, self.handle, *arguments, **options)
         if not isinstance(answer, Failure):
@@ -258,7 +281,8 @@ class XidEvents:
     def register(self, device: Device) -> None:
         kind = self._nvml.nvmlEventTypeXidCriticalError
         if self._events is None or isinstance(
-            call_nvml(self._nvml, "nvmlDeviceRegisterEvents", device.handle, kind, self._events), Failure
+            call_nvml(self._nvml, "nvmlDeviceRegisterEvents", device.handle, kind, self._events),
+            Failure,
         ):
             self._unregistered[device.facts.uuid] = None
 

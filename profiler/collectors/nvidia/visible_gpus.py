@@ -60,7 +60,9 @@ class DriverReading(Struct, frozen=True, kw_only=True):
 
 def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> frozenset[str]:
     """The UUIDs of the visible GPUs that the selectors match, which are UUIDs or indices."""
-    return frozenset(facts.uuid for facts in visible if not {facts.uuid, str(facts.index)}.isdisjoint(selectors))
+    return frozenset(
+        facts.uuid for facts in visible if not {facts.uuid, str(facts.index)}.isdisjoint(selectors)
+    )
 
 
 class GpuSelection(Struct, frozen=True, kw_only=True):
@@ -87,13 +89,21 @@ class GpuScope:
     ) -> None:
         self._visible_devices = visible_devices
         self._own = parse_visible_devices(own)
-        self._configured = GpuSelection(selectors=frozenset(configured), is_known=True) if configured else None
-        self._otherwise = GpuSelection(selectors=frozenset(), is_known=True) if has_all_ids else None
+        self._configured = (
+            GpuSelection(selectors=frozenset(configured), is_known=True) if configured else None
+        )
+        self._otherwise = (
+            GpuSelection(selectors=frozenset(), is_known=True) if has_all_ids else None
+        )
         self.known: dict[str, GpuSelection] = {}  # by followed_id
 
     def discover(self, container: ContainerMetadata) -> None:
         """Read the selection from the container's processes, unless it is known already."""
-        if self._configured is not None or container.followed_id in self.known or container.docker_id is None:
+        if (
+            self._configured is not None
+            or container.followed_id in self.known
+            or container.docker_id is None
+        ):
             return
         value = self._visible_devices(container.docker_id)
         if value is not None:
@@ -103,7 +113,12 @@ class GpuScope:
         self.known.pop(batch, None)
 
     def selection_for(self, batch: str, visible: Collection[GpuFacts]) -> GpuSelection:
-        return self._configured or self.known.get(batch) or self._otherwise or self._own_selection(visible)
+        return (
+            self._configured
+            or self.known.get(batch)
+            or self._otherwise
+            or self._own_selection(visible)
+        )
 
     def selection_for_all(self, visible: Collection[GpuFacts]) -> GpuSelection:
         """The GPUs of all containers with a known selection."""

@@ -8,7 +8,13 @@ from functools import partial
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeCpu, TreeMemory, lacks_memory
+from profiler.aggregation.process_totals import (
+    GroupPeak,
+    GroupTotal,
+    TreeCpu,
+    TreeMemory,
+    lacks_memory,
+)
 from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MonotonicCounter
@@ -38,7 +44,9 @@ class SourceComparison:
 
     def __init__(self) -> None:
         self._readings: deque[ContainerSample] = deque()  # since the last one before the last stats
-        self._machine_bytes: dict[int, tuple[int, ...]] = {}  # by time of reading: without and with the mapped files
+        self._machine_bytes: dict[
+            int, tuple[int, ...]
+        ] = {}  # by time of reading: without and with the mapped files
         self._outside_bytes: tuple[int, ...] = ()  # what is not the batch's
         self._ended_ns = 0
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
@@ -56,8 +64,13 @@ class SourceComparison:
         """Add a reading of all processes, later than the last one; yields readings with their final memory."""
         self._readings.append(reading)
         if machine_bytes is not None:
-            sums = self._machine_bytes[reading.read_ns] = (machine_bytes, machine_bytes + mapped_bytes)
-            self._outside_bytes = self._outside_bytes or tuple(size - (reading.memory_used_bytes or 0) for size in sums)
+            sums = self._machine_bytes[reading.read_ns] = (
+                machine_bytes,
+                machine_bytes + mapped_bytes,
+            )
+            self._outside_bytes = self._outside_bytes or tuple(
+                size - (reading.memory_used_bytes or 0) for size in sums
+            )
         while self._pending and self._pending[0].read_ns <= reading.read_ns:
             sample = self._pending.popleft()
             self._compare(sample)
@@ -79,7 +92,9 @@ class SourceComparison:
 
     @property
     def cpu_agrees(self) -> bool:
-        tolerance_ns = max(_CPU_TOLERANCE * self._stats_cpu_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND)
+        tolerance_ns = max(
+            _CPU_TOLERANCE * self._stats_cpu_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND
+        )
         return abs(self._processes_cpu_ns - self._stats_cpu_ns) <= tolerance_ns
 
     def warnings(self) -> Iterator[str]:
@@ -95,34 +110,51 @@ class SourceComparison:
         if held_bytes is None:
             return reading
         total_bytes = held_bytes + min(self.lacking_bytes, max(self._stats_bytes - held_bytes, 0))
-        if lacks_memory(total_bytes, held_bytes):  # the processes are much smaller than at the stats
+        if lacks_memory(
+            total_bytes, held_bytes
+        ):  # the processes are much smaller than at the stats
             total_bytes = held_bytes
         sums = zip(self._machine_bytes.get(reading.read_ns, ()), self._outside_bytes, strict=False)
-        own_bytes = max(held_bytes, min((size - outside for size, outside in sums), default=total_bytes))
-        is_notable = lacks_memory(*sorted((total_bytes, own_bytes)))  # other programs use a few MB more or less
+        own_bytes = max(
+            held_bytes, min((size - outside for size, outside in sums), default=total_bytes)
+        )
+        is_notable = lacks_memory(
+            *sorted((total_bytes, own_bytes))
+        )  # other programs use a few MB more or less
         return replace(reading, memory_used_bytes=own_bytes if is_notable else max(total_bytes, 0))
 
     def _compare(self, sample: ContainerSample) -> None:
         """Compare the stats with the readings before and after them; the latter is the newest reading at most."""
         later = next(reading for reading in self._readings if reading.read_ns >= sample.read_ns)
-        earlier = next((reading for reading in reversed(self._readings) if reading.read_ns <= sample.read_ns), None)
+        earlier = next(
+            (reading for reading in reversed(self._readings) if reading.read_ns <= sample.read_ns),
+            None,
+        )
         if earlier is None:
             return
         if sample.cpu_ns is not None:
             step_ns, before_ns = max(later.read_ns - earlier.read_ns, 1), earlier.cpu_ns or 0
-            grown_ns = ((later.cpu_ns or 0) - before_ns) * (sample.read_ns - earlier.read_ns) // step_ns
+            grown_ns = (
+                ((later.cpu_ns or 0) - before_ns) * (sample.read_ns - earlier.read_ns) // step_ns
+            )
             processes_ns, last = before_ns + grown_ns, self._last_cpu_ns
             if last is not None and sample.cpu_ns >= last[0]:  # else the container was restarted
                 self._stats_cpu_ns += sample.cpu_ns - last[0]
                 self._processes_cpu_ns += processes_ns - last[1]
             self._last_cpu_ns = sample.cpu_ns, processes_ns
-        used_bytes, before, after = sample.memory_used_bytes, earlier.memory_used_bytes, later.memory_used_bytes
+        used_bytes, before, after = (
+            sample.memory_used_bytes,
+            earlier.memory_used_bytes,
+            later.memory_used_bytes,
+        )
         if used_bytes is not None and before is not None and after is not None:
             low, high = sorted((before, after))
             held_bytes = min(max(used_bytes, low), high)
             self._stats_bytes = used_bytes
             # A step, such as that of an exit, leaves a range: in it, the known file pages of other containers remain.
-            self.lacking_bytes = min(max(min(self.lacking_bytes, 0), used_bytes - high), used_bytes - low)
+            self.lacking_bytes = min(
+                max(min(self.lacking_bytes, 0), used_bytes - high), used_bytes - low
+            )
             sums = (self._machine_bytes.get(one.read_ns, ()) for one in (earlier, later))
             self._outside_bytes = tuple(
                 min(max(used_bytes + outside, min(ends)), max(ends)) - used_bytes
@@ -130,7 +162,9 @@ class SourceComparison:
             )
             if lacks_memory(used_bytes, held_bytes):
                 self.lacking_bytes = 0
-                self.lacking_in_stats_bytes = max(self.lacking_in_stats_bytes, held_bytes - used_bytes)
+                self.lacking_in_stats_bytes = max(
+                    self.lacking_in_stats_bytes, held_bytes - used_bytes
+                )
 
 
 class BatchProcesses:
@@ -176,7 +210,9 @@ class BatchProcesses:
         self.demand = CpuDemand()
         make_series = None
         if started_ns is not None and series_points:
-            make_series = partial(SeriesByCommand, started_ns, interval_ns, series_points, is_new=is_new)
+            make_series = partial(
+                SeriesByCommand, started_ns, interval_ns, series_points, is_new=is_new
+            )
         self.totals = ProcessTotals(show_arguments, make_series)
         self.time = TimeAccount(started_ns if is_new else None, interval_ns, idle_ns)
         self._is_alive = False
@@ -201,7 +237,13 @@ class BatchProcesses:
         used_bytes = self._add_group(group, is_alive=is_alive, processes=processes)
         group_kills, self._group_kills = self._group_kills, None
         has_main_ended = any(process.pid == self._main_pid for process in snapshot.ended)
-        self.kills.add(group_kills, host_kills, snapshot.ended, snapshot.missed_pids, has_main_ended=has_main_ended)
+        self.kills.add(
+            group_kills,
+            host_kills,
+            snapshot.ended,
+            snapshot.missed_pids,
+            has_main_ended=has_main_ended,
+        )
         self._main_pid = snapshot.main_pid
         tree_bytes = self.memory.add(processes)
         self._tree_cpu.add(processes, 0)
@@ -209,7 +251,9 @@ class BatchProcesses:
             self.cpu_read_ns, self._is_cpu_new = read_ns, False
         if is_alive:
             self._threads = sum(process.threads for process in processes)
-            mapped = ((process.rss_bytes or 0) - (process.anonymous_bytes or 0) for process in processes)
+            mapped = (
+                (process.rss_bytes or 0) - (process.anonymous_bytes or 0) for process in processes
+            )
             machine_bytes = machine_bytes if used_bytes is None else None
             used_bytes = tree_bytes if used_bytes is None else used_bytes
             self._add_sample(used_bytes, read_ns, machine_bytes, max(mapped, default=0))
@@ -243,7 +287,9 @@ class BatchProcesses:
     def peak_bytes(self) -> int | None:
         """The largest memory use seen, including the high-water marks of the processes: a lower bound of the peak."""
         peak_bytes = self.memory.peak_bytes
-        if peak_bytes is not None:  # the marks, too, count a few file pages of other containers that the stats do not
+        if (
+            peak_bytes is not None
+        ):  # the marks, too, count a few file pages of other containers that the stats do not
             peak_bytes += min(self.comparison.lacking_bytes, 0)
         return max_known(peak_bytes, self.usage.memory_max_bytes)
 
@@ -260,7 +306,11 @@ class BatchProcesses:
         self._is_end_observed = self._is_mark_current = False
 
     def _add_group(
-        self, group: GroupReading | None, *, is_alive: bool, processes: Sequence[ProcessReading] = ()
+        self,
+        group: GroupReading | None,
+        *,
+        is_alive: bool,
+        processes: Sequence[ProcessReading] = (),
     ) -> int | None:
         """Returns the memory in use, at least a process's. The mark is final if no process ran before it was read."""
         if group is None:
@@ -284,11 +334,17 @@ class BatchProcesses:
                 used_bytes = self._group_total.between(group.memory, self._largest_bytes, 0)
             else:
                 self._largest_bytes = largest.rss_bytes
-                used_bytes = self._group_total.read(group.memory, (largest,), largest.rss_bytes, is_exact=True)
+                used_bytes = self._group_total.read(
+                    group.memory, (largest,), largest.rss_bytes, is_exact=True
+                )
         return used_bytes
 
     def _add_sample(
-        self, memory_bytes: int | None, read_ns: int, machine_bytes: int | None = None, mapped_bytes: int = 0
+        self,
+        memory_bytes: int | None,
+        read_ns: int,
+        machine_bytes: int | None = None,
+        mapped_bytes: int = 0,
     ) -> None:
         sample = ContainerSample(
             read_ns=read_ns, cpu_ns=self.cpu_ns, memory_used_bytes=memory_bytes, pids=self._threads
@@ -303,5 +359,7 @@ class BatchProcesses:
             read_ns = sample.read_ns
             if self._last_added_ns is None or read_ns - self._last_added_ns >= self._min_step_ns:
                 self._last_added_ns = read_ns
-                self.usage.add(sample, received_ns=read_ns, started_ns=self._started_ns, is_new=self._is_new)
+                self.usage.add(
+                    sample, received_ns=read_ns, started_ns=self._started_ns, is_new=self._is_new
+                )
                 self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())

@@ -78,7 +78,11 @@ class ContainerProcesses:
 
     def _track_new_processes(self) -> int:
         """Returns the number of new ids that no present process has."""
-        last_pid, before, now_ns = proc.read_last_pid(self._folder), self._last_pid, self._monotonic_ns()
+        last_pid, before, now_ns = (
+            proc.read_last_pid(self._folder),
+            self._last_pid,
+            self._monotonic_ns(),
+        )
         is_full_scan = now_ns >= self._next_full_scan_ns
         if last_pid is not None and last_pid == before and not is_full_scan:
             return 0
@@ -93,13 +97,19 @@ class ContainerProcesses:
             if is_in_container(f"{self._folder}/{pid}", self._docker_id):
                 keep_open = len(self._tracked) < _MAX_OPEN_PROCESSES
                 self._tracked[pid] = TrackedProcess(
-                    pid, self._folder, self._cpu_clock, keep_open=keep_open, with_arguments=self._with_arguments
+                    pid,
+                    self._folder,
+                    self._cpu_clock,
+                    keep_open=keep_open,
+                    with_arguments=self._with_arguments,
                 )
             elif pid in appeared:
                 # From its exit on, cgroup v1 shows a process in no container.
                 stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
                 ending += stat is None or stat.is_exiting
-        if is_full_scan:  # again in a minute: a process that is moved into the container's group gets no new id
+        if (
+            is_full_scan
+        ):  # again in a minute: a process that is moved into the container's group gets no new id
             self._next_full_scan_ns = now_ns + 60 * NS_PER_SECOND
         self._known_pids, self._last_pid = listed, last_pid
         if last_pid is None or before is None:
@@ -133,10 +143,19 @@ class ContainerProcesses:
         """
         tracked = self._tracked.items()
         living = {pid: one.reading for pid, one in tracked if one.reading and one.reading.rss_bytes}
-        shares = {pid: one.allocated_bytes(living.get(one.parent_pid)) for pid, one in tracked if pid in living}
+        shares = {
+            pid: one.allocated_bytes(living.get(one.parent_pid))
+            for pid, one in tracked
+            if pid in living
+        }
         if living:
-            sizes = [(pid, reading.rss_bytes or 0, reading.anonymous_bytes or 0) for pid, reading in living.items()]
-            mapping, resident_bytes, anonymous_bytes = max(sizes, key=lambda size: size[1] - size[2])
+            sizes = [
+                (pid, reading.rss_bytes or 0, reading.anonymous_bytes or 0)
+                for pid, reading in living.items()
+            ]
+            mapping, resident_bytes, anonymous_bytes = max(
+                sizes, key=lambda size: size[1] - size[2]
+            )
             shares[mapping] += resident_bytes - anonymous_bytes
             largest, resident_bytes, _ = max(sizes, key=lambda size: size[1])
             shares[largest] += max(resident_bytes - sum(shares.values()), 0)

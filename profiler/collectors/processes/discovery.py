@@ -48,7 +48,9 @@ class _ProcessCollector(Collector, ThreadCollector, BatchFollower, Protocol): ..
 class ProcessDiscovery:
     """Makes the process collector when processes are seen (by a Docker id), and is replaced by it."""
 
-    def __init__(self, is_visible: Callable[[str], bool], make_collector: Callable[[], _ProcessCollector]) -> None:
+    def __init__(
+        self, is_visible: Callable[[str], bool], make_collector: Callable[[], _ProcessCollector]
+    ) -> None:
         self._is_visible = is_visible
         self._make_collector = make_collector
         self._attempts: Counter[str] = Counter()

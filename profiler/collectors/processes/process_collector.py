@@ -36,7 +36,15 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waited_target import Wait
-from profiler.record.record_model import Interval, Metrics, Number, PeakSource, Record, Sampling, known_status
+from profiler.record.record_model import (
+    Interval,
+    Metrics,
+    Number,
+    PeakSource,
+    Record,
+    Sampling,
+    known_status,
+)
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 
@@ -54,23 +62,35 @@ _T = TypeVar("_T", Metrics, Interval)
 IdleOfBatch = Callable[[str, int, int], int]
 
 
-def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool) -> Mapping[str, object]:
+def _processes_values(
+    record: Record, batch: BatchProcesses, *, is_current: bool
+) -> Mapping[str, object]:
     """Return the record's fields from its processes; the time series only if they are still read (``is_current``)."""
-    sizes = ResourceLimits(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
+    sizes = ResourceLimits(
+        vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb)
+    )
     batch.end_readings()
     group_peak = batch.group_peak(is_running=record.status == "running")
     was_killed = record.exit_code == SIGKILL_EXIT_CODE
-    kills = batch.kills.kills(is_host_dedicated=record.launch_type == FARGATE, was_killed=was_killed)
+    kills = batch.kills.kills(
+        is_host_dedicated=record.launch_type == FARGATE, was_killed=was_killed
+    )
     since = None if record.interval is None else batch.usage.end_interval()
     metrics = record.metrics
     has_more_cpu_time = batch.cpu_ns >= (metrics.cpu_seconds or 0.0) * NS_PER_SECOND
     metrics = replace(  # the larger totals: both sources count from the container's start to their last reading
         metrics,
-        cpu_seconds=max(round(batch.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS), metrics.cpu_seconds or 0.0),
+        cpu_seconds=max(
+            round(batch.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS), metrics.cpu_seconds or 0.0
+        ),
         max_pids=max(batch.usage.max_pids or 0, metrics.max_pids or 0) or None,
-        memory_usage_peak_mb=mebibytes(max_known(_bytes(metrics.memory_usage_peak_mb), group_peak.size_bytes)),
+        memory_usage_peak_mb=mebibytes(
+            max_known(_bytes(metrics.memory_usage_peak_mb), group_peak.size_bytes)
+        ),
     )
-    record = with_cpu_covered(replace(record, metrics=metrics), batch.cpu_read_ns if has_more_cpu_time else None)
+    record = with_cpu_covered(
+        replace(record, metrics=metrics), batch.cpu_read_ns if has_more_cpu_time else None
+    )
     if is_current:
         record = _with_series(record, batch, since, sizes)
     batch.time.flush(batch.usage.series)
@@ -87,7 +107,9 @@ def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool
     verdict = out_of_memory(
         RunEnd(status=known_status(record), exit_code=record.exit_code, until_ns=end_ns),
         # The container was not charged for the memory that its stats lack.
-        memory_max_bytes=None if peak_bytes is None else peak_bytes - batch.comparison.lacking_in_stats_bytes,
+        memory_max_bytes=None
+        if peak_bytes is None
+        else peak_bytes - batch.comparison.lacking_in_stats_bytes,
         memory_size_bytes=sizes.memory_bytes,
         peak_source=source,
         memory_kills=None if kills is None else kills.count,
@@ -96,8 +118,12 @@ def _processes_values(record: Record, batch: BatchProcesses, *, is_current: bool
     )
     processes = within_total(batch.totals.top(), metrics.max_memory_used_mb)
     record = replace(record, metrics=metrics, memory_kills=kills, processes=processes)
-    if verdict.likely or not record.likely_out_of_memory:  # else by hits of the limit, which only the task stats have
-        record = replace(record, likely_out_of_memory=verdict.likely, out_of_memory_evidence=verdict.evidence)
+    if (
+        verdict.likely or not record.likely_out_of_memory
+    ):  # else by hits of the limit, which only the task stats have
+        record = replace(
+            record, likely_out_of_memory=verdict.likely, out_of_memory_evidence=verdict.evidence
+        )
     return {name: getattr(record, name) for name in _FIELDS}
 
 
@@ -109,26 +135,40 @@ def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
     return step_ms is not None and 2 * step_ms <= sampling.stats_period_ms
 
 
-def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | None, sizes: ResourceLimits) -> Record:
+def _with_series(
+    record: Record, batch: BatchProcesses, since: UsageWindow | None, sizes: ResourceLimits
+) -> Record:
     """Use the processes' distributions if they are finer, or the stats lack memory; ``since`` is for checkpoints."""
     is_finer, comparison = _is_finer(batch.usage, record.sampling), batch.comparison
-    agrees_on_cpu, has_memory = is_finer and comparison.cpu_agrees, is_finer or comparison.lacking_in_stats_bytes
+    agrees_on_cpu, has_memory = (
+        is_finer and comparison.cpu_agrees,
+        is_finer or comparison.lacking_in_stats_bytes,
+    )
     names = (*(_CPU_SERIES if agrees_on_cpu else ()), *(_MEMORY_SERIES if has_memory else ()))
     metrics = _copy_fields(record.metrics, usage_metrics(batch.usage, sizes), names)
     interval, sampling = record.interval, record.sampling
     if interval is not None and since is not None:
         numbers = build_interval(since, DeviceReadings(), sizes, started_ns=0, finished_ns=0)
-        interval = _copy_fields(interval, numbers, ("cpu_seconds", *names) if agrees_on_cpu else names)
+        interval = _copy_fields(
+            interval, numbers, ("cpu_seconds", *names) if agrees_on_cpu else names
+        )
     if sampling is not None and names:
         sampling = replace(sampling, samples=batch.usage.samples)
     if agrees_on_cpu and metrics.slowdown_at_vcpu is None:
         vcpu_size = record.task_size.vcpu if record.task_size is not None else None
         metrics = with_cpu_demand(
-            metrics, batch.demand, vcpu_size=vcpu_size or metrics.vcpu_size, max_threads=metrics.max_pids
+            metrics,
+            batch.demand,
+            vcpu_size=vcpu_size or metrics.vcpu_size,
+            max_threads=metrics.max_pids,
         )
     series, finer_series = record.series, batch.usage.series
     if finer_series is not None and record.status != "running":  # checkpoints have no series
-        series = with_columns(series, finer_series, [name for name in ("vcpu_used", "memory_used_mb") if name in names])
+        series = with_columns(
+            series,
+            finer_series,
+            [name for name in ("vcpu_used", "memory_used_mb") if name in names],
+        )
     return replace(record, metrics=metrics, interval=interval, sampling=sampling, series=series)
 
 
@@ -138,12 +178,17 @@ def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
     return replace(target, **{name: value for name, value in values.items() if value is not None})
 
 
-def _peak(metrics: Metrics, batch: BatchProcesses, group: GroupPeak) -> tuple[float | None, PeakSource | None]:
+def _peak(
+    metrics: Metrics, batch: BatchProcesses, group: GroupPeak
+) -> tuple[float | None, PeakSource | None]:
     """The group's mark if it is complete, free of page cache, and lacks no memory; else the largest observed value.
 
     The mark with page cache, plus memory outside the group, bounds that, but not the mark of one process.
     """
-    stats_bytes, observed_bytes = _bytes(metrics.max_memory_used_mb), min_known(batch.peak_bytes, group.bound_bytes)
+    stats_bytes, observed_bytes = (
+        _bytes(metrics.max_memory_used_mb),
+        min_known(batch.peak_bytes, group.bound_bytes),
+    )
     mark_bytes = batch.memory.largest_mark_bytes or 0
     if metrics.memory_peak_source == "kernel":
         return stats_bytes, "kernel"
@@ -208,7 +253,11 @@ class _TrackedContainer(Struct):
     def read_processes(self, machine: ProcessAccess) -> ProcessSnapshot:
         """Read the processes, and open the control group through one of them."""
         snapshot = ProcessSnapshot() if self.source is None else self.source.read()
-        if self.is_group_gone and self.group is not None and snapshot.main_pid not in (None, self.group_main_pid):
+        if (
+            self.is_group_gone
+            and self.group is not None
+            and snapshot.main_pid not in (None, self.group_main_pid)
+        ):
             self.group.close()
             self.group = None
             self._begin_incarnation()
@@ -217,7 +266,10 @@ class _TrackedContainer(Struct):
             if self.group is not None or self.attempts_left == 0:
                 break
             self.attempts_left -= 1
-            self.group, self.group_main_pid = machine.open_cgroup(process.pid, self.docker_id), snapshot.main_pid
+            self.group, self.group_main_pid = (
+                machine.open_cgroup(process.pid, self.docker_id),
+                snapshot.main_pid,
+            )
         return snapshot
 
     def read_group(self) -> GroupReading | None:
@@ -263,7 +315,12 @@ class ProcessCollector:
         self._tracked: dict[str, _TrackedContainer] = {}
         self._lock = threading.Lock()
         self._reader = PeriodicReader(
-            "processes", self.tick, self._close, waiter=machine.exit_waiter, clock=clock, interval_ns=interval_ns
+            "processes",
+            self.tick,
+            self._close,
+            waiter=machine.exit_waiter,
+            clock=clock,
+            interval_ns=interval_ns,
         )
 
     @property
@@ -287,7 +344,9 @@ class ProcessCollector:
 
     def forget(self, batch: str) -> None:
         """Read the batch no longer; the thread, which may be reading it, closes its files."""
-        self._containers = {one: container for one, container in self._containers.items() if one != batch}
+        self._containers = {
+            one: container for one, container in self._containers.items() if one != batch
+        }
 
     def final_reading(self, max_seconds: float) -> None:
         if self._reader.is_started:
@@ -341,9 +400,17 @@ class ProcessCollector:
                         self._tracked[batch_id] = _TrackedContainer(batch, self._lock)
                 self._tracked[batch_id].begin(container.docker_id, self._machine)
                 self._read(self._tracked[batch_id], is_complete=is_complete)
-        main_pids = [tracked.main_pid for tracked in self._tracked.values() if tracked.main_pid is not None]
-        events = [tracked.group.events_descriptor for tracked in self._tracked.values() if tracked.group is not None]
-        self._machine.exit_waiter.watch(main_pids, [descriptor for descriptor in events if descriptor is not None])
+        main_pids = [
+            tracked.main_pid for tracked in self._tracked.values() if tracked.main_pid is not None
+        ]
+        events = [
+            tracked.group.events_descriptor
+            for tracked in self._tracked.values()
+            if tracked.group is not None
+        ]
+        self._machine.exit_waiter.watch(
+            main_pids, [descriptor for descriptor in events if descriptor is not None]
+        )
         return True
 
     def _read(self, tracked: _TrackedContainer, *, is_complete: bool) -> None:
@@ -353,7 +420,10 @@ class ProcessCollector:
             tracked.add_group(read_ns)
             return
         cpu_before_ns = self._machine.own_cpu_ns()
-        snapshot, machine_bytes = tracked.read_processes(self._machine), self._machine.machine_memory()
+        snapshot, machine_bytes = (
+            tracked.read_processes(self._machine),
+            self._machine.machine_memory(),
+        )
         group = tracked.read_group()
         threads, threads_cpu_ns = None, 0  # the reading of threads has its own limit
         if tracked.threads is not None:
@@ -362,7 +432,11 @@ class ProcessCollector:
             threads_cpu_ns = self._machine.own_cpu_ns() - began_ns
         host_kills = self._machine.oom_kills()
         with self._lock:
-            tracked.batch.add(snapshot, group, host_kills, read_ns, threads, machine_bytes=machine_bytes)
+            tracked.batch.add(
+                snapshot, group, host_kills, read_ns, threads, machine_bytes=machine_bytes
+            )
         if tracked.has_opened:
-            tracked.budget.add_cost(self._machine.own_cpu_ns() - cpu_before_ns - threads_cpu_ns, now_ns)
+            tracked.budget.add_cost(
+                self._machine.own_cpu_ns() - cpu_before_ns - threads_cpu_ns, now_ns
+            )
         tracked.has_opened = True  # only the first reading opens the files of all processes

@@ -18,14 +18,18 @@ _MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 def main(program: str) -> None:
     """Answer each line until the standard input ends."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.nice(5)  # at most half the weight of a usual process: enough to read a stack before it has changed
+    os.nice(
+        5
+    )  # at most half the weight of a usual process: enough to read a stack before it has changed
     before_seconds = time.process_time()
     for line in sys.stdin.buffer:
         status, cpu_seconds, output = _call(program, line.decode().split())
         own_seconds = time.process_time()
         cpu_seconds += own_seconds - before_seconds
         before_seconds = own_seconds
-        sys.stdout.buffer.write(b"%d %d %d\n" % (status, cpu_seconds * 1_000_000, len(output)) + output)
+        sys.stdout.buffer.write(
+            b"%d %d %d\n" % (status, cpu_seconds * 1_000_000, len(output)) + output
+        )
         sys.stdout.buffer.flush()
 
 

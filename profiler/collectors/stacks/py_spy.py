@@ -27,7 +27,9 @@ _DEADLINE_MS = 8000
 # A deep recursion keeps this many of its outermost and innermost frames.
 _MAX_OUTER, _MAX_INNER = 15, 60
 # Code that is installed with a batch, but is not its team's.
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d[\d.]*\.zip/|^<(?!string>|stdin>)")
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d[\d.]*\.zip/|^<(?!string>|stdin>)"
+)
 # A thread whose innermost frame is in one of these waits for other threads or for child processes.
 _WAITS_FOR_OTHERS = re.compile(
     r"(?:.*/)?(?:threading|queue|subprocess|multiprocessing/\w+|concurrent/futures/\w+|joblib/parallel)\.py"
@@ -73,7 +75,9 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
     def rank(self) -> int:
         """How informative this stack is: 0 is the best rank."""
         has_own = any(frame.is_own for frame in self.frames)
-        waits_for_others = not self.is_active and _WAITS_FOR_OTHERS.fullmatch(self.frames[-1].file) is not None
+        waits_for_others = (
+            not self.is_active and _WAITS_FOR_OTHERS.fullmatch(self.frames[-1].file) is not None
+        )
         if has_own and not waits_for_others:
             return 0 if self.is_active else 1 if self.is_main else 2
         return 3 if self.is_main else 4 if has_own else 5
@@ -115,7 +119,9 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
     )
 
 
-def shortened(frames: tuple[Frame, ...], outer: int = _MAX_OUTER, inner: int = _MAX_INNER) -> tuple[Frame, ...]:
+def shortened(
+    frames: tuple[Frame, ...], outer: int = _MAX_OUTER, inner: int = _MAX_INNER
+) -> tuple[Frame, ...]:
     """The frames of a stack; for a very deep one, only the outermost and the innermost."""
     if len(frames) <= outer + inner:
         return frames
@@ -125,7 +131,9 @@ def shortened(frames: tuple[Frame, ...], outer: int = _MAX_OUTER, inner: int = _
 def _clean(frame: _Frame) -> Frame:
     short = frame.short_filename or frame.filename.rpartition("/")[2]
     line = frame.line if frame.line is not None and 0 < frame.line <= _MAX_LINE else None
-    return Frame(_word(frame.name) or "?", _word(short), line, is_own=_LIBRARY.search(frame.filename) is None)
+    return Frame(
+        _word(frame.name) or "?", _word(short), line, is_own=_LIBRARY.search(frame.filename) is None
+    )
 
 
 def _word(text: str) -> str:
@@ -164,7 +172,11 @@ class PySpy:
         """The name of the program and its version."""
         if self._version is None:
             answer = self._call("--version")
-            words = "" if isinstance(answer, Unavailable) or answer[0] else answer[2].decode(errors="replace")
+            words = (
+                ""
+                if isinstance(answer, Unavailable) or answer[0]
+                else answer[2].decode(errors="replace")
+            )
             self._version = on_one_line(words).strip()[:_MAX_REASON_CHARS] or "py-spy"
         return self._version
 
@@ -177,7 +189,13 @@ class PySpy:
         # Without the environment, which py-spy does not need and which may contain secrets.
         with suppress(OSError):
             self._server = subprocess.Popen(  # noqa: S603  this interpreter, and a file of this package
-                (sys.executable, "-I", "-S", str(Path(__file__).with_name("dump_server.py")), self._program),
+                (
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    str(Path(__file__).with_name("dump_server.py")),
+                    self._program,
+                ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -204,7 +222,10 @@ class PySpy:
     def close(self) -> None:
         """End the server and close its pipes. Only the thread that calls may do this."""
         if self._server is not None:
-            with suppress(OSError), self._server:  # which closes the pipes and waits; a call may not be written yet
+            with (
+                suppress(OSError),
+                self._server,
+            ):  # which closes the pipes and waits; a call may not be written yet
                 self.kill()
 
     def _call(self, arguments: str) -> tuple[int, int, bytes] | Unavailable:
@@ -229,6 +250,8 @@ class PySpy:
 def _reason(status: int, errors: bytes) -> str:
     if status < 0:
         return f"it was ended by signal {-status}, after 5 s or too much output"
-    lines = (on_one_line(line).strip() for line in errors[:4096].decode(errors="replace").split("\n"))
+    lines = (
+        on_one_line(line).strip() for line in errors[:4096].decode(errors="replace").split("\n")
+    )
     first = next((line for line in lines if line), f"exit code {status}")
     return first.removeprefix("Error: ")[:_MAX_REASON_CHARS]

@@ -27,10 +27,14 @@ Identity = tuple[int, int]  # the process id, and the start in ticks, because th
 def living_processes(pids: Iterable[int]) -> tuple[Identity, ...]:
     """The identities of the processes that still run."""
     stats = ((pid, proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")) for pid in pids)
-    return tuple((pid, stat.started_ticks) for pid, stat in stats if stat is not None and not stat.is_exiting)
+    return tuple(
+        (pid, stat.started_ticks) for pid, stat in stats if stat is not None and not stat.is_exiting
+    )
 
 
-def runs_python(pid: int, last_program: str, proc_folder: str = "/proc") -> tuple[str, bool | None] | None:
+def runs_python(
+    pid: int, last_program: str, proc_folder: str = "/proc"
+) -> tuple[str, bool | None] | None:
     """The program of a process if it is another than the last, and whether it is CPython (None: not permitted)."""
     folder = f"{proc_folder}/{pid}"
     try:
@@ -108,7 +112,9 @@ class PythonProcesses:
         used.sort(key=lambda each: (-each[0], each[1]))
         return [identity for _, identity in used[:MAX_PROCESSES]]
 
-    def add_stacks(self, identity: Identity, stacks: Collection[ThreadStack]) -> tuple[ThreadStack, ...]:
+    def add_stacks(
+        self, identity: Identity, stacks: Collection[ThreadStack]
+    ) -> tuple[ThreadStack, ...]:
         """Note that a process was read; returns its stacks without torn ones."""
         process = self._known[identity]
         process.failures = 0

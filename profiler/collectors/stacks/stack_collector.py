@@ -84,13 +84,17 @@ class SamplingSchedule:
         if not (is_moment or self._is_always_on):
             return None
         if self._last_ns is None:
-            return self._started_ns + NS_PER_SECOND // 5  # until then, an interpreter is still starting
+            return (
+                self._started_ns + NS_PER_SECOND // 5
+            )  # until then, an interpreter is still starting
         is_fast = is_moment or now_ns - self._started_ns < _FAST_AT_START_NS
         period_ns, share = _FINE if now_ns < self.fine_until_ns else _FAST if is_fast else _SLOW
         due_ns = self._last_ns + max(period_ns, round(self._last_cost_ns / share))
         # From then on the budget suffices for another sample like the last one.
         needed_ns = self.spent_ns + self._last_cost_ns
-        affordable_ns = 0 if needed_ns <= _MAX_SHARE * _MIN_RUN_NS else round(needed_ns / _MAX_SHARE)
+        affordable_ns = (
+            0 if needed_ns <= _MAX_SHARE * _MIN_RUN_NS else round(needed_ns / _MAX_SHARE)
+        )
         return max(due_ns, self._started_ns + affordable_ns)
 
     def add(self, at_ns: int, cost_ns: int) -> None:
@@ -170,7 +174,9 @@ class StackCollector:
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
         if container.docker_id and self._reader is not None:
-            self.follow(container.followed_id, partial(self._access.find_processes, container.docker_id))
+            self.follow(
+                container.followed_id, partial(self._access.find_processes, container.docker_id)
+            )
 
     def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -199,7 +205,10 @@ class StackCollector:
         has_ended = record.status != "running"
         if stacks is not None and not has_ended:
             # A checkpoint is written repeatedly, and log drivers split a line at 16 KB.
-            moments = [replace(moment, stack=moment.stack[-8:], own=moment.own[-8:]) for moment in stacks.moments]
+            moments = [
+                replace(moment, stack=moment.stack[-8:], own=moment.own[-8:])
+                for moment in stacks.moments
+            ]
             stacks = replace(stacks, moments=tuple(moments))
         return RecordPart(
             values={} if stacks is None else {"stacks": stacks},
@@ -212,7 +221,9 @@ class StackCollector:
             followed = self._batches.get(batch)
             if followed is None or not followed.shown.samples:
                 return None
-            steps = followed.shown.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
+            steps = followed.shown.folded.steps(
+                parse_ns(record.started_at), parse_ns(record.finished_at)
+            )
             line = StacksLine(
                 type="task.stacks",
                 task_id=record.task_id,
@@ -228,7 +239,9 @@ class StackCollector:
             self._reader.kill()  # ends a call in progress
         self._thread.stop(max_seconds)
 
-    def _warnings(self, batch: _Batch | None, *, has_samples: bool, has_ended: bool) -> tuple[str, ...]:
+    def _warnings(
+        self, batch: _Batch | None, *, has_samples: bool, has_ended: bool
+    ) -> tuple[str, ...]:
         advice = self._access.advice
         if self._reader is None:
             return (advice.missing,)
@@ -300,7 +313,9 @@ class StackCollector:
                 self._source = reader.version
         self._schedule.add(now_ns, self._access.own_cpu_ns() + self._reader_cpu_ns - before_ns)
 
-    def _read(self, reader: PySpy, batch: _Batch, identity: Identity, now_seconds: float) -> tuple[ThreadStack, ...]:
+    def _read(
+        self, reader: PySpy, batch: _Batch, identity: Identity, now_seconds: float
+    ) -> tuple[ThreadStack, ...]:
         """Read one process; again if it changed meanwhile."""
         reader.start()
         for _ in range(_MAX_ATTEMPTS):
@@ -308,7 +323,11 @@ class StackCollector:
             dump = reader.dump(identity[0])
             self._is_reading = False
             self._reader_cpu_ns += dump.cpu_ns
-            if self._thread.is_stopping or dump.failure is None or batch.python.is_failing(identity):
+            if (
+                self._thread.is_stopping
+                or dump.failure is None
+                or batch.python.is_failing(identity)
+            ):
                 break
         if dump.failure is None:
             self._failures = 0
@@ -317,7 +336,10 @@ class StackCollector:
             return ()  # the process has ended meanwhile
         self._failures += 1
         self._last_failure = dump.failure.rstrip(".")
-        if batch.python.add_failure(identity, now_seconds, dump.failure) or self._failures == _MAX_FAILURES:
+        if (
+            batch.python.add_failure(identity, now_seconds, dump.failure)
+            or self._failures == _MAX_FAILURES
+        ):
             self._failure = self._failure or self._last_failure
             self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
         return ()

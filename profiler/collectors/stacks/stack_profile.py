@@ -10,7 +10,14 @@ from profiler.aggregation.container_usage import vcpu_between
 from profiler.collectors.stacks.py_spy import Frame, ThreadStack, shortened
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
-from profiler.record.activity_model import WAITING_SUFFIX, MomentKind, StackFunction, StackMoment, Stacks, StackStep
+from profiler.record.activity_model import (
+    WAITING_SUFFIX,
+    MomentKind,
+    StackFunction,
+    StackMoment,
+    Stacks,
+    StackStep,
+)
 from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
 
 MAX_MOMENTS = 5
@@ -54,7 +61,9 @@ class _Moment:
 
     def record(self) -> StackMoment:
         """The stack that was seen most often, regardless of lines, with its most frequent lines."""
-        by_functions: defaultdict[tuple[str, ...], Counter[tuple[Frame, ...]]] = defaultdict(Counter)
+        by_functions: defaultdict[tuple[str, ...], Counter[tuple[Frame, ...]]] = defaultdict(
+            Counter
+        )
         for frames, count in self._stacks.items():
             by_functions[tuple(frame.text for frame in frames)][frames] = count
         most = max(by_functions.values(), key=Counter.total)
@@ -105,7 +114,11 @@ class StackMoments:
         """Count the most informative ones of the stacks that were read at one time, at least one."""
         if self._present:
             best = min(stack.rank for stack in stacks)
-            chosen = {shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES) for stack in stacks if stack.rank == best}
+            chosen = {
+                shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES)
+                for stack in stacks
+                if stack.rank == best
+            }
             for moment in self._present.values():
                 moment.add(chosen)
 
@@ -114,7 +127,9 @@ class StackMoments:
         most = sorted(sampled, key=lambda moment: -moment.samples)[:MAX_MOMENTS]
         return tuple(moment.record() for moment in sorted(most, key=lambda moment: moment.from_ns))
 
-    def _conditions(self, sample: ContainerSample, sizes: ResourceLimits) -> tuple[tuple[MomentKind, int | None], ...]:
+    def _conditions(
+        self, sample: ContainerSample, sizes: ResourceLimits
+    ) -> tuple[tuple[MomentKind, int | None], ...]:
         """The time since which the condition of each kind holds; None if it does not hold."""
         first, idle_ns, saturated_ns, rising_ns = self._window[0], self._idle_since_ns, None, None
         if idle_ns is not None and sample.read_ns - idle_ns < _WINDOW_NS:
@@ -124,7 +139,9 @@ class StackMoments:
             saturated_ns = first.read_ns
         used, size = sample.memory_used_bytes, sizes.memory_bytes
         if used is not None and size and used >= _HIGH_MEMORY * size:
-            earlier = [one.memory_used_bytes for one in self._window if one.memory_used_bytes is not None]
+            earlier = [
+                one.memory_used_bytes for one in self._window if one.memory_used_bytes is not None
+            ]
             rising_ns = sample.read_ns if used - min(earlier) >= 0.01 * size else None
         return ("memory", rising_ns), ("idle", idle_ns), ("saturated", saturated_ns)
 
@@ -175,7 +192,9 @@ class FunctionCounts:
             self._functions = dict(ranked[: _MAX_FUNCTIONS // 2])
 
     def top(self) -> tuple[StackFunction, ...]:
-        ranked = sorted(self._functions.items(), key=lambda each: (-each[1].innermost, -each[1].total, each[0]))
+        ranked = sorted(
+            self._functions.items(), key=lambda each: (-each[1].innermost, -each[1].total, each[0])
+        )
         return tuple(
             StackFunction(
                 function=key[0],
@@ -210,7 +229,9 @@ class FoldedStacks:
         step = self._steps.setdefault(index, Counter())
         self._bytes += sum(map(_size_of, stacks.keys() - step.keys()))
         step.update(stacks)
-        while len(self._steps) > MAX_STEPS or (self._bytes > MAX_BYTES and len(self._steps) > _MIN_STEPS):
+        while len(self._steps) > MAX_STEPS or (
+            self._bytes > MAX_BYTES and len(self._steps) > _MIN_STEPS
+        ):
             merged: defaultdict[int, Counter[str]] = defaultdict(Counter)
             for place, counts in self._steps.items():
                 merged[place // 2].update(counts)
@@ -220,7 +241,9 @@ class FoldedStacks:
         if self._bytes > MAX_BYTES:
             self._drop_rare_stacks()
 
-    def steps(self, started_ns: int | None, finished_ns: int | None = None) -> tuple[StackStep, ...]:
+    def steps(
+        self, started_ns: int | None, finished_ns: int | None = None
+    ) -> tuple[StackStep, ...]:
         """The steps with samples, by their offsets from the start of the run, or from the first sample if unknown."""
         origin_ns = self._origin_ns or 0
         started_ns = origin_ns if started_ns is None else started_ns
@@ -231,7 +254,9 @@ class FoldedStacks:
             offset_ns = max(first_ns + index * self._step_ns, 0)
             end_ns = first_ns + (index + 1) * self._step_ns
             if following is not None:
-                end_ns = min(max(end_ns, offset_ns + _MAX_GAP_NS), first_ns + following * self._step_ns)
+                end_ns = min(
+                    max(end_ns, offset_ns + _MAX_GAP_NS), first_ns + following * self._step_ns
+                )
             if finished_ns is not None:
                 end_ns = min(end_ns, finished_ns - started_ns)
             offset_ms = offset_ns // NS_PER_MS
@@ -292,7 +317,10 @@ class StackProfile:
     def own_files(self, steps: Iterable[StackStep]) -> tuple[str, ...]:
         """The files of the user's code in the stacks of these steps, until the line is full."""
         texts = {text for step in steps for stack in step.stacks for text in stack.split(";")}
-        files = {text.removesuffix(WAITING_SUFFIX).removesuffix(")").rpartition(" (")[2] for text in texts}
+        files = {
+            text.removesuffix(WAITING_SUFFIX).removesuffix(")").rpartition(" (")[2]
+            for text in texts
+        }
         own, left_bytes = [], 12_000
         for file in sorted(files & self._own_files):
             left_bytes -= len(msgspec.json.encode(file)) + 1
@@ -304,4 +332,6 @@ class StackProfile:
         if not self.samples:
             return None
         running, top, moments = self.functions.running, self.functions.top(), self.moments.record()
-        return Stacks(source=source, samples=self.samples, running_samples=running, top=top, moments=moments)
+        return Stacks(
+            source=source, samples=self.samples, running_samples=running, top=top, moments=moments
+        )

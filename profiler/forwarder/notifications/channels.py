@@ -19,10 +19,21 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import AwsClient, error_code
-from profiler.forwarder.function_settings import FetchSecret, NoticeSettings, fetch_secret, read_secret, with_secret
+from profiler.forwarder.function_settings import (
+    FetchSecret,
+    NoticeSettings,
+    fetch_secret,
+    read_secret,
+    with_secret,
+)
 from profiler.forwarder.invocation import InvocationTime, NoticeError, RetryBackoff, SettingsError
 from profiler.forwarder.notifications.event_details import LINE_TYPE, bus_event, ended_run
-from profiler.forwarder.notifications.notification import ChannelKind, EndedTask, NoticeChannel, Notification
+from profiler.forwarder.notifications.notification import (
+    ChannelKind,
+    EndedTask,
+    NoticeChannel,
+    Notification,
+)
 from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
 
 SOURCE = "task-profiler"
@@ -33,7 +44,14 @@ _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = range(500, 600)
 # chat.postMessage has two codes for its limits.
 _RETRYABLE_CODES = frozenset(
-    ["ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout"]
+    [
+        "ratelimited",
+        "rate_limited",
+        "internal_error",
+        "fatal_error",
+        "service_unavailable",
+        "request_timeout",
+    ]
 )
 # Slack's error codes. Any other text is not shown, because it may quote the request.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
@@ -68,13 +86,19 @@ _SETTINGS = (
 _Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in _SETTINGS])
 
 
-def read_targets(environment: Mapping[str, str], fetch: FetchSecret) -> Mapping[ChannelKind, SlackTarget]:
+def read_targets(
+    environment: Mapping[str, str], fetch: FetchSecret
+) -> Mapping[ChannelKind, SlackTarget]:
     """The configured target of each kind of notice. The environment precedes the secret. Raises SettingsError."""
     values = {name: environment.get(name, "").strip() for name in _SETTINGS}
     secret_id = environment.get("SLACK_SECRET_ID", "").strip()
     if secret_id:
-        secret = asdict(read_secret(secret_id, _Secret, "a JSON object with Slack's settings", fetch))
-        values = {name: value or (secret[name.lower()] or "").strip() for name, value in values.items()}
+        secret = asdict(
+            read_secret(secret_id, _Secret, "a JSON object with Slack's settings", fetch)
+        )
+        values = {
+            name: value or (secret[name.lower()] or "").strip() for name, value in values.items()
+        }
     base_url = environment.get("SLACK_BASE_URL", "").strip() or None
     kinds: tuple[ChannelKind, ...] = ("success", "failure")
     targets = {kind: _target(kind.upper(), values, base_url) for kind in kinds}
@@ -87,7 +111,9 @@ def _target(kind: str, values: Mapping[str, str], base_url: str | None) -> Slack
         return SlackTarget(setting=webhook, secret=values[webhook])
     if values["SLACK_BOT_TOKEN"] and values[channel]:
         token = values["SLACK_BOT_TOKEN"]
-        return SlackTarget(setting=channel, secret=token, channel=values[channel], base_url=base_url)
+        return SlackTarget(
+            setting=channel, secret=token, channel=values[channel], base_url=base_url
+        )
     if values[channel]:
         raise SettingsError(f"{channel} is set without SLACK_BOT_TOKEN: set both, or {webhook}.")
     return None
@@ -102,14 +128,22 @@ class _Failure(Struct, frozen=True, kw_only=True):
 
     @property
     def is_retryable(self) -> bool:
-        if self.status is None or self.status == _TOO_MANY_REQUESTS or self.status in _SERVER_ERRORS:
+        if (
+            self.status is None
+            or self.status == _TOO_MANY_REQUESTS
+            or self.status in _SERVER_ERRORS
+        ):
             return True
         return self.status == _OK and self.code in _RETRYABLE_CODES
 
     def __str__(self) -> str:
         if self.status is None:
             return self.code or "no answer"
-        return self.code if self.status == _OK and self.code else f"HTTP {self.status} {self.code or ''}".rstrip()
+        return (
+            self.code
+            if self.status == _OK and self.code
+            else f"HTTP {self.status} {self.code or ''}".rstrip()
+        )
 
 
 def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> None:
@@ -125,7 +159,9 @@ def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> 
         if failure is None:
             return
         if not failure.is_retryable:
-            hint = (_WEBHOOK_HINT if target.channel is None else _BOT_HINT).format(setting=target.setting)
+            hint = (_WEBHOOK_HINT if target.channel is None else _BOT_HINT).format(
+                setting=target.setting
+            )
             refusal = NoticeError(
                 f"Slack rejected the notification{f' ({failure})' if failure.status else ''}: {hint}."
             )
@@ -144,22 +180,30 @@ def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -
         send_once = _send_by_webhook if target.channel is None else _send_by_bot
         return send_once(target, message, timeout_seconds)
     except Exception as error:  # noqa: BLE001  slack_sdk, for an invalid address, token or response; may quote it
-        if isinstance(error, OSError | HTTPException) and not isinstance(error, InvalidURL):  # urllib, http.client
+        if isinstance(error, OSError | HTTPException) and not isinstance(
+            error, InvalidURL
+        ):  # urllib, http.client
             return _Failure(code=f"no answer ({type(error).__name__})")
         return _Failure(status=0)
 
 
-def _send_by_webhook(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+def _send_by_webhook(
+    target: SlackTarget, message: SlackMessage, timeout_seconds: int
+) -> _Failure | None:
     from slack_sdk.webhook import WebhookClient  # see the module's docstring
 
-    response = WebhookClient(target.secret, **_options(timeout_seconds)).send(**asdict(message), **_NO_PREVIEWS)
+    response = WebhookClient(target.secret, **_options(timeout_seconds)).send(
+        **asdict(message), **_NO_PREVIEWS
+    )
     body = response.body.strip()
     if response.status_code == _OK and body == "ok":
         return None
     return _failure(response.status_code, body, response.headers)
 
 
-def _send_by_bot(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+def _send_by_bot(
+    target: SlackTarget, message: SlackMessage, timeout_seconds: int
+) -> _Failure | None:
     from slack_sdk.errors import SlackApiError  # see the module's docstring
     from slack_sdk.web import WebClient
 
@@ -181,15 +225,22 @@ def _options(timeout_seconds: int) -> dict[str, Any]:
 
 def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:
     shown = code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else None
-    after = next((str(value).strip() for name, value in headers.items() if name.lower() == "retry-after"), "")
-    return _Failure(status=status, code=shown, retry_after_seconds=float(after) if after.isdecimal() else 0.0)
+    after = next(
+        (str(value).strip() for name, value in headers.items() if name.lower() == "retry-after"), ""
+    )
+    return _Failure(
+        status=status, code=shown, retry_after_seconds=float(after) if after.isdecimal() else 0.0
+    )
 
 
 def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | None) -> NoticeChannel:
     """Put one event on an EventBridge bus (a name or an ARN) for each notification: the rules on the bus select."""
 
     def post(notification: Notification, _kind: ChannelKind) -> None:
-        from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and not always needed
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+        )  # slow to import, and not always needed
 
         detail_type, detail = bus_event(notification, kibana_url=kibana_url)
         task_arn = getattr(detail, "task_arn", None)
@@ -242,7 +293,9 @@ def configured_channels(
 
         with_secret(send_with)
 
-    slack = NoticeChannel("slack", post_to_slack, lambda kind: kind in read_targets(environment, fetch_secret))
+    slack = NoticeChannel(
+        "slack", post_to_slack, lambda kind: kind in read_targets(environment, fetch_secret)
+    )
     if settings.event_bus_name is None:
         return [slack]
     return [slack, event_bus_channel(settings.event_bus_name, events_client, settings.kibana_url)]

@@ -15,7 +15,13 @@ from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.notification import EndedTask, Notification, UnusualMeasure
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.notice_model import Notice, NoticedSchedule, NoticeLine, ScheduleNotice, ScheduleNoticeLine
+from profiler.record.notice_model import (
+    Notice,
+    NoticedSchedule,
+    NoticeLine,
+    ScheduleNotice,
+    ScheduleNoticeLine,
+)
 from profiler.record.record_model import Cost, Metrics, Recommendation
 from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory, describe_exit_code
 
@@ -124,14 +130,23 @@ def _sentence(notice: EndedTask) -> str:
     exit_code = "" if code is None else f" with exit code {code}"
     reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
     unusual, wait = value_formats.unusual(notice), value_formats.longest_wait(notice)
-    predicate = PREDICATES[notice.outcome.status] if unusual is None else f"ended with success, but {unusual}"
+    predicate = (
+        PREDICATES[notice.outcome.status]
+        if unusual is None
+        else f"ended with success, but {unusual}"
+    )
     more = (wait, None if notice.retry is None else notice.retry.sentence)
-    return " ".join([f"{name} {predicate}{exit_code}{reason}.", *(sentence for sentence in more if sentence)])
+    return " ".join(
+        [f"{name} {predicate}{exit_code}{reason}.", *(sentence for sentence in more if sentence)]
+    )
 
 
 def _bounded(data: _Data) -> _Data:
     """Return the data with each text truncated and embeddable, and without the ends of long lists."""
-    values = {name: _bounded_value(value, _MAX_LENGTHS.get(name, 400)) for name, value in asdict(data).items()}
+    values = {
+        name: _bounded_value(value, _MAX_LENGTHS.get(name, 400))
+        for name, value in asdict(data).items()
+    }
     return replace(data, **values)
 
 
@@ -148,7 +163,9 @@ def _bounded_value(value: object, max_length: int) -> object:
     if isinstance(value, tuple):
         return tuple(_bounded_value(item, max_length) for item in value[:5])
     if isinstance(value, Mapping):
-        return {name: item for name, item in islice(value.items(), 16) if len(name) <= _MAX_SIZE_LENGTH}
+        return {
+            name: item for name, item in islice(value.items(), 16) if len(name) <= _MAX_SIZE_LENGTH
+        }
     return value
 
 

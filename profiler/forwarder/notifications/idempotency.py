@@ -24,13 +24,17 @@ def run_idempotently(
     """
     if table is None:
         return work()
-    from aws_lambda_powertools.utilities import idempotency  # slow to import, and needed only with a table
+    from aws_lambda_powertools.utilities import (
+        idempotency,
+    )  # slow to import, and needed only with a table
     from aws_lambda_powertools.utilities.idempotency import exceptions
 
     layer = idempotency.DynamoDBPersistenceLayer(
         table_name=table, key_attr="id", expiry_attr="expiration", boto_config=bounded_config()
     )
-    config = idempotency.IdempotencyConfig(expires_after_seconds=7 * 24 * 3600, lambda_context=context)
+    config = idempotency.IdempotencyConfig(
+        expires_after_seconds=7 * 24 * 3600, lambda_context=context
+    )
 
     def run_work(*, notice_key: str) -> _Result:
         assert notice_key == key  # noqa: S101  Powertools reads the key from the argument

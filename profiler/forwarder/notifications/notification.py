@@ -89,7 +89,9 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     @property
     def went_wrong(self) -> bool:
         """Whether the run failed or took notably longer than its family's recent runs."""
-        return self.outcome.status == "failure" or (self.comparison is not None and self.comparison.is_slow)
+        return self.outcome.status == "failure" or (
+            self.comparison is not None and self.comparison.is_slow
+        )
 
     @property
     def unusual(self) -> tuple[UnusualMeasure, ...]:
@@ -141,8 +143,12 @@ class NoticeChannel(Struct):
     """Posts stopped tasks, and notices of running tasks and of schedules."""
 
     name: str  # a part of the idempotency key: never change it
-    post: Callable[[Notification, ChannelKind], None]  # raises DeliveryError if the notification was not accepted
-    accepts: Callable[[ChannelKind], bool] = lambda _kind: True  # whether it is configured; may raise SettingsError
+    post: Callable[
+        [Notification, ChannelKind], None
+    ]  # raises DeliveryError if the notification was not accepted
+    accepts: Callable[[ChannelKind], bool] = lambda _kind: (
+        True
+    )  # whether it is configured; may raise SettingsError
     is_selective: bool = True  # NOTIFY and the like apply
 
 
@@ -158,7 +164,10 @@ def notify(
     for channel in channels:
         try:
             if channel.accepts(kind):
-                once(f"{notification_key(notification)}#{channel.name}", partial(channel.post, notification, kind))
+                once(
+                    f"{notification_key(notification)}#{channel.name}",
+                    partial(channel.post, notification, kind),
+                )
                 posted.append(channel.name)
         except ForwarderError as error:
             errors.append(error)

@@ -18,7 +18,12 @@ from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import run_title, schedule_title
 from profiler.forwarder.notifications.notification import EndedTask, Notification
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
-from profiler.record.hardware import gpu_idle_texts, gpu_totals, neuron_totals, visible_memory_advice
+from profiler.record.hardware import (
+    gpu_idle_texts,
+    gpu_totals,
+    neuron_totals,
+    visible_memory_advice,
+)
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Distribution, MemoryKills, Metrics, Record, TaskSize
 from profiler.record.run_outcome import describe_exit_code
@@ -108,7 +113,11 @@ def section(lines: Iterable[str], *, formatted: bool = False) -> JsonObject | No
 
 def value_fields(named: Iterable[tuple[str, str | None]]) -> JsonObject | None:
     """Return a section with the values that are known, each below its name."""
-    fields = [mrkdwn(f"*{name}*\n{escape_text(value, MAX_VALUE_LENGTH)}") for name, value in named if value]
+    fields = [
+        mrkdwn(f"*{name}*\n{escape_text(value, MAX_VALUE_LENGTH)}")
+        for name, value in named
+        if value
+    ]
     return {"type": "section", "fields": fields} if fields else None
 
 
@@ -159,9 +168,17 @@ def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMes
 def _title(notice: EndedTask) -> str:
     revision = "" if notice.task.revision is None else f":{notice.task.revision}"
     tail = escape_text(revision, 30)
-    title = "⚠️ Success, but unlike its family" if notice.unusual else value_formats.TITLES[notice.outcome.status]
+    title = (
+        "⚠️ Success, but unlike its family"
+        if notice.unusual
+        else value_formats.TITLES[notice.outcome.status]
+    )
     head = f"{title} · "
-    return head + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)) + tail
+    return (
+        head
+        + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail))
+        + tail
+    )
 
 
 def _fallback(notice: EndedTask) -> str:
@@ -196,11 +213,17 @@ def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
     memory = metrics.memory_utilization_percent or _NOT_MEASURED
     cpu_used = value_formats.usage(cpu.avg, cpu.max, size=known(format_vcpu, metrics.vcpu_size))
     size = known(format_memory, metrics.memory_size_mb)
-    memory_used = value_formats.usage(memory.avg, memory.max, peak=value_formats.peak(metrics), size=size)
+    memory_used = value_formats.usage(
+        memory.avg, memory.max, peak=value_formats.peak(metrics), size=size
+    )
     cpu_curve = memory_curve = ""
     if record is not None and record.series is not None:
-        cpu_curve = value_formats.series(record.series.vcpu_used or (), metrics.vcpu_size, LEAST_VCPU)
-        memory_curve = value_formats.series(record.series.memory_used_mb or (), metrics.memory_size_mb, LEAST_MB)
+        cpu_curve = value_formats.series(
+            record.series.vcpu_used or (), metrics.vcpu_size, LEAST_VCPU
+        )
+        memory_curve = value_formats.series(
+            record.series.memory_used_mb or (), metrics.memory_size_mb, LEAST_MB
+        )
     return [
         f"*CPU*  {cpu_used}" if cpu_used else "",
         cpu_curve and f"`{cpu_curve}`",
@@ -213,10 +236,14 @@ def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
 def _accelerators(record: Record) -> Iterator[str]:
     gpus, neuron = gpu_totals(record.gpus), neuron_totals(record.neuron)
     if gpus is not None and gpus.count:
-        yield value_formats.accelerators(gpus.count, gpus.utilization_percent, gpus.memory_used_mb.max, "GPU")
+        yield value_formats.accelerators(
+            gpus.count, gpus.utilization_percent, gpus.memory_used_mb.max, "GPU"
+        )
     if neuron is not None and neuron.cores:
         peak_mb = neuron.device_memory_used_mb.max
-        yield value_formats.accelerators(neuron.cores, neuron.utilization_percent, peak_mb, "Neuron core")
+        yield value_formats.accelerators(
+            neuron.cores, neuron.utilization_percent, peak_mb, "Neuron core"
+        )
 
 
 def _command(notice: EndedTask) -> JsonObject | None:
@@ -224,7 +251,9 @@ def _command(notice: EndedTask) -> JsonObject | None:
     if notice.outcome.status == "success" or notice.record is None or notice.report_log is None:
         return None
     words = ("task-profiler", "show", notice.task.id, "--from", f"logs:{notice.report_log.group}")
-    text = shlex.join(on_one_line(word).replace("`", "") for word in words)  # three backticks would end the block
+    text = shlex.join(
+        on_one_line(word).replace("`", "") for word in words
+    )  # three backticks would end the block
     return section([f"{_CODE_FENCE}{text.translate(_ESCAPES)}{_CODE_FENCE}"], formatted=True)
 
 
@@ -240,7 +269,11 @@ def _log(lines: Sequence[str]) -> JsonObject | None:
             break
         shown.insert(0, text)
     text = "\n".join(shown)
-    return section([f"{_LOG_TITLE}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True) if text.strip() else None
+    return (
+        section([f"{_LOG_TITLE}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True)
+        if text.strip()
+        else None
+    )
 
 
 def _cause_lines(notice: EndedTask) -> list[str]:
@@ -268,7 +301,9 @@ def _cause_lines(notice: EndedTask) -> list[str]:
 
 def _killed(kills: MemoryKills) -> str:
     """A line about killed child processes, a frequent cause of failures that ECS does not report."""
-    names = dict.fromkeys(escape_text(process.name, MAX_NAME_LENGTH) for process in kills.processes[:5])
+    names = dict.fromkeys(
+        escape_text(process.name, MAX_NAME_LENGTH) for process in kills.processes[:5]
+    )
     text = ", ".join(name for name in names if name)
     number = "one" if kills.count == 1 else kills.count
     return f"The kernel killed {number} of the run's processes because memory ran out{f': {text}' if text else ''}."
@@ -344,11 +379,16 @@ def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None
 
 
 def _notice_message(
-    title: str, sentence: str, location: Iterable[tuple[str, str | None]], *blocks: JsonObject | None
+    title: str,
+    sentence: str,
+    location: Iterable[tuple[str, str | None]],
+    *blocks: JsonObject | None,
 ) -> SlackMessage:
     header = _SIGN + escape_text(title, MAX_HEADER_LENGTH - utf16_length(_SIGN))
     shown = context(names_in_a_row(location)), section([escape_text(sentence, 1000)])
-    return _message(header, f"{header}: {escape_text(sentence, MAX_SENTENCE_LENGTH)}", *shown, *blocks)
+    return _message(
+        header, f"{header}: {escape_text(sentence, MAX_SENTENCE_LENGTH)}", *shown, *blocks
+    )
 
 
 def _message(header: str, text: str, *blocks: JsonObject | None) -> SlackMessage:

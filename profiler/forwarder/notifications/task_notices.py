@@ -56,7 +56,9 @@ class TaskNotices(Struct):
 
     def send(self, errors: list[ForwarderError]) -> list[str]:
         """Send the selected notices, add errors to ``errors``; return the Kinesis records to deliver again."""
-        held = [(place, *each) for place, notices in self._held.items() for each in notices.values()]
+        held = [
+            (place, *each) for place, notices in self._held.items() for each in notices.values()
+        ]
         settings = attempt(self.settings, errors) if held else None
         failed: list[ForwarderError] = []
         refused = held
@@ -69,9 +71,15 @@ class TaskNotices(Struct):
                     notify(channels, line, "failure", self.once, failed)
                 if len(failed) > before:
                     refused.append((place, line, written, source))
-        errors += {str(error): error for error in failed}.values()  # most notices fail for the same reason
+        errors += {
+            str(error): error for error in failed
+        }.values()  # most notices fail for the same reason
         now = self.now()
-        return [source for *_, at, source in refused if source is not None and abs(now - at) <= MAX_AGE_IN_STREAM]
+        return [
+            source
+            for *_, at, source in refused
+            if source is not None and abs(now - at) <= MAX_AGE_IN_STREAM
+        ]
 
     def _may_send(self, line: NoticeLine, place: str) -> bool:
         """Whether the notice is one of the first eight of its log stream: each of these keeps a numbered key."""
@@ -84,4 +92,6 @@ class TaskNotices(Struct):
 
     def _warn_of_more(self, place: str) -> None:
         number = MAX_NOTICES_OF_A_STREAM
-        self.warn(f"Only {number} notifications in {place[:200]} are sent: the log stream has more.")
+        self.warn(
+            f"Only {number} notifications in {place[:200]} are sent: the log stream has more."
+        )

@@ -10,7 +10,14 @@ from profiler.record.record_model import Distribution, Metrics, Recommendation, 
 from profiler.record.run_outcome import EndStatus, describe_cause
 from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.task_end import Outcome
-from profiler.record.units import MIB, format_duration, format_memory, format_peak, format_percent, format_task_size
+from profiler.record.units import (
+    MIB,
+    format_duration,
+    format_memory,
+    format_peak,
+    format_percent,
+    format_task_size,
+)
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, PAST_WAITS
 
 TITLES: dict[EndStatus, str] = {
@@ -24,7 +31,10 @@ _WHOLE_PERCENT = 100
 _HALF_PERCENT = 50
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "durationMs": ("took {} (usually {})", format_duration),
-    "cpuSeconds": ("used {} of CPU time (usually {})", lambda seconds: format_duration(seconds * 1000)),
+    "cpuSeconds": (
+        "used {} of CPU time (usually {})",
+        lambda seconds: format_duration(seconds * 1000),
+    ),
     "blockReadBytes": ("read {} (usually {})", lambda count: format_memory(count / MIB)),
     "blockWriteBytes": ("wrote {} (usually {})", lambda count: format_memory(count / MIB)),
 }
@@ -34,7 +44,9 @@ _MIN_INTERVALS = 10
 
 def peak(metrics: Metrics) -> str | None:
     """Format the peak of the memory; None if it is unknown."""
-    return known(lambda peak_mb: format_peak(peak_mb, metrics.memory_peak_source), metrics.max_memory_used_mb)
+    return known(
+        lambda peak_mb: format_peak(peak_mb, metrics.memory_peak_source), metrics.max_memory_used_mb
+    )
 
 
 def bar(percent: float) -> str:
@@ -43,10 +55,21 @@ def bar(percent: float) -> str:
     return "▰" * filled + "▱" * (10 - filled)
 
 
-def usage(average: float | None, maximum: float | None, *, peak: str | None = None, size: str | None = None) -> str:
+def usage(
+    average: float | None,
+    maximum: float | None,
+    *,
+    peak: str | None = None,
+    size: str | None = None,
+) -> str:
     """Return a bar, the average and the peak in percent, as far as known. ``peak`` is the peak with its unit."""
-    peak_text = peak if maximum is None else f"{format_percent(maximum)}{f' ({peak})' if peak else ''}"
-    parts = [None if average is None else f"{format_percent(average)} avg", peak_text and f"peak {peak_text}"]
+    peak_text = (
+        peak if maximum is None else f"{format_percent(maximum)}{f' ({peak})' if peak else ''}"
+    )
+    parts = [
+        None if average is None else f"{format_percent(average)} avg",
+        peak_text and f"peak {peak_text}",
+    ]
     text = ", ".join(part for part in parts if part)
     if not text:
         return ""
@@ -102,10 +125,16 @@ def longest_wait(notice: EndedTask) -> str | None:
     breakdown = record.time_breakdown
     shares = {kind: getattr(breakdown, f"{kind}_percent") or 0 for kind in PAST_WAITS}
     kind, percent = max(shares.items(), key=itemgetter(1))
-    if not _HALF_PERCENT < percent <= _WHOLE_PERCENT or not _is_well_sampled(record, breakdown, percent):
+    if not _HALF_PERCENT < percent <= _WHOLE_PERCENT or not _is_well_sampled(
+        record, breakdown, percent
+    ):
         return None
-    targets = [(target.percent, target.target) for target in breakdown.waiting_for if target.kind == kind]
-    part, name = max(((part or 0, name) for part, name in targets), key=itemgetter(0), default=(0, ""))
+    targets = [
+        (target.percent, target.target) for target in breakdown.waiting_for if target.kind == kind
+    ]
+    part, name = max(
+        ((part or 0, name) for part, name in targets), key=itemgetter(0), default=(0, "")
+    )
     longest = f", {format_percent(part)} for {name}" if part else ""
     return f"{format_percent(percent)} of the time it {PAST_WAITS[kind]}{longest}."
 
@@ -113,7 +142,9 @@ def longest_wait(notice: EndedTask) -> str | None:
 def _is_well_sampled(record: Record, breakdown: TimeBreakdown, percent: float) -> bool:
     covered = breakdown.covered_percent
     interval_ms = None if record.sampling is None else record.sampling.interval_ms
-    is_long = interval_ms is None or (record.metrics.duration_ms or 0) >= _MIN_INTERVALS * interval_ms
+    is_long = (
+        interval_ms is None or (record.metrics.duration_ms or 0) >= _MIN_INTERVALS * interval_ms
+    )
     # The time that no sample covers counts as other time, so no part is longer than the covered time.
     return is_long and (covered is None or covered >= min(percent, MIN_COVERED_PERCENT))
 
@@ -121,5 +152,9 @@ def _is_well_sampled(record: Record, breakdown: TimeBreakdown, percent: float) -
 def recommended_size(advice: Recommendation) -> str:
     """Return the recommended size, and the saving or what it costs more; empty without a size."""
     text, percent = format_task_size(advice.vcpu, advice.memory_mb), advice.saving_percent or 0
-    words = f"saves {format_percent(percent)}" if percent > 0 else f"costs {format_percent(-percent)} more"
+    words = (
+        f"saves {format_percent(percent)}"
+        if percent > 0
+        else f"costs {format_percent(-percent)} more"
+    )
     return f"Recommended size: {text}{f' ({words})' if abs(percent) >= 1 else ''}." if text else ""

@@ -10,7 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.forwarder.documents import Document
-from profiler.forwarder.invocation import DeliveryError, InvocationTime, RetryBackoff, SearchClusterError
+from profiler.forwarder.invocation import (
+    DeliveryError,
+    InvocationTime,
+    RetryBackoff,
+    SearchClusterError,
+)
 from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
 
 _T = TypeVar("_T")
@@ -40,14 +45,20 @@ class FailedItem(Struct, frozen=True):
             match = _TASK_ID.search(self.document)
             return None if match is None else match.group(1)
         document_id = self.document.get("id") if isinstance(self.document, dict) else None
-        return document_id.partition("/")[0] if isinstance(document_id, str) and "/" in document_id else None
+        return (
+            document_id.partition("/")[0]
+            if isinstance(document_id, str) and "/" in document_id
+            else None
+        )
 
 
 # Keeps all failures. Raises DeliveryError if one was not kept.
 KeepFailures = Callable[[Sequence[FailedItem]], None]
 
 
-def divide(sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int) -> Iterator[list[_T]]:
+def divide(
+    sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int
+) -> Iterator[list[_T]]:
     """Divide items, each with its size, into batches within both limits. A larger item is alone in its batch."""
     batch: list[_T] = []
     batch_bytes = 0
@@ -80,7 +91,9 @@ def send_failures(queue_url: str, sqs: Any, failures: Sequence[FailedItem]) -> N
             )
 
 
-def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence[FailedItem]) -> None:
+def log_failures(
+    log: Callable[[Mapping[str, object]], None], failures: Sequence[FailedItem]
+) -> None:
     """Log one line for each failure: the task and the reason, without the document's content."""
     for failure in failures:
         line = {"level": "error", "event": "A document cannot be indexed.", "task": failure.task_id}
@@ -111,9 +124,13 @@ class DeliveryResult(Struct, frozen=True, kw_only=True):
 DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
 
 
-def deliver(cluster: SearchCluster, budget: InvocationTime, documents: Sequence[Document]) -> DeliveryResult:
+def deliver(
+    cluster: SearchCluster, budget: InvocationTime, documents: Sequence[Document]
+) -> DeliveryResult:
     """Write all documents. Raises DeliveryError if some were not written, and a later attempt can succeed."""
-    backoff = RetryBackoff(budget, initial_seconds=0.2, max_seconds=5.0, max_request_seconds=_MAX_REQUEST_SECONDS)
+    backoff = RetryBackoff(
+        budget, initial_seconds=0.2, max_seconds=5.0, max_request_seconds=_MAX_REQUEST_SECONDS
+    )
     indexed = 0
     rejected: list[FailedItem] = []
     fault: str | None = None
@@ -137,7 +154,9 @@ def deliver(cluster: SearchCluster, budget: InvocationTime, documents: Sequence[
             _wait(backoff, str(error))
             pending.append(batch)
             continue
-        fault = fault or next((each.reason or "without a reason" for each in results if each.is_index_fault), None)
+        fault = fault or next(
+            (each.reason or "without a reason" for each in results if each.is_index_fault), None
+        )
         existing, retried = _judged(batch, results, rejected)
         indexed += sum(not result.is_failed for result in results) - len(existing)
         pending += [existing] if existing else []
@@ -157,7 +176,9 @@ def deliver(cluster: SearchCluster, budget: InvocationTime, documents: Sequence[
 
 def _wait(backoff: RetryBackoff, reason: str) -> None:
     if not backoff.wait():
-        raise DeliveryError(f"The cluster accepted no documents before the invocation ran out of time: {reason}")
+        raise DeliveryError(
+            f"The cluster accepted no documents before the invocation ran out of time: {reason}"
+        )
 
 
 def _split(batch: list[Document], rejected: list[FailedItem], reason: str) -> list[list[Document]]:
@@ -176,7 +197,9 @@ def _judged(
     existing, retried = [], []
     for document, result in zip(batch, results, strict=True):
         if result.is_poison:
-            rejected.append(FailedItem(_as_json(document), result.reason or f"HTTP {result.status}"))
+            rejected.append(
+                FailedItem(_as_json(document), result.reason or f"HTTP {result.status}")
+            )
         elif result.is_retryable:
             retried.append(replace(document, stored=None))
         elif document.is_report and document.stored is None and result.stored is not None:

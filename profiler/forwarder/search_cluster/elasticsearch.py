@@ -39,7 +39,9 @@ class ElasticsearchCluster(interface.SearchCluster):
         except elasticsearch.ApiError as error:
             # 406: OpenSearch's response to the media type of Elasticsearch 8.
             hint = _OPENSEARCH_HINT if error.status_code == 406 else ""  # noqa: PLR2004
-            message = interface.rejection_message(self.engine, error.status_code, error.error) + hint
+            message = (
+                interface.rejection_message(self.engine, error.status_code, error.error) + hint
+            )
             # Not "from": the client's error contains the whole response.
             raise SearchClusterError(message, status=error.status_code) from None
         except elasticsearch.UnsupportedProductError as error:

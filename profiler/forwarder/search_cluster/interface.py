@@ -21,7 +21,9 @@ _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
 # cluster.
 _POISON_STATUSES = frozenset({400, 413})
 # Answered with HTTP 400 too. The first one: the cluster has its maximum number of shards.
-_INDEX_ERRORS = frozenset({"validation_exception", "index_closed_exception", "cluster_block_exception"})
+_INDEX_ERRORS = frozenset(
+    {"validation_exception", "index_closed_exception", "cluster_block_exception"}
+)
 _MIN_FAILURE_STATUS = 300
 # The engines' names of errors, such as security_exception.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
@@ -64,11 +66,15 @@ class SearchCluster(ABC):
     def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401  JSON
         """POST lines of JSON or an object once, and return the response. ``deliver`` retries, not the client."""
 
-    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+    def search(
+        self, index: str, body: Mapping[str, object], timeout_seconds: float
+    ) -> Mapping[str, object]:
         with self._checked_response():
             return mapping(self.request(f"/{index}/_search", body, timeout_seconds))
 
-    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
+    def get(
+        self, index: str, document_id: str, timeout_seconds: float
+    ) -> Mapping[str, object] | None:
         """Read a document in real time. A multi-get has the id in its body: no proxy changes its slash."""
         with self._checked_response():
             response = self.request(f"/{index}/_mget", {"ids": [document_id]}, timeout_seconds)
@@ -86,7 +92,9 @@ class SearchCluster(ABC):
         try:
             yield
         except ValueError as error:
-            raise SearchClusterError(f"{self.engine} sent an invalid response: {error}.", status=0) from error
+            raise SearchClusterError(
+                f"{self.engine} sent an invalid response: {error}.", status=0
+            ) from error
 
 
 class SecretCluster(SearchCluster):
@@ -113,7 +121,9 @@ def authorization(credentials: Credentials) -> dict[str, str]:
             )
         return {"authorization": f"ApiKey {key}"}
     if credentials.basic is not None:
-        return {"authorization": "Basic " + b64encode(":".join(credentials.basic).encode()).decode()}
+        return {
+            "authorization": "Basic " + b64encode(":".join(credentials.basic).encode()).decode()
+        }
     return {}
 
 
@@ -141,7 +151,11 @@ def bulk_lines(documents: Sequence[Document]) -> list[str]:
     the privilege to read. Then the report completes it, or replaces what came from the event alone; the version makes
     that fail if another writer came first.
     """
-    return [msgspec.json.encode(line).decode() for document in documents for line in _bulk_item(document)]
+    return [
+        msgspec.json.encode(line).decode()
+        for document in documents
+        for line in _bulk_item(document)
+    ]
 
 
 def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, object]]:
@@ -190,7 +204,9 @@ def _result(item: object) -> ItemResult:
 def _stored(outcome: Mapping[str, object]) -> Stored | None:
     """Return the document in the result of an update that changed nothing; None if it was not asked for."""
     document = mapping(outcome.get("get"))
-    fields, seq_no, primary_term = (document.get(name) for name in ("_source", "_seq_no", "_primary_term"))
+    fields, seq_no, primary_term = (
+        document.get(name) for name in ("_source", "_seq_no", "_primary_term")
+    )
     if not (isinstance(fields, dict) and isinstance(seq_no, int) and isinstance(primary_term, int)):
         return None
     return Stored(fields=fields, seq_no=seq_no, primary_term=primary_term)

@@ -17,10 +17,14 @@ class OpenSearchCluster(interface.SearchCluster):
 
     engine = "OpenSearch"
 
-    def __init__(self, url: str, credentials: Credentials, region: str | None, ca_file: str | None = None) -> None:
+    def __init__(
+        self, url: str, credentials: Credentials, region: str | None, ca_file: str | None = None
+    ) -> None:
         headers, signature = interface.authorization(credentials), None
         if credentials.aws and not headers:  # a function of Lambda always has a Region and a role
-            signature = AwsSignature(open_session(region, None).get_credentials(), region or "", credentials.aws)
+            signature = AwsSignature(
+                open_session(region, None).get_credentials(), region or "", credentials.aws
+            )
         with interface.checked_url(url):
             self._client = opensearchpy.OpenSearch(
                 hosts=[url],
@@ -39,7 +43,9 @@ class OpenSearchCluster(interface.SearchCluster):
         try:
             return self._client.transport.perform_request("POST", path, params=limits, body=body)
         except opensearchpy.ConnectionError as error:
-            raise SearchClusterError(f"OpenSearch cannot be reached ({type(error).__name__}).", status=None) from error
+            raise SearchClusterError(
+                f"OpenSearch cannot be reached ({type(error).__name__}).", status=None
+            ) from error
         except opensearchpy.TransportError as error:
             status = error.status_code if isinstance(error.status_code, int) else None
             message = interface.rejection_message(self.engine, status, error.error)

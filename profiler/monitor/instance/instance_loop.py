@@ -72,7 +72,9 @@ class InstanceLoop:
         self._started_ns = self._clock.wall_ns()
         self._own = ContainerMetadata(name=MONITOR_NAME, docker_id="")
         self._tasks: dict[str, _Task] = {}  # by ARN
-        self._arns: dict[str, str] = {}  # of the containers that Docker shows; empty for those that are not followed
+        self._arns: dict[
+            str, str
+        ] = {}  # of the containers that Docker shows; empty for those that are not followed
         # The task's ARN and the events of those that were not inspected yet.
         self._unseen: dict[str, tuple[str, list[ContainerEvent]]] = {}
         self._done: set[str] = set()  # the ARNs of tasks that need no report, or have it
@@ -110,7 +112,9 @@ class InstanceLoop:
             collector.start()
         self._access.events.start()
         next_tick_ns = self._clock.monotonic_ns()
-        while shared.stop.requested_ns is None and self._access.events.failure is None:  # else ECS starts a new one
+        while (
+            shared.stop.requested_ns is None and self._access.events.failure is None
+        ):  # else ECS starts a new one
             now_ns = self._clock.monotonic_ns()
             is_tick = now_ns >= next_tick_ns
             self._step(is_tick=is_tick)
@@ -120,7 +124,10 @@ class InstanceLoop:
             self._wait(max(min((next_tick_ns, *self._due_ns())) - now_ns, 0) / NS_PER_SECOND)
         deadline_ns = self._clock.monotonic_ns() + _FINISH_NS
         self._step(is_tick=False)
-        while any(task.source.is_ending for task in self._tasks.values()) and self._clock.monotonic_ns() < deadline_ns:
+        while (
+            any(task.source.is_ending for task in self._tasks.values())
+            and self._clock.monotonic_ns() < deadline_ns
+        ):
             self._clock.sleep(_FINISH_SECONDS)
             self._step(is_tick=False)
 
@@ -207,12 +214,18 @@ class InstanceLoop:
         shown = {one.docker_id for one in listed}
         self._reported.keep_only(shown)
         for one in sorted(listed, key=lambda one: not one.is_running):
-            if one.docker_id not in self._arns and not one.is_running and self._reported.has(one.docker_id):
+            if (
+                one.docker_id not in self._arns
+                and not one.is_running
+                and self._reported.has(one.docker_id)
+            ):
                 self._arns[one.docker_id] = ""
             task, is_new = self._task_of(one.docker_id), one.docker_id not in self._arns
             if is_new:
                 self._unseen.setdefault(one.docker_id, (one.task_arn, []))
-            if is_new or (task is not None and task.source.is_running(one.docker_id) != one.is_running):
+            if is_new or (
+                task is not None and task.source.is_running(one.docker_id) != one.is_running
+            ):
                 self._inspect_at_ns[one.docker_id] = now_ns
         for docker_id in self._arns.keys() - shown:
             self._on_removed(docker_id)
@@ -260,7 +273,10 @@ class InstanceLoop:
 
     def _is_watched(self, inspected: EcsContainer) -> bool:
         arn, finished_ns = inspected.labels.task_arn, inspected.finished_ns
-        if inspected.metadata_address is not None and inspected.metadata_address == self._own_address:
+        if (
+            inspected.metadata_address is not None
+            and inspected.metadata_address == self._own_address
+        ):
             self._own = ContainerMetadata(
                 name=inspected.labels.container_name,
                 docker_id=inspected.docker_id,
@@ -318,7 +334,9 @@ class InstanceLoop:
         try:
             step()
         except Exception as error:  # noqa: BLE001  as above
-            self._log.error(f"The monitor cannot follow a container ({describe(error)}): {REPORT_DEFECT}")
+            self._log.error(
+                f"The monitor cannot follow a container ({describe(error)}): {REPORT_DEFECT}"
+            )
             arn = key if key in self._tasks else self._arns.setdefault(key, "")
             self._inspect_at_ns.pop(key, None)
             if arn in self._tasks:

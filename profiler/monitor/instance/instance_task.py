@@ -108,9 +108,13 @@ class _Followed(Struct, eq=False):
         """Open the group of the attempt that runs."""
         self.close()
         found = groups.open_container(self.inspected.docker_id, self.inspected.cgroup_parent)
-        self.group, self.no_group = (None, found) if isinstance(found, Unavailable) else (found, None)
+        self.group, self.no_group = (
+            (None, found) if isinstance(found, Unavailable) else (found, None)
+        )
 
-    def read(self, read_ns: int, read_network: ReadNetwork = lambda _pid: None) -> ContainerSample | Unavailable | None:
+    def read(
+        self, read_ns: int, read_network: ReadNetwork = lambda _pid: None
+    ) -> ContainerSample | Unavailable | None:
         """The sample of a running container, with the CPU time of its earlier attempts; None if it has just ended."""
         if self.group is None:
             return self.no_group
@@ -119,7 +123,9 @@ class _Followed(Struct, eq=False):
             return None if sample.is_gone else sample
         if self.base_cpu_ns and sample.cpu_ns is not None:
             sample = replace(sample, cpu_ns=sample.cpu_ns + self.base_cpu_ns)
-        network = None if self.inspected.network_mode == "host" else read_network(self.inspected.pid or 0)
+        network = (
+            None if self.inspected.network_mode == "host" else read_network(self.inspected.pid or 0)
+        )
         if network is not None:
             sample = replace(sample, network_rx_bytes=network[0], network_tx_bytes=network[1])
         self.last, self.cpu_ns = sample, sample.cpu_ns
@@ -128,11 +134,19 @@ class _Followed(Struct, eq=False):
     def note_mark(self, sample: ContainerSample, task_group: OpenGroup) -> None:
         """Read the task's mark if the container's has changed: else it rose without this container, or not at all."""
         if self.task_mark_bytes is None or sample.memory_usage_peak_bytes != self.mark_bytes:
-            self.mark_bytes, self.task_mark_bytes = sample.memory_usage_peak_bytes, task_group.mark_bytes()
+            self.mark_bytes, self.task_mark_bytes = (
+                sample.memory_usage_peak_bytes,
+                task_group.mark_bytes(),
+            )
 
     def begin_again(self) -> None:
         """Another attempt has begun, whose group counts from 0."""
-        self.base_cpu_ns, self.died_ns, self.died, self.stop_signalled_ns = self.cpu_ns or 0, None, None, None
+        self.base_cpu_ns, self.died_ns, self.died, self.stop_signalled_ns = (
+            self.cpu_ns or 0,
+            None,
+            None,
+            None,
+        )
 
     def close(self) -> None:
         if self.group is not None:
@@ -162,7 +176,12 @@ class InstanceTask:
         is_resumed: bool,
     ) -> None:
         self._labels, self._read_network = labels, read_network
-        self._groups, self._clock, self.own_container, self._open_agent = groups, clock, own, open_agent
+        self._groups, self._clock, self.own_container, self._open_agent = (
+            groups,
+            clock,
+            own,
+            open_agent,
+        )
         self._containers: dict[str, _Followed] = {}
         self._lost: set[str] = set()
         self._is_abandoned = False
@@ -193,7 +212,11 @@ class InstanceTask:
     def is_gone(self) -> bool:
         """Whether Docker has removed all containers, after their ends were reported: others will not start."""
         containers = self._containers.values()
-        return not self.has_news and bool(containers) and all(one.is_removed and one.is_settled for one in containers)
+        return (
+            not self.has_news
+            and bool(containers)
+            and all(one.is_removed and one.is_settled for one in containers)
+        )
 
     @property
     def is_without_batch(self) -> bool:
@@ -201,7 +224,11 @@ class InstanceTask:
         if self._is_abandoned or (self._answer is not None and self._answer.service is not None):
             return True
         task = self._describe()
-        if task.known_status == STOPPED and not self._lost and all(one.started_ns is None for one in task.containers):
+        if (
+            task.known_status == STOPPED
+            and not self._lost
+            and all(one.started_ns is None for one in task.containers)
+        ):
             return True
         monitor = monitor_of(task)
         return monitor is not None and monitor.started_ns is not None
@@ -218,10 +245,18 @@ class InstanceTask:
     def add(self, inspected: EcsContainer, events: Sequence[ContainerEvent] = ()) -> None:
         """Add a container, or its present state: running, running again, or ended. ``events`` were before that."""
         starts_ns = (event.time_ns for event in events if event.action == "start")
-        earlier_ns = tuple(start_ns for start_ns in starts_ns if start_ns < (inspected.started_ns or 0))
-        one = self._containers.setdefault(inspected.docker_id, _Followed(inspected, earlier_starts_ns=earlier_ns))
+        earlier_ns = tuple(
+            start_ns for start_ns in starts_ns if start_ns < (inspected.started_ns or 0)
+        )
+        one = self._containers.setdefault(
+            inspected.docker_id, _Followed(inspected, earlier_starts_ns=earlier_ns)
+        )
         before = one.inspected
-        if inspected.is_running and one.died_ns is not None and inspected.started_ns == before.started_ns:
+        if (
+            inspected.is_running
+            and one.died_ns is not None
+            and inspected.started_ns == before.started_ns
+        ):
             return  # Docker has not noted the end yet
         one.inspected, self.has_news = inspected, True
         if self._group is None and inspected.cgroup_parent:
@@ -232,7 +267,9 @@ class InstanceTask:
                 one.begin_again()
             if one.group is None or before.pid != inspected.pid:
                 one.open(self._groups)
-        elif inspected.exit_code is not None and (one.died_ns is None or inspected.started_ns != before.started_ns):
+        elif inspected.exit_code is not None and (
+            one.died_ns is None or inspected.started_ns != before.started_ns
+        ):
             one.died = None  # of an earlier attempt, if this one was over before it was inspected
             self._on_end(one)
         for event in events:
@@ -263,12 +300,16 @@ class InstanceTask:
         one = self._containers.get(event.docker_id)
         if one is None:
             return
-        if event.action == "kill" and (event.signal in _STOP_SIGNALS or self._is_stop_requested_for(one)):
+        if event.action == "kill" and (
+            event.signal in _STOP_SIGNALS or self._is_stop_requested_for(one)
+        ):
             one.stop_signalled_ns = one.stop_signalled_ns or event.time_ns
         elif event.action == "oom":
             one.was_out_of_memory = True
         elif event.action == "start" and one.died is not None and event.time_ns > one.died.time_ns:
-            one.inspected = replace(one.inspected, is_running=True, finished_ns=None, exit_code=None)  # Docker hangs
+            one.inspected = replace(
+                one.inspected, is_running=True, finished_ns=None, exit_code=None
+            )  # Docker hangs
             one.begin_again()
             one.open(self._groups)
         elif event.action == "die" and one.died_ns is None:
@@ -291,11 +332,17 @@ class InstanceTask:
         if reading is None or isinstance(reading, Unavailable):
             return
         one.at_end_ns = self._clock.wall_ns()
-        if one.last is not None and reading.peak_bytes == one.task_mark_bytes:  # no rise since the last sample
+        if (
+            one.last is not None and reading.peak_bytes == one.task_mark_bytes
+        ):  # no rise since the last sample
             reading = replace(reading, peak_bytes=one.last.memory_usage_peak_bytes)
         if (reading.peak_bytes or 0) >= (one.at_end.peak_bytes or 0):
             one.at_end = reading
-        others = {key: other for key, other in self._containers.items() if other is not one and other.has_run}
+        others = {
+            key: other
+            for key, other in self._containers.items()
+            if other is not one and other.has_run
+        }
         used_ns = [self._cpu_ns_now(other) for other in others.values()]
         known_ns = [cpu_ns for cpu_ns in used_ns if cpu_ns is not None]
         if reading.cpu_ns is not None and len(known_ns) == len(used_ns):
@@ -314,7 +361,11 @@ class InstanceTask:
 
     def _sharers(self, one: _Followed) -> set[str | None]:
         """The other containers that had used the task's group when it was read at the end of this one."""
-        started = {other.docker_id: other for other in self._describe().containers if other.started_ns is not None}
+        started = {
+            other.docker_id: other
+            for other in self._describe().containers
+            if other.started_ns is not None
+        }
         found = {
             docker_id
             for docker_id, other in started.items()
@@ -325,7 +376,11 @@ class InstanceTask:
 
     def _final_sample(self, one: _Followed) -> ContainerSample:
         """The totals at the end, which replace the last ones before it."""
-        last, memory, peak_bytes = one.last or ContainerSample(read_ns=0), one.at_end.memory, one.at_end.peak_bytes
+        last, memory, peak_bytes = (
+            one.last or ContainerSample(read_ns=0),
+            one.at_end.memory,
+            one.at_end.peak_bytes,
+        )
         cache_bytes = None if memory is None else memory.unmapped_bytes
         sharers = self._sharers(one)
         is_complete = not sharers and peak_bytes is not None and cache_bytes is not None
@@ -342,7 +397,9 @@ class InstanceTask:
     def ask_agent(self) -> bool:
         """Ask the agent for the task, unless it has just been asked; returns False if it hangs."""
         now_ns, address = self._clock.monotonic_ns(), self.metadata_address()
-        if address is None or (self._asked_ns is not None and now_ns - self._asked_ns < _ASK_AGAIN_NS):
+        if address is None or (
+            self._asked_ns is not None and now_ns - self._asked_ns < _ASK_AGAIN_NS
+        ):
             return True
         self._asked_ns = now_ns
         agent = self._open_agent(address)
@@ -375,7 +432,9 @@ class InstanceTask:
         container, monitor = answer.container(one.name), monitor_of(answer)
         has_policy = container is not None and container.has_restart_policy
         # The agent decides on another attempt before it lists the container as STOPPED.
-        is_final = container is not None and (not has_policy or container.is_stopped or answer.is_stop_requested)
+        is_final = container is not None and (
+            not has_policy or container.is_stopped or answer.is_stop_requested
+        )
         if not is_final and waited_ns < (_MAX_RESTART_NS if has_policy else _MAX_SETTLE_NS):
             return False
         is_known = monitor is None or monitor.name == one.name or answer.known_status == STOPPED
@@ -389,10 +448,17 @@ class InstanceTask:
     def _describe(self) -> TaskMetadata:
         labels = self._labels
         known = self._answer or TaskMetadata(
-            arn=labels.task_arn, cluster=labels.cluster, family=labels.family, revision=labels.revision
+            arn=labels.task_arn,
+            cluster=labels.cluster,
+            family=labels.family,
+            revision=labels.revision,
         )
         names = {one.name for one in self._containers.values()}
-        unseen = (one for one in known.containers if one.docker_id not in self._lost and one.name not in names)
+        unseen = (
+            one
+            for one in known.containers
+            if one.docker_id not in self._lost and one.name not in names
+        )
         seen = (
             self._container(one, known.container(one.name) or ContainerMetadata(name=one.name))
             for one in self._containers.values()
@@ -409,14 +475,19 @@ class InstanceTask:
             docker_id=inspected.docker_id,
             image=known.image or inspected.image,
             image_digest=known.image_digest or inspected.image_digest,
-            known_status=STOPPED if one.is_settled else RUNNING if one.has_run else known.known_status,
+            known_status=STOPPED
+            if one.is_settled
+            else RUNNING
+            if one.has_run
+            else known.known_status,
             exit_code=one.exit_code if one.is_settled else None,
             started_ns=min((*one.earlier_starts_ns, inspected.started_ns), key=lambda ns: ns or 0),
             attempt_started_ns=inspected.started_ns,
             seen_restarts=len(one.earlier_starts_ns),
             finished_ns=one.finished_ns if one.is_settled else None,
             is_ending=one.is_ending,
-            vcpu_share=known.vcpu_share or (cpu_shares / 1024 if cpu_shares > CPU_UNITS_UNSET else None),
+            vcpu_share=known.vcpu_share
+            or (cpu_shares / 1024 if cpu_shares > CPU_UNITS_UNSET else None),
             memory_limit_bytes=inspected.memory_limit_bytes or known.memory_limit_bytes,
             log_driver=inspected.log_driver,
             log_options=inspected.log_options,
@@ -430,7 +501,11 @@ class InstanceTask:
         for docker_id, one in self._containers.items():
             if one.no_group is not None:
                 one.open(self._groups)
-            sample = self._final_sample(one) if one.is_settled else one.read(self._clock.wall_ns(), self._read_network)
+            sample = (
+                self._final_sample(one)
+                if one.is_settled
+                else one.read(self._clock.wall_ns(), self._read_network)
+            )
             if self._group is not None and isinstance(sample, ContainerSample):
                 one.note_mark(sample, self._group)
             if sample is not None:

@@ -44,7 +44,9 @@ class ReportedFile:
         self._lines += 1
         try:
             if self._lines > len(self._reported) + _MAX_OLD_LINES:
-                write_atomically(self._path, "".join(f"{one}\n" for one in self._reported).encode(), mode=0o600)
+                write_atomically(
+                    self._path, "".join(f"{one}\n" for one in self._reported).encode(), mode=0o600
+                )
                 self._lines = len(self._reported)
             else:
                 with self._path.open("a") as file:

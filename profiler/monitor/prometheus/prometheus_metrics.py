@@ -107,13 +107,17 @@ LIVE_METRICS: tuple[LiveMetric, ...] = (
         neuron_core_utilization_ratio="Share of the last period in which the core computed, 0 to 1.",
         neuron_core_memory_used_bytes="Device memory in use by the core.",
     ),
-    *_metrics("category", neuron_memory_used_bytes="Device memory in use on all devices, by category."),
+    *_metrics(
+        "category", neuron_memory_used_bytes="Device memory in use on all devices, by category."
+    ),
     *_metrics(
         neuron_device_memory_used_bytes="Device memory in use on all devices.",
         neuron_device_memory_size_bytes="Memory of all visible devices.",
     ),
     *_metrics("outcome", neuron_executions_total="Executions by outcome: completed or failed."),
-    *_metrics("percentile", neuron_execution_latency_seconds="Latency of executions in the last period."),
+    *_metrics(
+        "percentile", neuron_execution_latency_seconds="Latency of executions in the last period."
+    ),
     *_metrics(
         neuron_ecc_uncorrected_errors_total="Uncorrected memory errors on all devices.",
         instance_memory_size_bytes="Memory of the instance.",
@@ -152,7 +156,11 @@ def metrics_text(snapshot: Snapshot) -> bytes:
     # reject the whole scrape.
     series: dict[str, dict[str, float]] = {metric.name: {} for metric in LIVE_METRICS}
     task = snapshot.task
-    labels_of_task = ("", "") if task is None else (task.family or "", "" if task.arn is None else task_id(task.arn))
+    labels_of_task = (
+        ("", "")
+        if task is None
+        else (task.family or "", "" if task.arn is None else task_id(task.arn))
+    )
     for labels, values in live_values(snapshot):
         text = ""
         for name, value in values.items():
@@ -164,7 +172,10 @@ def metrics_text(snapshot: Snapshot) -> bytes:
         name = metric.full_name
         if series[metric.name]:
             parts.append(f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n")
-            parts += [f"{name}{labels} {float(value)!r}\n" for labels, value in series[metric.name].items()]
+            parts += [
+                f"{name}{labels} {float(value)!r}\n"
+                for labels, value in series[metric.name].items()
+            ]
     return "".join(parts).encode()
 
 
@@ -184,7 +195,12 @@ def live_values(snapshot: Snapshot) -> Iterator[Values]:
     """The values of all live metrics."""
     task, own = snapshot.task, snapshot.own_usage
     if task is not None and task.arn is not None:
-        labels = (task.revision, cluster_name(task.cluster), task.launch_type, task.availability_zone)
+        labels = (
+            task.revision,
+            cluster_name(task.cluster),
+            task.launch_type,
+            task.availability_zone,
+        )
         yield _values(*(label or "" for label in labels), task_info=1)
     yield _values(
         task_network_receive_bytes_total=snapshot.task_rx_bytes,
@@ -244,7 +260,9 @@ def _gpu_values(readings: LiveGpus) -> Iterator[Values]:
             gpu_power_watts=sample.power_watts,
             gpu_energy_joules_total=gpu.energy_joules,
             gpu_temperature_celsius=sample.temperature_celsius,
-            gpu_sm_clock_hertz=None if sample.sm_clock_mhz is None else sample.sm_clock_mhz * _HERTZ_PER_MHZ,
+            gpu_sm_clock_hertz=None
+            if sample.sm_clock_mhz is None
+            else sample.sm_clock_mhz * _HERTZ_PER_MHZ,
         )
         for reason, seconds in (gpu.throttled_seconds or {}).items():
             yield _values(facts.uuid, reason, gpu_throttled_seconds_total=seconds)

@@ -116,7 +116,9 @@ class SnapshotBuilder(Struct, eq=False):
             self._answers[name] = answers, now_ns
         return changed_ns is not None and now_ns - changed_ns <= self.hold_ns
 
-    def _devices(self, sources: dict[str, bool], now_ns: int) -> "tuple[LiveGpus | None, LiveNeuron | None]":
+    def _devices(
+        self, sources: dict[str, bool], now_ns: int
+    ) -> "tuple[LiveGpus | None, LiveNeuron | None]":
         gpus, neuron = None, None
         for collector in self.shared.collectors.devices:
             latest = collector.latest()
@@ -142,10 +144,16 @@ class SnapshotBuilder(Struct, eq=False):
         for one in observed.followed.listed:
             container, usage = one.container, one.usage
             latest = observed.last_reading.get(container.docker_id or "")
-            if usage is None or usage.last_sample is None or not isinstance(latest, ContainerSample):
+            if (
+                usage is None
+                or usage.last_sample is None
+                or not isinstance(latest, ContainerSample)
+            ):
                 continue
             sample = usage.last_sample
-            if usage.received_ns is None or now_ns - usage.received_ns > max(_MAX_SAMPLE_AGE_NS, self.hold_ns):
+            if usage.received_ns is None or now_ns - usage.received_ns > max(
+                _MAX_SAMPLE_AGE_NS, self.hold_ns
+            ):
                 continue
             if container.shares_network:
                 # The containers' samples have different times. The maximum never decreases, as counters must not.

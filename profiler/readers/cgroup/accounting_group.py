@@ -32,22 +32,35 @@ class CgroupFilesystem:
 class AccountingCgroup(GroupCounters):
     """A group below another one and its open files; raises OSError if processes cannot enter it."""
 
-    def __init__(self, above: CgroupLocation, name: str, *, counts_cpu: bool, counts_memory: bool) -> None:
+    def __init__(
+        self, above: CgroupLocation, name: str, *, counts_cpu: bool, counts_memory: bool
+    ) -> None:
         self.folder = folder = f"{above.folder}/{name}"
         self.hierarchy = hierarchy = above.hierarchy
         self.path = f"{above.group.rstrip('/')}/{name}"  # as in /proc/PID/cgroup
-        self._lock_descriptor = try_lock(folder)  # first, because another profiler removes a group without a lock
+        self._lock_descriptor = try_lock(
+            folder
+        )  # first, because another profiler removes a group without a lock
         try:
             # In version 1 a process with one thread that writes to ``tasks`` is moved at once (since Linux 5.5). If it
             # writes to cgroup.procs, the kernel first waits some 10 ms until no process of the machine forks or ends.
             entrance = PROCS_FILE if hierarchy == UNIFIED else "tasks"
-            self._entrance_descriptor = dup_above_standard_streams(os.open(f"{folder}/{entrance}", os.O_WRONLY))
+            self._entrance_descriptor = dup_above_standard_streams(
+                os.open(f"{folder}/{entrance}", os.O_WRONLY)
+            )
         except OSError:
             self._unlock()
             raise
         # The files stay open: the memory may be read 50 times a second.
-        super().__init__(folder if counts_memory else None, folder if counts_cpu else None, is_v1=hierarchy != UNIFIED)
-        self.counts_cpu, self.counts_memory = self._names.cpu in self._files, self._names.usage in self._files
+        super().__init__(
+            folder if counts_memory else None,
+            folder if counts_cpu else None,
+            is_v1=hierarchy != UNIFIED,
+        )
+        self.counts_cpu, self.counts_memory = (
+            self._names.cpu in self._files,
+            self._names.usage in self._files,
+        )
         # In version 2 the high-water mark can be reset since Linux 6.12, for each open file separately.
         peak = self._names.peak
         writable = open_or_none(f"{folder}/{peak}", os.O_RDWR) if peak in self._files else None
@@ -78,7 +91,9 @@ class AccountingCgroup(GroupCounters):
                 break
             above = f"{os.path.dirname(self.folder)}/{PROCS_FILE}"
             # A 0 means a process of another pid namespace. Writing it would move this process.
-            if not sum(try_write(above, pid) for pid in member_pids(self.folder) if pid != CALLING_PROCESS):
+            if not sum(
+                try_write(above, pid) for pid in member_pids(self.folder) if pid != CALLING_PROCESS
+            ):
                 sleep(0.005)
         self._unlock()
 
@@ -137,7 +152,9 @@ class CgroupDelegation:
     Meanwhile version 2 lets no process enter the group itself (EBUSY): a helper reverts it if this process is killed.
     """
 
-    def __init__(self, group: str, leaf: str, controller: str, filesystem: CgroupFilesystem) -> None:
+    def __init__(
+        self, group: str, leaf: str, controller: str, filesystem: CgroupFilesystem
+    ) -> None:
         self._group = group
         self._leaf = leaf
         self._controller = controller
@@ -146,14 +163,18 @@ class CgroupDelegation:
 
     def enable(self, *, with_helper: bool) -> bool:
         """Enable the controller; False if the kernel refuses. The first process of a container needs no helper."""
-        if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS) or (with_helper and not self._start_helper()):
+        if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS) or (
+            with_helper and not self._start_helper()
+        ):
             return False
         return try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"+{self._controller}".encode())
 
     def revert(self) -> None:
         if self._helper is not None:
             (pid, writer), self._helper = self._helper, None
-            with suppress(ChildProcessError):  # the helper was killed, and reaped with the command's orphans
+            with suppress(
+                ChildProcessError
+            ):  # the helper was killed, and reaped with the command's orphans
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
@@ -201,7 +222,12 @@ def delegate_controller(
     """Enable ``controller`` below this process's group, from a leaf; None if that cannot be: nothing is changed."""
     available = proc.read_text(f"{group}/cgroup.controllers").split()
     enabled = proc.read(f"{group}/{_SUBTREE_CONTROL}")
-    if controller not in available or enabled is None or enabled.split() or not _is_exclusive(group, own_pid):
+    if (
+        controller not in available
+        or enabled is None
+        or enabled.split()
+        or not _is_exclusive(group, own_pid)
+    ):
         return None
     leaf = f"{group}/{name}"
     try:

@@ -80,7 +80,9 @@ class CommandCgroup:
         """Remove the groups that could not be entered, by the message of :meth:`start_counting`."""
         base, _, joined = message.partition(b" ")
         self._baseline_cpu_ns = int(base) if base.isdigit() else 0
-        entered = tuple(group for group, flag in zip(self._groups, joined, strict=False) if flag == ord("1"))
+        entered = tuple(
+            group for group, flag in zip(self._groups, joined, strict=False) if flag == ord("1")
+        )
         for group in self._groups:
             if group not in entered:
                 group.remove(self._filesystem, time.sleep)
@@ -93,7 +95,9 @@ class CommandCgroup:
     @property
     def is_entered_at_once(self) -> bool:
         """Whether a group counts the memory, and the kernel moves a process into the groups without a wait."""
-        return self._memory_group() is not None and all(group.hierarchy != UNIFIED for group in self._groups)
+        return self._memory_group() is not None and all(
+            group.hierarchy != UNIFIED for group in self._groups
+        )
 
     @property
     def has_cpu_accounting(self) -> bool:
@@ -155,9 +159,18 @@ def make_command_cgroup(
             continue
         _remove_stale_groups(above.folder, filesystem)
         if above.hierarchy == UNIFIED and counts_memory:
-            delegation = delegate_controller(above.folder, own_pid, f"{name}-self", MEMORY, filesystem)
-        make = partial(AccountingCgroup, above, name, counts_cpu=counts_cpu, counts_memory=counts_memory)
-        made = _make_group(f"{above.folder}/{name}", make, limits.memory_bytes if counts_memory else None, filesystem)
+            delegation = delegate_controller(
+                above.folder, own_pid, f"{name}-self", MEMORY, filesystem
+            )
+        make = partial(
+            AccountingCgroup, above, name, counts_cpu=counts_cpu, counts_memory=counts_memory
+        )
+        made = _make_group(
+            f"{above.folder}/{name}",
+            make,
+            limits.memory_bytes if counts_memory else None,
+            filesystem,
+        )
         if made is not None:
             groups.append(made)
         elif delegation is not None:
@@ -166,10 +179,13 @@ def make_command_cgroup(
     return CommandCgroup(groups, filesystem, delegation)
 
 
-def _candidates(cgroups: Cgroups, limits: ResourceLimits) -> Iterable[tuple[CgroupLocation, bool, bool]]:
+def _candidates(
+    cgroups: Cgroups, limits: ResourceLimits
+) -> Iterable[tuple[CgroupLocation, bool, bool]]:
     """Where groups may be created, and whether they count CPU and memory. The caller stops when one counts CPU."""
     v1_memory, v1_cpu, v2 = (
-        _location_if_neutral(cgroups.location(hierarchy)) for hierarchy in (MEMORY, CPUACCT, UNIFIED)
+        _location_if_neutral(cgroups.location(hierarchy))
+        for hierarchy in (MEMORY, CPUACCT, UNIFIED)
     )
     if v1_memory is not None:
         yield v1_memory, v1_cpu is not None and v1_memory.folder == v1_cpu.folder, True
@@ -188,7 +204,10 @@ def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | No
 
 
 def _make_group(
-    folder: str, make: Callable[[], AccountingCgroup], limit_bytes: float | None, filesystem: CgroupFilesystem
+    folder: str,
+    make: Callable[[], AccountingCgroup],
+    limit_bytes: float | None,
+    filesystem: CgroupFilesystem,
 ) -> AccountingCgroup | None:
     try:
         filesystem.make(folder)

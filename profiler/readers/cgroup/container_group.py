@@ -32,7 +32,11 @@ class GroupReading(Struct, frozen=True, kw_only=True):
     @property
     def has_mark(self) -> bool:
         """Whether the high-water mark and its page cache are known: a group's files disappear one by one."""
-        return self.peak_bytes is not None and self.memory is not None and self.memory.cache_bytes is not None
+        return (
+            self.peak_bytes is not None
+            and self.memory is not None
+            and self.memory.cache_bytes is not None
+        )
 
 
 class ContainerCgroup(GroupCounters):
@@ -53,7 +57,10 @@ class ContainerCgroup(GroupCounters):
         """The counters now; None for a removed group. Emptiness, by which the mark is final, is read before it."""
         names = self._names
         # Parsed later: every moment counts.
-        events, peak = proc.reread_file(self._files, names.events), proc.reread_file(self._files, names.peak)
+        events, peak = (
+            proc.reread_file(self._files, names.events),
+            proc.reread_file(self._files, names.peak),
+        )
         memory, cpu_ns = self.memory(self.usage()), self.cpu_ns()
         # 1 while a living process is in the group or in a group below it
         populated, peak_bytes = proc.number_after(events, b"populated "), parse_number(peak)
@@ -69,13 +76,21 @@ class ContainerCgroup(GroupCounters):
         )
 
 
-def find_container_cgroup(pid: int, docker_id: str, proc_folder: str = "/proc") -> ContainerCgroup | None:
+def find_container_cgroup(
+    pid: int, docker_id: str, proc_folder: str = "/proc"
+) -> ContainerCgroup | None:
     """The group of the container in which a process runs; None if it is not readable for this process."""
     process = f"{proc_folder}/{pid}"
     paths = parse_membership(proc.read_text(f"{process}/cgroup"))
-    groups = {name: group for name, path in paths.items() if (group := container_group(path, docker_id)) is not None}
+    groups = {
+        name: group
+        for name, path in paths.items()
+        if (group := container_group(path, docker_id)) is not None
+    }
     cgroups = Cgroups(f"{process}/root", groups, proc.read_text(f"{process}/mountinfo"))
-    memory, cpu = (next(iter(cgroups.folders(controller)), None) for controller in (MEMORY, CPUACCT))
+    memory, cpu = (
+        next(iter(cgroups.folders(controller)), None) for controller in (MEMORY, CPUACCT)
+    )
     found = ContainerCgroup(memory, cpu, is_v1=MEMORY in groups)
     return found if found.is_open else None
 

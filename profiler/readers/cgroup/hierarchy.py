@@ -32,20 +32,33 @@ class Cgroups:
     def __init__(self, root: str, groups: Mapping[str, str], mountinfo: str) -> None:
         self._root = root
         self._groups = groups
-        mounts = (mount for mount in proc.parse_mountinfo(mountinfo) if mount.filesystem_type in ("cgroup", "cgroup2"))
+        mounts = (
+            mount
+            for mount in proc.parse_mountinfo(mountinfo)
+            if mount.filesystem_type in ("cgroup", "cgroup2")
+        )
         self._mounts = tuple((mount, _controllers(mount)) for mount in mounts)
         self._memory_files = VERSION_1 if MEMORY in groups else VERSION_2
 
     def limits(self) -> ResourceLimits:
         limit = self._memory_files.limit
-        memory = (parse_bytes(proc.read_text(f"{folder}/{limit}")) for folder in self.folders(MEMORY))
+        memory = (
+            parse_bytes(proc.read_text(f"{folder}/{limit}")) for folder in self.folders(MEMORY)
+        )
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if "cpu" in self._groups else ("cpu.max",)
-        quotas = (" ".join(proc.read_text(f"{folder}/{name}") for name in names) for folder in self.folders("cpu"))
-        return ResourceLimits(vcpu=min_known(*map(parse_cpu_max, quotas)), memory_bytes=min_known(*memory))
+        quotas = (
+            " ".join(proc.read_text(f"{folder}/{name}") for name in names)
+            for folder in self.folders("cpu")
+        )
+        return ResourceLimits(
+            vcpu=min_known(*map(parse_cpu_max, quotas)), memory_bytes=min_known(*memory)
+        )
 
     def oom_kills(self) -> int | None:
         """How many processes of the nearest group that counts memory the kernel has killed."""
-        files = (proc.read(f"{folder}/{self._memory_files.kills}") for folder in self.folders(MEMORY))
+        files = (
+            proc.read(f"{folder}/{self._memory_files.kills}") for folder in self.folders(MEMORY)
+        )
         kills = (proc.number_after(text or b"", OOM_KILLS) for text in files)
         return next((count for count in kills if count is not None), None)
 
@@ -58,7 +71,9 @@ class Cgroups:
             if hierarchy in controllers and _is_below(group, mount.root):
                 folder = group_folders(self._root, mount, group)[0]
                 own = controllers & self._groups.keys()
-                return CgroupLocation(hierarchy=hierarchy, group=group, folder=folder, controllers=own)
+                return CgroupLocation(
+                    hierarchy=hierarchy, group=group, folder=folder, controllers=own
+                )
         return None
 
     def has_v1_controller(self, controller: str) -> bool:
@@ -68,7 +83,9 @@ class Cgroups:
         """The folders of the group and of those above it, up to the top; empty if it is not mounted."""
         hierarchy = controller if controller in self._groups else UNIFIED
         group = self._groups.get(hierarchy)
-        mount = next((mount for mount, controllers in self._mounts if hierarchy in controllers), None)
+        mount = next(
+            (mount for mount, controllers in self._mounts if hierarchy in controllers), None
+        )
         return () if group is None or mount is None else group_folders(self._root, mount, group)
 
 
@@ -81,12 +98,16 @@ def read_own_cgroups(root: str = "/") -> Cgroups:
 def parse_membership(text: str) -> Mapping[str, str]:
     """The group's path by controller in ``/proc/PID/cgroup``; version 2 has the empty name (``UNIFIED``)."""
     lines = (line.split(":", 2) for line in text.splitlines() if line.count(":") > 1)
-    return {controller: path for _, controllers, path in lines for controller in controllers.split(",")}
+    return {
+        controller: path for _, controllers, path in lines for controller in controllers.split(",")
+    }
 
 
 def _controllers(mount: proc.MountEntry) -> frozenset[str]:
     """The controllers of a hierarchy; the options of a version 1 mount name them among others."""
-    return frozenset((UNIFIED,) if mount.filesystem_type == "cgroup2" else mount.super_options.split(","))
+    return frozenset(
+        (UNIFIED,) if mount.filesystem_type == "cgroup2" else mount.super_options.split(",")
+    )
 
 
 def group_folders(root: str, mount: proc.MountEntry, group: str) -> tuple[str, ...]:
@@ -166,7 +187,13 @@ VERSION_1 = CounterFiles(
     limit="memory.limit_in_bytes",
     peak="memory.max_usage_in_bytes",
     kills="memory.oom_control",
-    details=(b"total_active_file ", b"total_inactive_file ", b"total_mapped_file ", b"total_cache ", b"total_shmem "),
+    details=(
+        b"total_active_file ",
+        b"total_inactive_file ",
+        b"total_mapped_file ",
+        b"total_cache ",
+        b"total_shmem ",
+    ),
     reset=b"0",
 )
 VERSION_2 = CounterFiles(
@@ -183,7 +210,12 @@ VERSION_2 = CounterFiles(
 
 
 def unmapped_cache_bytes(
-    usage_bytes: int, *, active: int | None, inactive: int | None, mapped: int | None, cache: int | None
+    usage_bytes: int,
+    *,
+    active: int | None,
+    inactive: int | None,
+    mapped: int | None,
+    cache: int | None,
 ) -> int | None:
     """The page cache that no process maps, which the kernel drops before it kills; None if nothing of it is known.
 
@@ -202,8 +234,12 @@ def parse_memory(usage: bytes, memory_stat: bytes, files: CounterFiles) -> Memor
     usage_bytes = parse_number(usage)
     if usage_bytes is None:
         return None
-    active, inactive, mapped, cache, shared = [proc.number_after(memory_stat, name) for name in files.details]
-    unmapped_bytes = unmapped_cache_bytes(usage_bytes, active=active, inactive=inactive, mapped=mapped, cache=cache)
+    active, inactive, mapped, cache, shared = [
+        proc.number_after(memory_stat, name) for name in files.details
+    ]
+    unmapped_bytes = unmapped_cache_bytes(
+        usage_bytes, active=active, inactive=inactive, mapped=mapped, cache=cache
+    )
     if unmapped_bytes is None:
         return None
     return MemoryReading(

@@ -108,7 +108,9 @@ class DockerEvents:
         clock: Clock,
         since_ns: int | None = None,
     ) -> None:
-        self._connection = HttpConnection(connect, _HOST, self._wait_readable, _MAX_CHUNK_BYTES, keeps_responses=False)
+        self._connection = HttpConnection(
+            connect, _HOST, self._wait_readable, _MAX_CHUNK_BYTES, keeps_responses=False
+        )
         self._on_news = on_news
         self._health = SourceHealth("Docker's stream of events", log)
         self._clock = clock
@@ -156,7 +158,9 @@ class DockerEvents:
             self._since_ns = self._clock.wall_ns()
         since = f"{self._since_ns // NS_PER_SECOND}.{self._since_ns % NS_PER_SECOND:09}"
         begun = b""
-        for chunk in self._connection.stream(f"/events?since={since}&filters={_FILTERS}", _CONNECT_SECONDS):
+        for chunk in self._connection.stream(
+            f"/events?since={since}&filters={_FILTERS}", _CONNECT_SECONDS
+        ):
             *lines, begun = (begun + chunk).split(b"\n")
             yield from lines or ([] if chunk else [b""])
             if len(begun) > _MAX_LINE_BYTES:
@@ -191,7 +195,11 @@ def parse_event(line: bytes) -> ContainerEvent | None:
     event = mapping(decoded(msgspec.json.decode, line))
     actor = mapping(event.get("Actor"))
     attributes = mapping(actor.get("Attributes"))
-    action, docker_id, time_ns = text(event.get("Action")), text(actor.get("ID")), count(event.get("timeNano"))
+    action, docker_id, time_ns = (
+        text(event.get("Action")),
+        text(actor.get("ID")),
+        count(event.get("timeNano")),
+    )
     if action not in _ACTIONS or docker_id is None or time_ns is None:
         return None
     return ContainerEvent(

@@ -70,7 +70,10 @@ def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
     document = decoded(msgspec.json.decode, body)
     if not isinstance(document, list):
         return Unavailable("Docker's list of containers is not a JSON array")
-    found = ((text(entry.get("Id")), _labels(entry.get("Labels")), entry.get("State")) for entry in mappings(document))
+    found = (
+        (text(entry.get("Id")), _labels(entry.get("Labels")), entry.get("State"))
+        for entry in mappings(document)
+    )
     return tuple(
         ListedContainer(docker_id=docker_id, is_running=state in _RUNNING, task_arn=labels.task_arn)
         for docker_id, labels, state in found
@@ -81,10 +84,14 @@ def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
 def decode_container(body: bytes) -> EcsContainer | Unavailable:
     """Decode ``/containers/ID/json``."""
     document = mapping(decoded(msgspec.json.decode, body))
-    state, config, host = (mapping(document.get(name)) for name in ("State", "Config", "HostConfig"))
+    state, config, host = (
+        mapping(document.get(name)) for name in ("State", "Config", "HostConfig")
+    )
     docker_id, labels = text(document.get("Id")), _labels(config.get("Labels"))
     if docker_id is None or labels is None:
-        return Unavailable("Docker's description of the container lacks its id or the labels of the ECS agent")
+        return Unavailable(
+            "Docker's description of the container lacks its id or the labels of the ECS agent"
+        )
     is_running = state.get("Running") is True
     finished_ns = None if is_running else parse_ns(state.get("FinishedAt"))
     logs, environment = mapping(host.get("LogConfig")), config.get("Env")
@@ -105,15 +112,24 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         cgroup_parent=text(host.get("CgroupParent")) or "",
         network_mode=text(host.get("NetworkMode")),
         log_driver=text(logs.get("Type")),
-        log_options={name: known for name in _LOG_OPTIONS if (known := text(options.get(name))) is not None},
+        log_options={
+            name: known for name in _LOG_OPTIONS if (known := text(options.get(name))) is not None
+        },
         metadata_address=_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
-        gpus=tuple(filter(_GPU.fullmatch, (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(","))),
+        gpus=tuple(
+            filter(
+                _GPU.fullmatch, (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(",")
+            )
+        ),
     )
 
 
 def _labels(document: Json) -> EcsLabels | None:
     labels = mapping(document)
-    task_arn, container_name = text(labels.get(TASK_ARN_LABEL)), text(labels.get(f"{_LABELS}container-name"))
+    task_arn, container_name = (
+        text(labels.get(TASK_ARN_LABEL)),
+        text(labels.get(f"{_LABELS}container-name")),
+    )
     if task_arn is None or container_name is None:
         return None
     return EcsLabels(

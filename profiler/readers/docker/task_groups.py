@@ -34,9 +34,14 @@ _V2_BLOCK = re.compile(rb"^(\d+):(\d+) rbytes=(\d+) wbytes=(\d+)", re.MULTILINE)
 class OpenGroup(ContainerCgroup):
     """The open files of a group. ``folders`` are by controller of version 1, or the only one has the name UNIFIED."""
 
-    def __init__(self, folders: Mapping[str, str], device_mapper_majors: frozenset[int] | None) -> None:
+    def __init__(
+        self, folders: Mapping[str, str], device_mapper_majors: frozenset[int] | None
+    ) -> None:
         self._is_v1 = UNIFIED not in folders
-        by_controller = {name: folders.get(name, folders.get(UNIFIED)) for name in (MEMORY, CPUACCT, _BLKIO, _PIDS)}
+        by_controller = {
+            name: folders.get(name, folders.get(UNIFIED))
+            for name in (MEMORY, CPUACCT, _BLKIO, _PIDS)
+        }
         super().__init__(by_controller[MEMORY], by_controller[CPUACCT], is_v1=self._is_v1)
         self._blocks = _V1_BLOCKS if self._is_v1 else _V2_BLOCKS
         self._device_mapper_majors = device_mapper_majors
@@ -45,7 +50,9 @@ class OpenGroup(ContainerCgroup):
         self._last_usage, self._changed_ns = b"", 0
         for controller, name in ((_BLKIO, self._blocks), (_PIDS, _PIDS_NOW), (MEMORY, _LIMIT_HITS)):
             self._files |= proc.open_files(by_controller[controller] or "", (name,))
-        self._memory_limit_bytes = parse_bytes(proc.read_text(f"{by_controller[MEMORY]}/{self._names.limit}"))
+        self._memory_limit_bytes = parse_bytes(
+            proc.read_text(f"{by_controller[MEMORY]}/{self._names.limit}")
+        )
 
     def sample(self, read_ns: int) -> ContainerSample | Unavailable:
         """The counters now; ``is_gone`` when the group is removed.
@@ -58,7 +65,9 @@ class OpenGroup(ContainerCgroup):
         elif read_ns - self._changed_ns > _MAX_LATE_NS:
             blocks = self._last_blocks[1] if self._is_v1 else self._block_bytes()
             read_bytes, write_bytes = blocks.get("read"), blocks.get("write")
-            self._last = replace(last, read_ns=read_ns, block_read_bytes=read_bytes, block_write_bytes=write_bytes)
+            self._last = replace(
+                last, read_ns=read_ns, block_read_bytes=read_bytes, block_write_bytes=write_bytes
+            )
             return self._last
         memory, peak_bytes = self.memory(usage), self.mark_bytes()
         if cpu_ns is None and memory is None and peak_bytes is None:
@@ -82,7 +91,9 @@ class OpenGroup(ContainerCgroup):
     def _limit_hits(self, peak_bytes: int | None) -> int | None:
         """Below half the limit there is no new one: the kernel asks for only some pages more than it needs."""
         last, limit_bytes = self._last, self._memory_limit_bytes
-        if last is not None and (limit_bytes is None or (peak_bytes is not None and 2 * peak_bytes < limit_bytes)):
+        if last is not None and (
+            limit_bytes is None or (peak_bytes is not None and 2 * peak_bytes < limit_bytes)
+        ):
             return last.memory_limit_hits
         return parse_number(proc.reread_file(self._files, _LIMIT_HITS))
 
@@ -95,14 +106,19 @@ class OpenGroup(ContainerCgroup):
         text = proc.reread_file(self._files, self._blocks)
         if text != self._last_blocks[0]:
             parse = _v1_blocks if self._is_v1 else _v2_blocks
-            self._last_blocks = text, sum_block_bytes(tuple(parse(text)), self._device_mapper_majors)
+            self._last_blocks = (
+                text,
+                sum_block_bytes(tuple(parse(text)), self._device_mapper_majors),
+            )
         return self._last_blocks[1]
 
 
 class InstanceCgroups:
     """``root`` is the machine's ``/sys/fs/cgroup``."""
 
-    def __init__(self, root: str = "/sys/fs/cgroup", device_mapper_majors: frozenset[int] | None = None) -> None:
+    def __init__(
+        self, root: str = "/sys/fs/cgroup", device_mapper_majors: frozenset[int] | None = None
+    ) -> None:
         self._root = root
         self._is_v1 = not Path(root, "cgroup.controllers").exists()
         self._device_mapper_majors = device_mapper_majors
@@ -120,7 +136,9 @@ class InstanceCgroups:
             folders = {
                 controller: folder
                 for controller in ((MEMORY, CPUACCT, _BLKIO, _PIDS) if self._is_v1 else (UNIFIED,))
-                if Path(folder := "/".join(part for part in (self._root, controller, path) if part)).is_dir()
+                if Path(
+                    folder := "/".join(part for part in (self._root, controller, path) if part)
+                ).is_dir()
             }
             if folders:
                 return OpenGroup(folders, self._device_mapper_majors)
@@ -146,7 +164,9 @@ def group_path(cgroup_parent: str) -> str:
 
 def _v1_blocks(text: bytes) -> Iterator[BlockEntry]:
     for major, minor, operation, value in _V1_BLOCK.findall(text):
-        yield BlockEntry(major=int(major), minor=int(minor), op=operation.decode(), value=int(value))
+        yield BlockEntry(
+            major=int(major), minor=int(minor), op=operation.decode(), value=int(value)
+        )
 
 
 def _v2_blocks(text: bytes) -> Iterator[BlockEntry]:

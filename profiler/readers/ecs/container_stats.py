@@ -86,17 +86,23 @@ class _Entry(Struct):
 
 
 @cache
-def _decoders() -> tuple[msgspec.json.Decoder[dict[str, msgspec.Raw]], msgspec.json.Decoder[_Entry | None]]:
+def _decoders() -> tuple[
+    msgspec.json.Decoder[dict[str, msgspec.Raw]], msgspec.json.Decoder[_Entry | None]
+]:
     """The decoders, which are slow to make: `run` imports this module and decodes nothing."""
     return msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(_Entry | None)
 
 
-def decode_stats(body: bytes, device_mapper_majors: frozenset[int] | None = None) -> StatsReading | Unavailable:
+def decode_stats(
+    body: bytes, device_mapper_majors: frozenset[int] | None = None
+) -> StatsReading | Unavailable:
     """Decode a response, on a machine with these major numbers of device-mapper nodes; None if they are unknown."""
     try:
         entries = _decoders()[0].decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        return Unavailable(f"/task/stats answered with something else than the stats of containers: {error}")
+        return Unavailable(
+            f"/task/stats answered with something else than the stats of containers: {error}"
+        )
     samples = ((key, _sample(entry, device_mapper_majors)) for key, entry in entries.items())
     return {key: sample for key, sample in samples if sample is not None}
 
@@ -105,11 +111,17 @@ def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
     """The major numbers of device-mapper nodes in ``/proc/devices``; None if the text does not list block devices."""
     _, heading, blocks = devices.partition("Block devices:")
     numbers = (line.split() for line in blocks.splitlines())
-    majors = frozenset(int(words[0]) for words in numbers if words[1:] == ["device-mapper"] and words[0].isdecimal())
+    majors = frozenset(
+        int(words[0])
+        for words in numbers
+        if words[1:] == ["device-mapper"] and words[0].isdecimal()
+    )
     return majors if heading else None
 
 
-def _sample(text: msgspec.Raw, device_mapper_majors: frozenset[int] | None) -> ContainerSample | Unavailable | None:
+def _sample(
+    text: msgspec.Raw, device_mapper_majors: frozenset[int] | None
+) -> ContainerSample | Unavailable | None:
     """The sample of one container; None without a readable time."""
     try:
         entry = _decoders()[1].decode(text)
@@ -125,7 +137,9 @@ def _sample(text: msgspec.Raw, device_mapper_majors: frozenset[int] | None) -> C
     block_bytes = sum_block_bytes(blocks, device_mapper_majors)
     usage_bytes = count(memory.usage)
     cache_bytes = None
-    if usage_bytes is not None:  # cgroup v1 has ``total_`` members, which include the groups below, and v2 file_mapped
+    if (
+        usage_bytes is not None
+    ):  # cgroup v1 has ``total_`` members, which include the groups below, and v2 file_mapped
         cache_bytes = unmapped_cache_bytes(
             usage_bytes,
             active=_first_count(detail.total_active_file, detail.active_file),
@@ -135,7 +149,9 @@ def _sample(text: msgspec.Raw, device_mapper_majors: frozenset[int] | None) -> C
         )
     return ContainerSample(
         read_ns=read_ns,
-        cpu_ns=count(entry.cpu_stats.cpu_usage.total_usage) if entry.cpu_stats and entry.cpu_stats.cpu_usage else None,
+        cpu_ns=count(entry.cpu_stats.cpu_usage.total_usage)
+        if entry.cpu_stats and entry.cpu_stats.cpu_usage
+        else None,
         memory_used_bytes=None if usage_bytes is None else usage_bytes - (cache_bytes or 0),
         memory_cache_bytes=cache_bytes,
         memory_usage_peak_bytes=count(memory.max_usage),
@@ -153,7 +169,9 @@ def _first_count(*values: Json) -> int | None:
     return next((number for value in values if (number := count(value)) is not None), None)
 
 
-def sum_block_bytes(entries: Sequence[BlockEntry], device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
+def sum_block_bytes(
+    entries: Sequence[BlockEntry], device_mapper_majors: frozenset[int] | None
+) -> Mapping[str, int]:
     """Bytes by operation (``read``, ``write``); once of a stack: the larger one of two lower bounds.
 
     Device-mapper nodes repeat the traffic of the disks below, but the kernel attributes some only to the node.
@@ -162,10 +180,14 @@ def sum_block_bytes(entries: Sequence[BlockEntry], device_mapper_majors: frozens
     nodes: dict[tuple[str, int], int] = {}
     if device_mapper_majors is None:  # the usual major number, unless all devices have it
         has_others = any(entry.major != _USUAL_DEVICE_MAPPER_MAJOR for entry in entries)
-        device_mapper_majors = frozenset((_USUAL_DEVICE_MAPPER_MAJOR,)) if has_others else frozenset()
+        device_mapper_majors = (
+            frozenset((_USUAL_DEVICE_MAPPER_MAJOR,)) if has_others else frozenset()
+        )
     for entry in entries:
         operation, value = entry.op.lower(), count(entry.value)
-        if operation not in ("read", "write") or value is None:  # v1 writes ``Read``; both also list sums (``Total``)
+        if (
+            operation not in ("read", "write") or value is None
+        ):  # v1 writes ``Read``; both also list sums (``Total``)
             continue
         if entry.major in device_mapper_majors:
             nodes[operation, entry.minor] = nodes.get((operation, entry.minor), 0) + value

@@ -63,27 +63,43 @@ class HttpEndpoint:
 
     def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
         """The body of a response with status 200, else the reason. ``max_seconds`` limits the adaptive timeout."""
-        timeout_seconds = min(self._timeout_seconds, MAX_TIMEOUT_SECONDS if max_seconds is None else max_seconds)
+        timeout_seconds = min(
+            self._timeout_seconds, MAX_TIMEOUT_SECONDS if max_seconds is None else max_seconds
+        )
         self._has_own_timeout = max_seconds is not None
         shown = path or "/"
         try:
-            response = self._fetch(self._connection or self._new_connection(), path, timeout_seconds)
+            response = self._fetch(
+                self._connection or self._new_connection(), path, timeout_seconds
+            )
         except TimeoutError:
             self.close()
             if self._has_timed_out:
                 self._timeout_seconds = min(2 * self._timeout_seconds, MAX_TIMEOUT_SECONDS)
             self._has_timed_out = not self._has_timed_out
-            waited_seconds = (self._effective_deadline_ns() - self._request_started_ns) / NS_PER_SECOND
-            return Unavailable(f"{shown} did not answer within {waited_seconds:.3g} s", timed_out=True)
-        except (HttpError, OSError, ValueError) as error:  # ValueError: an invalid address, see check_address()
+            waited_seconds = (
+                self._effective_deadline_ns() - self._request_started_ns
+            ) / NS_PER_SECOND
+            return Unavailable(
+                f"{shown} did not answer within {waited_seconds:.3g} s", timed_out=True
+            )
+        except (
+            HttpError,
+            OSError,
+            ValueError,
+        ) as error:  # ValueError: an invalid address, see check_address()
             self.close()
             cause = error if isinstance(error, HttpError) else type(error).__name__
             return Unavailable(f"{shown} cannot be read: {cause}")
         if response.body is None or response.status != _HTTP_OK:
             answer = (
-                f"more than {self._max_response_bytes} bytes" if response.body is None else f"HTTP {response.status}"
+                f"more than {self._max_response_bytes} bytes"
+                if response.body is None
+                else f"HTTP {response.status}"
             )
-            return Unavailable(f"{shown} answered {answer}", is_gone=response.status == _HTTP_NOT_FOUND)
+            return Unavailable(
+                f"{shown} answered {answer}", is_gone=response.status == _HTTP_NOT_FOUND
+            )
         self._has_timed_out = False
         return response.body
 
@@ -95,7 +111,8 @@ class HttpEndpoint:
         parts, address = _split(self._address)
         self._base_path = parts.path
         self._connection = HttpConnection(
-            self._connect or (lambda timeout_seconds: socket.create_connection(address, timeout_seconds)),
+            self._connect
+            or (lambda timeout_seconds: socket.create_connection(address, timeout_seconds)),
             parts.netloc.rpartition("@")[2],
             self._wait_readable,
             self._max_response_bytes,
@@ -121,7 +138,9 @@ class HttpEndpoint:
         if requested_ns is None or self._has_own_timeout:
             return self._deadline_ns
         # A healthy endpoint responds within milliseconds.
-        return min(self._deadline_ns, max(requested_ns, self._request_started_ns) + NS_PER_SECOND // 2)
+        return min(
+            self._deadline_ns, max(requested_ns, self._request_started_ns) + NS_PER_SECOND // 2
+        )
 
     def _wait_readable(self, source: socket.socket) -> None:
         """Wait until the deadline, then raise TimeoutError. A socket's own timeout restarts with every read."""
@@ -163,7 +182,10 @@ class TaskMetadataSource:
     has_news = is_resumed = False
 
     def __init__(
-        self, endpoint: HttpEndpoint, version: int, device_mapper_majors: frozenset[int] | None = None
+        self,
+        endpoint: HttpEndpoint,
+        version: int,
+        device_mapper_majors: frozenset[int] | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._device_mapper_majors = device_mapper_majors
@@ -190,13 +212,18 @@ class TaskMetadataSource:
         return self._read("/taskWithTags", decode_tags)
 
     def _read(
-        self, path: str, decode: Callable[[bytes], _T | Unavailable], max_seconds: float | None = None
+        self,
+        path: str,
+        decode: Callable[[bytes], _T | Unavailable],
+        max_seconds: float | None = None,
     ) -> _T | Unavailable:
         body = self._endpoint.get(path, max_seconds)
         if isinstance(body, Unavailable):
             return body
         before, decoded = self._decoded.get(path, (None, None))
-        if body != before:  # the connection returns the same object for a response that repeats the last one
+        if (
+            body != before
+        ):  # the connection returns the same object for a response that repeats the last one
             decoded = decode(body)
             self._decoded[path] = body, decoded
         return cast("_T | Unavailable", decoded)

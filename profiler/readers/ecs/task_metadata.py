@@ -220,17 +220,24 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
 def _mebibytes(value: Json) -> int | None:
     """A number of MiB in bytes; None if it is absent, 0, or more than any machine has."""
     mebibytes = number(value)
-    return None if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB else int(mebibytes * 1024 * 1024)
+    return (
+        None if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB else int(mebibytes * 1024 * 1024)
+    )
 
 
-def joined_attempt(before: ContainerMetadata | None, container: ContainerMetadata) -> ContainerMetadata:
+def joined_attempt(
+    before: ContainerMetadata | None, container: ContainerMetadata
+) -> ContainerMetadata:
     """The container with the first start that was seen, and all else of its last attempt; ``before``: as joined last.
 
     A restart in place shows in ``RestartCount`` (endpoint v4), a new Docker id or a later start: so agents differ.
     """
     started_ns = container.attempt_started_ns or container.started_ns
     before = before or replace(container, attempt_started_ns=started_ns)
-    seen_restarts, attempt_started_ns = before.seen_restarts, before.attempt_started_ns or started_ns
+    seen_restarts, attempt_started_ns = (
+        before.seen_restarts,
+        before.attempt_started_ns or started_ns,
+    )
     if _is_new_attempt(before, container, started_ns):
         seen_restarts, attempt_started_ns = seen_restarts + 1, started_ns
     return replace(
@@ -244,8 +251,13 @@ def joined_attempt(before: ContainerMetadata | None, container: ContainerMetadat
     )
 
 
-def _is_new_attempt(before: ContainerMetadata, container: ContainerMetadata, started_ns: int | None) -> bool:
-    if None not in (before.docker_id, container.docker_id) and before.docker_id != container.docker_id:
+def _is_new_attempt(
+    before: ContainerMetadata, container: ContainerMetadata, started_ns: int | None
+) -> bool:
+    if (
+        None not in (before.docker_id, container.docker_id)
+        and before.docker_id != container.docker_id
+    ):
         return True
     if before.attempt_started_ns is None or started_ns is None:
         return False
@@ -261,7 +273,9 @@ class BatchSelection(Struct, frozen=True, kw_only=True):
     is_present: bool = True
 
 
-def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None) -> BatchSelection:
+def select_batch(
+    task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None
+) -> BatchSelection:
     """The requested container, else the only application container, else all. Without ``own``: the usual name's."""
     if requested is not None:
         present = sorted({container.name for container in task.containers})
@@ -270,7 +284,9 @@ def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMet
             f"(it has: {', '.join(present) or 'none'}); correct the name."
         )
         is_present = requested in present
-        return BatchSelection(names=(requested,), problem=None if is_present else problem, is_present=is_present)
+        return BatchSelection(
+            names=(requested,), problem=None if is_present else problem, is_present=is_present
+        )
     names = _roles(task, own).candidates
     problem = (
         f"Several containers could be the batch ({', '.join(sorted(names))}): set TASK_PROFILER_CONTAINER to one of "
@@ -281,7 +297,9 @@ def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMet
             "No container of this task can be the batch: the task holds only the monitor and containers injected by "
             "AWS; set TASK_PROFILER_CONTAINER to the name of the container to report on."
         )
-    return BatchSelection(names=names, problem=None if len(names) == 1 else problem, is_present=bool(names))
+    return BatchSelection(
+        names=names, problem=None if len(names) == 1 else problem, is_present=bool(names)
+    )
 
 
 def monitor_of(task: TaskMetadata) -> ContainerMetadata | None:
@@ -299,7 +317,9 @@ def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:
         return False
     roles = _roles(task, own)
     ignored = {roles.monitor, *roles.injected}
-    return all(container.is_stopped for container in _others(task, own) if container.name not in ignored)
+    return all(
+        container.is_stopped for container in _others(task, own) if container.name not in ignored
+    )
 
 
 def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:
@@ -310,7 +330,9 @@ def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:
         TaskContainer(
             name=container.name,
             image=container.image,
-            firelens=None if may_have_router and container.log_driver != _FIRELENS_DRIVER else False,
+            firelens=None
+            if may_have_router and container.log_driver != _FIRELENS_DRIVER
+            else False,
             injected=container.type not in (None, "NORMAL"),
         )
         for container in _others(task, own)

@@ -19,7 +19,13 @@ class TrackedProcess:
     """A process to its end. With ``keep_open`` a reading costs half, and its pid cannot mean another process."""
 
     def __init__(
-        self, pid: int, proc_folder: str, cpu_clock: CpuClock, *, keep_open: bool, with_arguments: bool
+        self,
+        pid: int,
+        proc_folder: str,
+        cpu_clock: CpuClock,
+        *,
+        keep_open: bool,
+        with_arguments: bool,
     ) -> None:
         self.pid = pid
         self.is_alive = True
@@ -45,7 +51,9 @@ class TrackedProcess:
         text = self._read("stat")
         if text != self._stat_text or self._stat is None:
             stat = proc.parse_stat(text)
-            if stat is None or (self._stat is not None and stat.started_ticks != self._stat.started_ticks):
+            if stat is None or (
+                self._stat is not None and stat.started_ticks != self._stat.started_ticks
+            ):
                 self.is_alive = False
                 return False
             before = self._stat
@@ -87,9 +95,13 @@ class TrackedProcess:
     def allocated_bytes(self, parent: ProcessReading | None) -> int:
         """The least anonymous memory that the process allocated itself."""
         if self._inherited_bytes is None:
-            self._inherited_bytes = 0 if self.reading is None else inherited_bytes(self.reading, parent)
+            self._inherited_bytes = (
+                0 if self.reading is None else inherited_bytes(self.reading, parent)
+            )
         is_forked = self._stat is not None and self._stat.is_forked
-        return max((self._status.anonymous_bytes or 0) - (self._inherited_bytes if is_forked else 0), 0)
+        return max(
+            (self._status.anonymous_bytes or 0) - (self._inherited_bytes if is_forked else 0), 0
+        )
 
     def close(self) -> None:
         for descriptor in self._files.values():
@@ -99,7 +111,11 @@ class TrackedProcess:
 
     def _read(self, name: str) -> bytes:
         descriptor = self._files.get(name)
-        return proc.read(f"{self._folder}/{name}") or b"" if descriptor is None else proc.reread(descriptor)
+        return (
+            proc.read(f"{self._folder}/{name}") or b""
+            if descriptor is None
+            else proc.reread(descriptor)
+        )
 
 
 class ProcessExitWaiter(Waiter):

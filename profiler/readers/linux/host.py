@@ -85,7 +85,9 @@ def with_processor(host: Host) -> Host:
     """Add the processor. Some kernels make a program wait 10 ms when it opens ``/proc/cpuinfo``."""
     # The file has a block for each CPU. The first one begins with the model.
     cpuinfo = proc.read_beginning("/proc/cpuinfo", 4096).decode(errors="replace")
-    return replace(host, processor_model=parse_processor_model(cpuinfo), processor_count=os.cpu_count())
+    return replace(
+        host, processor_model=parse_processor_model(cpuinfo), processor_count=os.cpu_count()
+    )
 
 
 def parse_processor_model(cpuinfo: str) -> str | None:
@@ -106,7 +108,9 @@ def read_own_usage() -> OwnUsage:
 def memory_of_others() -> int | None:
     """The anonymous memory and tmpfs of the machine, without this process's. Each page counts once."""
     memory, own = proc.read(_MEMINFO) or b"", (proc.read("/proc/self/statm") or b"").split()
-    anonymous_bytes, tmpfs_bytes = (proc.bytes_after(memory, name) for name in (b"AnonPages:", b"Shmem:"))
+    anonymous_bytes, tmpfs_bytes = (
+        proc.bytes_after(memory, name) for name in (b"AnonPages:", b"Shmem:")
+    )
     if anonymous_bytes is None or tmpfs_bytes is None or len(own) <= _STATM_SHARED:
         return None
     own_pages = int(own[_STATM_RESIDENT]) - int(own[_STATM_SHARED])
@@ -118,7 +122,10 @@ def read_instance() -> InstanceReading | Unavailable:
     memory = proc.read(_MEMINFO)
     if memory is None:
         return Unavailable("/proc/meminfo cannot be read")
-    disks = (_read_disk(point) for point in disk_mounts(proc.read_text("/proc/self/mountinfo"), os.path.isdir))
+    disks = (
+        _read_disk(point)
+        for point in disk_mounts(proc.read_text("/proc/self/mountinfo"), os.path.isdir)
+    )
     return InstanceReading(
         memory_size_bytes=proc.bytes_after(memory, _MEMORY_TOTAL),
         memory_available_bytes=proc.bytes_after(memory, b"MemAvailable:"),
@@ -132,7 +139,10 @@ def read_instance() -> InstanceReading | Unavailable:
 def read_swap_counters() -> SwapCounters | None:
     """The swap counters alone, which count pages; None if the kernel has none."""
     vmstat, page_bytes = proc.read("/proc/vmstat") or b"", os.sysconf("SC_PAGE_SIZE")
-    out_pages, in_pages = proc.number_after(vmstat, b"pswpout "), proc.number_after(vmstat, b"pswpin ")
+    out_pages, in_pages = (
+        proc.number_after(vmstat, b"pswpout "),
+        proc.number_after(vmstat, b"pswpin "),
+    )
     if out_pages is None or in_pages is None:
         return None
     return SwapCounters(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)
@@ -145,14 +155,21 @@ def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, 
     volumes = [
         point
         for point in sorted(mounts, key=lambda point: (len(point), point))
-        if _is_disk(mounts[point]) and point != ROOT and not point.startswith(_ECS_AGENT_FOLDERS) and is_folder(point)
+        if _is_disk(mounts[point])
+        and point != ROOT
+        and not point.startswith(_ECS_AGENT_FOLDERS)
+        and is_folder(point)
     ]
     return (ROOT, *sorted(volumes[: MAX_DISKS - 1]))
 
 
 def _is_disk(mount: proc.MountEntry) -> bool:
     """Whether the size of the file system is a disk's; the kernel gives some on disks an anonymous device number."""
-    return not mount.device.startswith("0:") or mount.filesystem_type in ("btrfs", "bcachefs", "zfs")
+    return not mount.device.startswith("0:") or mount.filesystem_type in (
+        "btrfs",
+        "bcachefs",
+        "zfs",
+    )
 
 
 def _read_disk(mount_point: str) -> Disk | None:
@@ -187,7 +204,9 @@ def read_kernel_view(pid: int | None = None, proc_folder: str = "/proc") -> Kern
     # The version whose hierarchies have the controllers: with both versions mounted, version 1.
     version = 2 if all(group.startswith("0::") for group in groups) else 1
     return KernelView(
-        schedstat=any(field != b"0" for field in (proc.read(f"{process}/schedstat") or b"").split()),
+        schedstat=any(
+            field != b"0" for field in (proc.read(f"{process}/schedstat") or b"").split()
+        ),
         system_calls=bool(proc.read(f"{process}/syscall")),
         pressure=bool(proc.read(f"{proc_folder}/pressure/cpu")),
         ptrace_scope=int(scope) if scope.isdecimal() else None,

@@ -29,7 +29,8 @@ class Rings:
         fields = dict(_FIELD.findall(info))
         try:
             inode, mask, taken, completed = (
-                int(fields[name], 0) for name in (b"ino", b"SqMask", b"CachedSqHead", b"CachedCqTail")
+                int(fields[name], 0)
+                for name in (b"ino", b"SqMask", b"CachedSqHead", b"CachedCqTail")
             )
         except (KeyError, ValueError):
             return ()
@@ -48,7 +49,9 @@ class Rings:
         for entry in entries:
             descriptor = int.from_bytes(entry[_DESCRIPTOR], "little", signed=True)
             if entry[_FLAGS] & _HAS_REGISTERED_FILE:
-                links.append(registered.get(b"%d" % descriptor, b"").decode(errors="surrogateescape"))
+                links.append(
+                    registered.get(b"%d" % descriptor, b"").decode(errors="surrogateescape")
+                )
             elif descriptor >= 0:
                 links.append(self._link_of(pid, descriptor))
         return links
@@ -56,7 +59,10 @@ class Rings:
     def _entries(self, pid: int, address: int, mask: int, numbers: Iterable[int]) -> list[bytes]:
         """The entries of the queue that have been used, as far as they are readable."""
         places = (address + (number & mask) * _ENTRY_BYTES for number in numbers)
-        entries = (proc.read_beginning(f"{self._folder}/{pid}/mem", _ENTRY_BYTES, place) for place in places)
+        entries = (
+            proc.read_beginning(f"{self._folder}/{pid}/mem", _ENTRY_BYTES, place)
+            for place in places
+        )
         return [entry for entry in entries if len(entry) == _ENTRY_BYTES and entry[_OPERATION]]
 
     def _queue(self, pid: int, inode: int) -> int | None:
@@ -65,5 +71,7 @@ class Rings:
             if len(self._queues) >= _MAX_KNOWN_RINGS:
                 self._queues.clear()
             maps = proc.read(f"{self._folder}/{pid}/maps") or b""
-            self._queues.update({(pid, int(found)): int(start, 16) for start, found in _QUEUE.findall(maps)})
+            self._queues.update(
+                {(pid, int(found)): int(start, 16) for start, found in _QUEUE.findall(maps)}
+            )
         return self._queues.get((pid, inode))

@@ -43,7 +43,11 @@ class MemoryShares:
     """
 
     def __init__(
-        self, budget: CpuBudget, page_bytes: int, monotonic_ns: Callable[[], int], cpu_ns: Callable[[], int]
+        self,
+        budget: CpuBudget,
+        page_bytes: int,
+        monotonic_ns: Callable[[], int],
+        cpu_ns: Callable[[], int],
     ) -> None:
         self._budget = budget
         self._monotonic_ns = monotonic_ns
@@ -52,7 +56,9 @@ class MemoryShares:
         self._page_bytes = page_bytes
         self._bases: dict[_Identity, _Base] = {}
         self._ended_bytes = 0
-        self._inheritance: dict[int, int] = {}  # what the forks of a process inherited: it may copy as much
+        self._inheritance: dict[
+            int, int
+        ] = {}  # what the forks of a process inherited: it may copy as much
         self._divided: dict[int, tuple[ProcessReading, ProcessReading]] = {}
         self.unsure_bytes = 0
         self.is_exact = False
@@ -63,11 +69,15 @@ class MemoryShares:
         if (
             self.is_exact
             and len(before) == len(processes)
-            and all(process is one for process, (one, _) in zip(processes, before.values(), strict=True))
+            and all(
+                process is one for process, (one, _) in zip(processes, before.values(), strict=True)
+            )
         ):
             self.has_lost = False
             return tuple([divided for _, divided in before.values()])  # nothing has run since
-        living = {process.identity: process for process in processes if process.rss_bytes is not None}
+        living = {
+            process.identity: process for process in processes if process.rss_bytes is not None
+        }
         self.has_lost = not self._bases.keys() <= living.keys()
         unsure_before, shares = self.unsure_bytes, self._shares(living)
         max_unsure_bytes = MAX_UNSURE_SHARE * sum(shares.values())
@@ -96,13 +106,24 @@ class MemoryShares:
         if len(living) <= 1:
             self.unsure_bytes = 0
             return {identity: process.rss_bytes or 0 for identity, process in living.items()}
-        page_bytes, shares, inheritance = self._page_bytes, dict[_Identity, int](), self._inheritance
+        page_bytes, shares, inheritance = (
+            self._page_bytes,
+            dict[_Identity, int](),
+            self._inheritance,
+        )
         unsure_bytes, shared_files, unread_files, largest_bytes = self._ended_bytes, 0, 0, 0
         mapping = largest = next(iter(living))
         most_mapped = 0
         for identity, process in living.items():
-            base, rss_bytes, anonymous_bytes = self._bases[identity], process.rss_bytes or 0, _anonymous(process)
-            mapped_bytes, growth_bytes = rss_bytes - anonymous_bytes, anonymous_bytes - base.anonymous_bytes
+            base, rss_bytes, anonymous_bytes = (
+                self._bases[identity],
+                process.rss_bytes or 0,
+                _anonymous(process),
+            )
+            mapped_bytes, growth_bytes = (
+                rss_bytes - anonymous_bytes,
+                anonymous_bytes - base.anonymous_bytes,
+            )
             own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
             file_bytes = min(base.file_bytes, mapped_bytes)
             shares[identity] = own_bytes + file_bytes
@@ -120,7 +141,9 @@ class MemoryShares:
         unsure_bytes += max(unread_files - lacking_files, 0)
         lacking_bytes = max(largest_bytes - sum(shares.values()), 0)
         shares[largest] += lacking_bytes
-        most_bytes = sum([process.rss_bytes or 0 for process in living.values()]) - sum(shares.values())
+        most_bytes = sum([process.rss_bytes or 0 for process in living.values()]) - sum(
+            shares.values()
+        )
         self.unsure_bytes = max(min(unsure_bytes - lacking_bytes, most_bytes), 0)
         return shares
 
@@ -141,7 +164,9 @@ class MemoryShares:
             mapped_bytes = (process.rss_bytes or 0) - anonymous_bytes if is_alone else 0
             if process.is_forked and not is_alone:
                 by_pid = by_pid or {one.pid: one for one in living.values()}
-                own_bytes = max(own_bytes - inherited_bytes(process, by_pid.get(process.parent_pid)), 0)
+                own_bytes = max(
+                    own_bytes - inherited_bytes(process, by_pid.get(process.parent_pid)), 0
+                )
             self._bases[identity] = _Base(
                 own_bytes=own_bytes,
                 anonymous_bytes=anonymous_bytes,
@@ -149,13 +174,18 @@ class MemoryShares:
                 mapped_bytes=mapped_bytes,
                 shared_bytes=0,
                 inherited_bytes=anonymous_bytes - own_bytes,
-                faults=0 if process.is_forked and not is_alone else process.faults,  # a fork's began at 0
+                faults=0
+                if process.is_forked and not is_alone
+                else process.faults,  # a fork's began at 0
                 is_forked=process.is_forked,
             )
         self._inheritance = inheritance = dict[int, int]()
         for process in living.values():
             if process.is_forked:
-                base, before_bytes = self._bases[process.identity], inheritance.get(process.parent_pid, 0)
+                base, before_bytes = (
+                    self._bases[process.identity],
+                    inheritance.get(process.parent_pid, 0),
+                )
                 inheritance[process.parent_pid] = before_bytes + base.inherited_bytes
 
     def _read(self, living: Mapping[_Identity, ProcessReading]) -> None:
@@ -167,7 +197,10 @@ class MemoryShares:
             )
             if rss_bytes is None or pss_bytes is None or anonymous_bytes is None:
                 continue
-            own_bytes, private_bytes = proc.bytes_after(rollup, b"Pss_Anon:"), proc.parse_private(rollup) or 0
+            own_bytes, private_bytes = (
+                proc.bytes_after(rollup, b"Pss_Anon:"),
+                proc.parse_private(rollup) or 0,
+            )
             # Before Linux 5.4, the PSS was not divided.
             own_bytes = min(anonymous_bytes if own_bytes is None else own_bytes, pss_bytes)
             self._bases[identity] = _Base(

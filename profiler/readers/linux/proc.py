@@ -16,8 +16,25 @@ _MAX_REREAD_BYTES = 8192
 _MAX_CMDLINE_BYTES = 4096
 _MAX_NUMBER_BYTES = 40  # with spaces before it
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
-_STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
-_USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT, _STACK = 11, 12, 13, 14, 17, 19, 21, 25
+_STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = (
+    0,
+    1,
+    6,
+    7,
+    8,
+    9,
+    10,
+)
+_USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT, _STACK = (
+    11,
+    12,
+    13,
+    14,
+    17,
+    19,
+    21,
+    25,
+)
 # Positions in /proc/PID/net/dev after the name of the interface.
 _RECEIVED, _SENT = 0, 8
 _DEAD_STATES = (b"Z", b"X")  # the parent has not waited for the process yet
@@ -68,7 +85,8 @@ class BlockBytes(Struct, frozen=True, kw_only=True):
     def __add__(self, other: "BlockBytes") -> "BlockBytes":
         """The bytes of both together."""
         return BlockBytes(
-            read_bytes=self.read_bytes + other.read_bytes, write_bytes=self.write_bytes + other.write_bytes
+            read_bytes=self.read_bytes + other.read_bytes,
+            write_bytes=self.write_bytes + other.write_bytes,
         )
 
 
@@ -111,7 +129,9 @@ def parse_stat(text: bytes) -> ProcessStat | None:
 
 def may_run_another_program(before: ProcessStat, now: ProcessStat) -> bool:
     """Whether a process has executed a program since, which causes page faults; at its end, its name remains."""
-    has_another_stack = now.stack_start != before.stack_start if now.stack_start else now.faults != before.faults
+    has_another_stack = (
+        now.stack_start != before.stack_start if now.stack_start else now.faults != before.faults
+    )
     return now.name != before.name or (has_another_stack and not now.is_exiting)
 
 
@@ -127,7 +147,10 @@ def parse_status(text: bytes) -> ProcessStatus:
 
 def parse_private(rollup: bytes) -> int | None:
     """The memory in ``/proc/PID/smaps_rollup`` that no other process maps, in bytes."""
-    clean_bytes, dirty_bytes = bytes_after(rollup, b"Private_Clean:"), bytes_after(rollup, b"Private_Dirty:")
+    clean_bytes, dirty_bytes = (
+        bytes_after(rollup, b"Private_Clean:"),
+        bytes_after(rollup, b"Private_Dirty:"),
+    )
     return None if clean_bytes is None or dirty_bytes is None else clean_bytes + dirty_bytes
 
 
@@ -154,7 +177,10 @@ def _word_after(text: bytes, name: bytes) -> bytes:
 
 def parse_io(text: bytes) -> BlockBytes | None:
     """Parse ``/proc/PID/io``; None if the file could not be read or the kernel does not count."""
-    read_bytes, write_bytes = number_after(text, b"read_bytes:"), number_after(text, b"write_bytes:")
+    read_bytes, write_bytes = (
+        number_after(text, b"read_bytes:"),
+        number_after(text, b"write_bytes:"),
+    )
     if read_bytes is None or write_bytes is None:
         return None
     return BlockBytes(read_bytes=read_bytes, write_bytes=write_bytes)
@@ -163,12 +189,18 @@ def parse_io(text: bytes) -> BlockBytes | None:
 def parse_network(net_dev: bytes, *, with_loopback: bool = False) -> tuple[int, int] | None:
     """The bytes received and sent by the interfaces of ``/proc/PID/net/dev``; None if it has none."""
     lines = (line.partition(b":") for line in net_dev.splitlines())
-    counts = [after.split() for name, colon, after in lines if colon and (with_loopback or name.strip() != b"lo")]
+    counts = [
+        after.split()
+        for name, colon, after in lines
+        if colon and (with_loopback or name.strip() != b"lo")
+    ]
     try:
         found = [(int(count[_RECEIVED]), int(count[_SENT])) for count in counts]
     except (IndexError, ValueError):
         return None
-    return (sum(received for received, _ in found), sum(sent for _, sent in found)) if found else None
+    return (
+        (sum(received for received, _ in found), sum(sent for _, sent in found)) if found else None
+    )
 
 
 def parse_pids(children: bytes) -> tuple[int, ...]:
@@ -193,7 +225,9 @@ def parse_mountinfo(text: str) -> Iterator[MountEntry]:
 
 def _unescape(path: str) -> str:
     """Decode the octal escapes of spaces and backslashes in a path."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path) if "\\" in path else path
+    return (
+        re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path) if "\\" in path else path
+    )
 
 
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
@@ -224,7 +258,10 @@ def read_beginning(path: str, size_bytes: int, offset: int = 0) -> bytes:
 
 def read_name(process_folder: str, name: str) -> str:
     """The name of a process with the base name of its script; ``name`` is the one in ``/proc/PID/stat``."""
-    from profiler.readers.linux.script_names import is_interpreter, name_with_script  # short runs do without it
+    from profiler.readers.linux.script_names import (
+        is_interpreter,
+        name_with_script,
+    )  # short runs do without it
 
     return name_with_script(name, read_arguments(process_folder)) if is_interpreter(name) else name
 

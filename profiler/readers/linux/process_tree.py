@@ -72,7 +72,9 @@ class ProcessTree:
     One that was not on a CPU is read again only after ten seconds: its memory or its adopted children may be others.
     """
 
-    def __init__(self, root_pid: int, unrelated_children: Container[int], monotonic_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, root_pid: int, unrelated_children: Container[int], monotonic_ns: Callable[[], int]
+    ) -> None:
         self._root_pid = root_pid
         self._unrelated_children = unrelated_children
         self._monotonic_ns = monotonic_ns
@@ -130,7 +132,9 @@ class ProcessTree:
         if stat is None:
             return None
         is_same = process is not None and not _has_another_program(process.stat, stat)
-        self._processes[pid] = _Process(ran_ns, stat, process.reading if process is not None and is_same else None)
+        self._processes[pid] = _Process(
+            ran_ns, stat, process.reading if process is not None and is_same else None
+        )
         return stat
 
     def _children(self, pid: int) -> tuple[int, ...]:
@@ -159,16 +163,23 @@ class ProcessTree:
     def _walk(self) -> dict[int, proc.ProcessStat]:
         """Read the lists of children, then the last processes: a child may move to a list that was read already."""
         descendants: dict[int, proc.ProcessStat] = {}
-        for first_pids in (list_children(self._root_pid, 1), *((pid,) for pid in tuple(self._processes))):
+        for first_pids in (
+            list_children(self._root_pid, 1),
+            *((pid,) for pid in tuple(self._processes)),
+        ):
             pending = list(first_pids)
             while pending:
                 pid = pending.pop()
                 if pid in descendants:
                     continue
                 stat = self._stat(pid)
-                if stat is not None and not (stat.parent_pid == self._root_pid or stat.parent_pid in descendants):
+                if stat is not None and not (
+                    stat.parent_pid == self._root_pid or stat.parent_pid in descendants
+                ):
                     stat = self._stat(pid, is_again=True)
-                if stat is not None and (stat.parent_pid in descendants or self._is_first(pid, stat)):
+                if stat is not None and (
+                    stat.parent_pid in descendants or self._is_first(pid, stat)
+                ):
                     descendants[pid] = stat
                     pending.extend(self._children(pid))
         return descendants
@@ -186,12 +197,18 @@ class ProcessTree:
         stats = {pid: stat for pid, stat in read if stat is not None}
         for pid in known:
             stat = stats.get(pid)
-            if stat is not None and stat.parent_pid != self._root_pid and stat.parent_pid not in stats:
+            if (
+                stat is not None
+                and stat.parent_pid != self._root_pid
+                and stat.parent_pid not in stats
+            ):
                 stats[pid] = self._stat(pid, is_again=True) or stat
         for pid, stat in stats.items():
             children.setdefault(stat.parent_pid, []).append(pid)
         descendants: dict[int, proc.ProcessStat] = {}
-        pending = [pid for pid in children.get(self._root_pid, ()) if self._is_first(pid, stats[pid])]
+        pending = [
+            pid for pid in children.get(self._root_pid, ()) if self._is_first(pid, stats[pid])
+        ]
         while pending:
             pid = pending.pop()
             if pid not in descendants:
@@ -216,7 +233,10 @@ def list_children(pid: int, threads: int) -> tuple[int, ...]:
     """The children of a process. The kernel has one list for each thread: the children that it forked."""
     if threads == 1:
         return proc.parse_pids(proc.read(f"/proc/{pid}/task/{pid}/children") or b"")
-    lists = (proc.read(f"/proc/{pid}/task/{thread}/children") or b"" for thread in proc.all_pids(f"/proc/{pid}/task"))
+    lists = (
+        proc.read(f"/proc/{pid}/task/{thread}/children") or b""
+        for thread in proc.all_pids(f"/proc/{pid}/task")
+    )
     return tuple(child for children in lists for child in proc.parse_pids(children))
 
 
@@ -257,21 +277,36 @@ class QuickMemory:
     def follow(self, processes: Iterable[ProcessReading]) -> None:
         """Continue from a reading of the whole tree."""
         self._known = {
-            process.pid: _Known(process.threads, process.share_bytes or 0, process.anonymous_bytes or 0, is_new=False)
+            process.pid: _Known(
+                process.threads,
+                process.share_bytes or 0,
+                process.anonymous_bytes or 0,
+                is_new=False,
+            )
             for process in processes
         }
 
     def read(self) -> int | None:
         """The memory in bytes; None if no process has any, or if the reading would cost too much."""
-        if not self._has_children_files or sum([known.threads for known in self._known.values()]) > _MAX_THREADS:
+        if (
+            not self._has_children_files
+            or sum([known.threads for known in self._known.values()]) > _MAX_THREADS
+        ):
             return None
         found: dict[int, tuple[int, ...]] = {}
         total_bytes = new_processes = 0
-        pending: list[tuple[int, tuple[int, ...]]] = [(pid, ()) for pid in list_children(self._root_pid, 1)]
+        pending: list[tuple[int, tuple[int, ...]]] = [
+            (pid, ()) for pid in list_children(self._root_pid, 1)
+        ]
         while pending:
             pid, parent = pending.pop()
             # The sizes of the process in bytes; none after its end.
-            fields = tuple([int(word) * self._page_bytes for word in (proc.read(f"/proc/{pid}/statm") or b"").split()])
+            fields = tuple(
+                [
+                    int(word) * self._page_bytes
+                    for word in (proc.read(f"/proc/{pid}/statm") or b"").split()
+                ]
+            )
             if not fields or pid in found or pid in self._unrelated_children:
                 continue
             found[pid] = fields
@@ -295,7 +330,12 @@ class QuickMemory:
             return _Known(threads, 0, _anonymous(fields), is_new=True)
         own_bytes = proc.parse_private(proc.read(f"/proc/{pid}/smaps_rollup") or b"")
         anonymous_bytes = _anonymous(fields)
-        known = _Known(threads, anonymous_bytes if own_bytes is None else own_bytes, anonymous_bytes, is_new=True)
+        known = _Known(
+            threads,
+            anonymous_bytes if own_bytes is None else own_bytes,
+            anonymous_bytes,
+            is_new=True,
+        )
         self._known[pid] = known
         return known
 

@@ -13,10 +13,52 @@ _ASSIGNMENT = re.compile(r"\w+\+?=.*", re.DOTALL)
 _SEPARATORS = ";&|()"
 # Words of a shell that are not programs. After the second group, a program follows.
 _BUILTINS = {
-    *("cd", "export", "set", "shopt", "source", ".", "trap", "ulimit", "umask", "unset", ":", "alias", "[", "[["),
-    *("for", "case", "exit", "return", "wait", "read", "eval", "shift", "break", "continue", "declare", "local"),
+    *(
+        "cd",
+        "export",
+        "set",
+        "shopt",
+        "source",
+        ".",
+        "trap",
+        "ulimit",
+        "umask",
+        "unset",
+        ":",
+        "alias",
+        "[",
+        "[[",
+    ),
+    *(
+        "for",
+        "case",
+        "exit",
+        "return",
+        "wait",
+        "read",
+        "eval",
+        "shift",
+        "break",
+        "continue",
+        "declare",
+        "local",
+    ),
 }
-_PREFIXES = {"exec", "command", "time", "if", "while", "until", "then", "do", "else", "elif", "{", "}", "!"}
+_PREFIXES = {
+    "exec",
+    "command",
+    "time",
+    "if",
+    "while",
+    "until",
+    "then",
+    "do",
+    "else",
+    "elif",
+    "{",
+    "}",
+    "!",
+}
 
 
 class _Options(Struct, frozen=True, kw_only=True):
@@ -51,12 +93,24 @@ _UNKNOWN = _Found("")  # after an unknown option
 
 
 _PYTHON = _Options(
-    flags="bBdEhiIOPqRsSuvVx", values="WX", inline="c", modules="m", long_values={"--check-hash-based-pycs"}
+    flags="bBdEhiIOPqRsSuvVx",
+    values="WX",
+    inline="c",
+    modules="m",
+    long_values={"--check-hash-based-pycs"},
 )
 _SHELL = _Options(
     flags="abcefhiklmnprtuvxBCEHPTD",
     values="oO",
-    long={"--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting"},
+    long={
+        "--login",
+        "--norc",
+        "--noprofile",
+        "--posix",
+        "--restricted",
+        "--verbose",
+        "--noediting",
+    },
     long_values={"--rcfile", "--init-file"},
     has_shell_text=True,
 )
@@ -65,11 +119,35 @@ _NODE = _Options(
     values="rC",
     inline="ep",
     long={
-        *("--enable-source-maps", "--expose-gc", "--expose_gc", "--inspect", "--inspect-brk", "--no-deprecation"),
-        *("--no-warnings", "--preserve-symlinks", "--throw-deprecation", "--trace-deprecation", "--trace-warnings"),
-        *("--experimental-strip-types", "--experimental-vm-modules", "--abort-on-uncaught-exception"),
+        *(
+            "--enable-source-maps",
+            "--expose-gc",
+            "--expose_gc",
+            "--inspect",
+            "--inspect-brk",
+            "--no-deprecation",
+        ),
+        *(
+            "--no-warnings",
+            "--preserve-symlinks",
+            "--throw-deprecation",
+            "--trace-deprecation",
+            "--trace-warnings",
+        ),
+        *(
+            "--experimental-strip-types",
+            "--experimental-vm-modules",
+            "--abort-on-uncaught-exception",
+        ),
     },
-    long_values={"--require", "--import", "--loader", "--experimental-loader", "--conditions", "--env-file"},
+    long_values={
+        "--require",
+        "--import",
+        "--loader",
+        "--experimental-loader",
+        "--conditions",
+        "--env-file",
+    },
     long_inline={"--eval", "--print"},
 )
 _PERL = _Options(flags="acfhnpsStTuUvwWX", attached="0CDdFilmMxV", values="I", inline="eE")
@@ -79,15 +157,37 @@ _RUBY = _Options(
     values="CEIrX",
     inline="e",
     long={"--verbose", "--debug", "--jit", "--yjit", "--yydebug"},
-    long_values={"--enable", "--disable", "--encoding", "--external-encoding", "--internal-encoding", "--require"},
+    long_values={
+        "--enable",
+        "--disable",
+        "--encoding",
+        "--external-encoding",
+        "--internal-encoding",
+        "--require",
+    },
 )
 _PHP = _Options(flags="aCHilmnqsvw", values="cdgztS", inline="rBRE", scripts="fF")
 _R = _Options(
     inline="eg",
     scripts="f",
     long={
-        *("--vanilla", "--slave", "--quiet", "--silent", "--no-echo", "--no-save", "--no-restore", "--no-environ"),
-        *("--no-site-file", "--no-init-file", "--no-restore-data", "--no-restore-history", "--verbose"),
+        *(
+            "--vanilla",
+            "--slave",
+            "--quiet",
+            "--silent",
+            "--no-echo",
+            "--no-save",
+            "--no-restore",
+            "--no-environ",
+        ),
+        *(
+            "--no-site-file",
+            "--no-init-file",
+            "--no-restore-data",
+            "--no-restore-history",
+            "--verbose",
+        ),
     },
 )
 _SHELLS = ("ash", "bash", "dash", "ksh", "sh", "zsh")
@@ -103,9 +203,30 @@ _INTERPRETERS = {
 }
 _JAVA = "java"
 _JAVA_VALUES = frozenset(
-    ("-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "--add-opens", "--add-exports")
+    (
+        "-cp",
+        "-classpath",
+        "--class-path",
+        "-p",
+        "--module-path",
+        "--add-modules",
+        "--add-opens",
+        "--add-exports",
+    )
 )
-_JAVA_FLAGS = ("-D", "-X", "-ea", "-da", "-esa", "-dsa", "-server", "-client", "-verbose", "-javaagent:", "-agent")
+_JAVA_FLAGS = (
+    "-D",
+    "-X",
+    "-ea",
+    "-da",
+    "-esa",
+    "-dsa",
+    "-server",
+    "-client",
+    "-verbose",
+    "-javaagent:",
+    "-agent",
+)
 
 
 def is_interpreter(name: str) -> bool:
@@ -173,7 +294,9 @@ def _long(options: _Options, word: str, words: Iterator[str]) -> _Found | None:
         return _Found(value if has_value else next(words, ""))
     if option in options.long_values and not has_value:
         next(words, None)
-    return None if has_value or option in options.long_values or option in options.long else _UNKNOWN
+    return (
+        None if has_value or option in options.long_values or option in options.long else _UNKNOWN
+    )
 
 
 def _short(options: _Options, word: str, words: Iterator[str]) -> _Found | None:
@@ -189,7 +312,9 @@ def _short(options: _Options, word: str, words: Iterator[str]) -> _Found | None:
         if letter in options.modules or letter in options.scripts:
             return _Found(rest or next(words, ""), is_module=letter in options.modules)
         if letter in options.values:
-            if options.has_shell_text or not rest:  # a shell takes the next word even in the middle of a group
+            if (
+                options.has_shell_text or not rest
+            ):  # a shell takes the next word even in the middle of a group
                 next(words, None)
             if not options.has_shell_text:
                 return None

@@ -91,9 +91,15 @@ class _Thread(Struct, eq=False):
             since = self.read_at
         self.read_at = now
         descriptor = self.descriptor
-        text = proc.read(f"{self.path}/schedstat") or b"" if descriptor is None else proc.reread(descriptor)
+        text = (
+            proc.read(f"{self.path}/schedstat") or b""
+            if descriptor is None
+            else proc.reread(descriptor)
+        )
         if text == self.text:
-            self.is_stale = self.is_stale or not text  # without counters nothing shows that the thread did not run
+            self.is_stale = (
+                self.is_stale or not text
+            )  # without counters nothing shows that the thread did not run
             return None
         run, _, rest = text.partition(b" ")
         wait, separator, _ = rest.partition(b" ")
@@ -103,10 +109,16 @@ class _Thread(Struct, eq=False):
         # A thread that executes a program takes the id of the first thread, but keeps its own smaller counters.
         waited_ns = max(wait_ns - self.wait_ns, 0)
         length_ns = now.at_ns - since.at_ns
-        if waited_ns > max(length_ns, _MAX_UNSEEN_WAIT_NS) and self.wait is not None and not self.is_stale:
+        if (
+            waited_ns > max(length_ns, _MAX_UNSEEN_WAIT_NS)
+            and self.wait is not None
+            and not self.is_stale
+        ):
             waited_ns = 0
         steps = now.number - since.number
-        growth = ThreadGrowth(max(run_ns - self.run_ns, 0), waited_ns, steps, self.thread_id, is_new)
+        growth = ThreadGrowth(
+            max(run_ns - self.run_ns, 0), waited_ns, steps, self.thread_id, is_new
+        )
         self.text, self.run_ns, self.wait_ns, self.is_stale = text, run_ns, wait_ns, True
         return growth
 
@@ -150,7 +162,9 @@ class _Budget:
 class ThreadReader:
     """Reads the threads of a batch's processes. ``own_cpu_ns`` is the calling thread's CPU time. Not thread-safe."""
 
-    def __init__(self, own_cpu_ns: Callable[[], int], proc_folder: str = "/proc", machine: str | None = None) -> None:
+    def __init__(
+        self, own_cpu_ns: Callable[[], int], proc_folder: str = "/proc", machine: str | None = None
+    ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
         self._calls = calls_of(os.uname().machine if machine is None else machine)
@@ -216,13 +230,16 @@ class ThreadReader:
         self._processes = {}
 
     def _sample(self, waits: Mapping[Wait, int]) -> ThreadSample:
-        shown = [(pid, process) for pid, process in self._processes.items() if not process.is_refused]
+        shown = [
+            (pid, process) for pid, process in self._processes.items() if not process.is_refused
+        ]
         return ThreadSample(
             growth=self._growth if self._is_counting else None,
             waits=waits,
             has_refused=len(shown) < len(self._processes),
             sees_calls=self._sees_calls,
-            is_partial=self._sees_calls and any(pid in self._changed or pid in self._stale for pid, _ in shown),
+            is_partial=self._sees_calls
+            and any(pid in self._changed or pid in self._stale for pid, _ in shown),
             has_running=self._sees_calls and any(process.is_running for _, process in shown),
         )
 
@@ -233,7 +250,9 @@ class ThreadReader:
             process = known.get(reading.pid)
             if process is not None:
                 before = process.reading
-                if before is reading:  # the reader of another container's processes returns an unchanged one again
+                if (
+                    before is reading
+                ):  # the reader of another container's processes returns an unchanged one again
                     continue
                 if before.started_ticks == reading.started_ticks:
                     process.reading = reading
@@ -252,8 +271,13 @@ class ThreadReader:
 
     def _read_changed(self, budget: _Budget, now: _Moment, *, is_required: bool) -> None:
         """Read the threads that may have run and new ones; processes that take several readings come last."""
-        changed = sorted(self._changed.values(), key=lambda process: bool(process.left) and not process.is_refused)
-        self._turns += max(_IN_TURN, -(-sum([process.reading.threads for process in changed]) // _MAX_TURNS))
+        changed = sorted(
+            self._changed.values(),
+            key=lambda process: bool(process.left) and not process.is_refused,
+        )
+        self._turns += max(
+            _IN_TURN, -(-sum([process.reading.threads for process in changed]) // _MAX_TURNS)
+        )
         for process in changed:
             if not process.is_refused:
                 process.waits, process.seen, process.is_running = {}, (), False
@@ -261,7 +285,9 @@ class ThreadReader:
                 continue
             if not process.is_refused or process.reading.threads == 1 or is_required:
                 self._continue(process, budget, now, None)
-            elif self._turns >= min(process.reading.threads, _UNCHECKED):  # reading few at a time costs more
+            elif self._turns >= min(
+                process.reading.threads, _UNCHECKED
+            ):  # reading few at a time costs more
                 self._turns -= self._continue(process, budget, now, self._turns)
         most = max([process.reading.threads for process in self._changed.values()], default=0)
         self._turns = min(self._turns, most, _UNCHECKED)
@@ -305,16 +331,24 @@ class ThreadReader:
         """The new threads of a process, if the number of the known ones is not the process's."""
         known, reading = process.threads, process.reading
         if len(known) == reading.threads:
-            if len(known) == 1:  # its state may have changed without a run: a signal has stopped the process
+            if (
+                len(known) == 1
+            ):  # its state may have changed without a run: a signal has stopped the process
                 next(iter(known.values())).is_stale = True
             return []
         folder, found = f"{self._folder}/{reading.pid}/task", []
         for thread_id in [reading.pid] if reading.threads == 1 else proc.all_pids(folder):
             if thread_id not in known:
                 path = f"{folder}/{thread_id}"
-                descriptor = open_or_none(f"{path}/schedstat") if self._open_files < self._max_files else None
+                descriptor = (
+                    open_or_none(f"{path}/schedstat")
+                    if self._open_files < self._max_files
+                    else None
+                )
                 self._open_files += descriptor is not None
-                known[thread_id] = _Thread(thread_id, path, descriptor, self._last or _Moment(0, now.at_ns))
+                known[thread_id] = _Thread(
+                    thread_id, path, descriptor, self._last or _Moment(0, now.at_ns)
+                )
                 found.append(known[thread_id])
         return found
 

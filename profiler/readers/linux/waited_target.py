@@ -37,7 +37,18 @@ _UNIX_FLAGS, _UNIX_INODE, _UNIX_PATH = 3, 6, 7
 _V4_BYTES = 4
 # How to find the target of a wait from a call's arguments; a wait without a target has only its kind.
 Action = Literal[
-    "file", "socket", "accept", "poll", "select", "epoll", "ring", "record lock", "disk", "sleep", "lock", "child"
+    "file",
+    "socket",
+    "accept",
+    "poll",
+    "select",
+    "epoll",
+    "ring",
+    "record lock",
+    "disk",
+    "sleep",
+    "lock",
+    "child",
 ]
 
 _ACTIONS: Mapping[Action, str] = {
@@ -131,8 +142,13 @@ class Sockets:
             if name in _STREAMS and self._budget_ns <= 0:
                 self.has_postponed = True
                 break
-            for inode, socket in _search(f"{self._folder}/{pid}/net/{name}", missing, is_unix=name == "unix"):
-                self._known[inode] = socket, math.inf if socket.peer and name in _STREAMS else until_ns
+            for inode, socket in _search(
+                f"{self._folder}/{pid}/net/{name}", missing, is_unix=name == "unix"
+            ):
+                self._known[inode] = (
+                    socket,
+                    math.inf if socket.peer and name in _STREAMS else until_ns,
+                )
         else:
             self._known.update((inode, (Socket(), until_ns)) for inode in missing)
         took_ns = self._own_cpu_ns() - began_ns
@@ -155,7 +171,11 @@ def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[in
 
 def parse_inet(line: bytes) -> Socket:
     """Parse a line of ``/proc/net/tcp``, ``tcp6``, ``udp`` or ``udp6``."""
-    from socket import AF_INET, AF_INET6, inet_ntop  # not for a run whose threads never wait for a connection
+    from socket import (
+        AF_INET,
+        AF_INET6,
+        inet_ntop,
+    )  # not for a run whose threads never wait for a connection
 
     address, _, port_text = line.split()[_REMOTE].partition(b":")
     port = int(port_text, 16)
@@ -166,7 +186,11 @@ def parse_inet(line: bytes) -> Socket:
         return Socket()
     packed = packed.removeprefix(bytes(10) + b"\xff\xff")  # of an IPv4 address in an IPv6 one
     is_v4 = len(packed) == _V4_BYTES
-    return Socket(f"{inet_ntop(AF_INET, packed)}:{port}" if is_v4 else f"[{inet_ntop(AF_INET6, packed)}]:{port}")
+    return Socket(
+        f"{inet_ntop(AF_INET, packed)}:{port}"
+        if is_v4
+        else f"[{inet_ntop(AF_INET6, packed)}]:{port}"
+    )
 
 
 def parse_unix(line: bytes) -> Socket:
@@ -250,7 +274,10 @@ class WaitResolver:
     """Finds what blocked threads wait for, by the links of ``/proc/PID/fd``."""
 
     def __init__(
-        self, calls: Mapping[int, tuple[str, Action]], proc_folder: str, own_cpu_ns: Callable[[], int]
+        self,
+        calls: Mapping[int, tuple[str, Action]],
+        proc_folder: str,
+        own_cpu_ns: Callable[[], int],
     ) -> None:
         self._calls = calls
         self._folder = proc_folder
@@ -271,12 +298,18 @@ class WaitResolver:
                 return Wait("network")
             case "file" | "socket" | "ring":
                 descriptor = call.int_argument(0)
-                links = self._requested(pid, descriptor) if action == "ring" else [self._link(pid, descriptor)]
+                links = (
+                    self._requested(pid, descriptor)
+                    if action == "ring"
+                    else [self._link(pid, descriptor)]
+                )
                 return self._wait_for_one(pid, links, now_ns)
             case "poll" | "select" | "epoll":
                 descriptors, has_timeout = self._watched(pid, name, call)
                 if descriptors is not None:
-                    return self._wait_for_any(pid, tuple(dict.fromkeys(descriptors)), now_ns, has_timeout=has_timeout)
+                    return self._wait_for_any(
+                        pid, tuple(dict.fromkeys(descriptors)), now_ns, has_timeout=has_timeout
+                    )
         return _OTHER
 
     def _link(self, pid: int, descriptor: int) -> str:
@@ -293,7 +326,9 @@ class WaitResolver:
             return Wait("pipe")
         if link.startswith("/") and not link.startswith("/dev/"):  # a terminal is not a disk
             path = without_surrogates(link.removesuffix(" (deleted)"))
-            return Wait("disk", path if len(path) <= _MAX_PATH_CHARS else f"{path[: _MAX_PATH_CHARS - 1]}…")
+            return Wait(
+                "disk", path if len(path) <= _MAX_PATH_CHARS else f"{path[: _MAX_PATH_CHARS - 1]}…"
+            )
         return Wait(_ANONYMOUS_KINDS.get(link, "other"))
 
     def _requested(self, pid: int, ring: int) -> Sequence[str]:
@@ -307,16 +342,23 @@ class WaitResolver:
     def _wait_for_one(self, pid: int, links: Sequence[str], now_ns: int) -> Wait:
         """The wait for any of these: for files first."""
         waits = [self._wait_for(pid, link, now_ns) for link in dict.fromkeys(links)]
-        kind = next((kind for kind in _REQUESTED_KINDS if any(wait.kind == kind for wait in waits)), _OTHER.kind)
+        kind = next(
+            (kind for kind in _REQUESTED_KINDS if any(wait.kind == kind for wait in waits)),
+            _OTHER.kind,
+        )
         found = [wait for wait in waits if wait.kind == kind]
         return found[0] if len(found) == 1 else Wait(kind)
 
     def _watched(self, pid: int, name: str, call: SystemCall) -> tuple[Sequence[int] | None, bool]:
         """The descriptors that poll, select or epoll watch, None if not readable; and whether for a limited time."""
         if name.startswith("epoll"):
-            has_timeout = bool(call.arguments[3]) if name == "epoll_pwait2" else call.int_argument(3) >= 0
+            has_timeout = (
+                bool(call.arguments[3]) if name == "epoll_pwait2" else call.int_argument(3) >= 0
+            )
             text = proc.read(f"{self._folder}/{pid}/fdinfo/{call.int_argument(0)}")
-            numbers = None if text is None else [int(word) for word in _WATCHED_BY_EPOLL.findall(text)]
+            numbers = (
+                None if text is None else [int(word) for word in _WATCHED_BY_EPOLL.findall(text)]
+            )
         elif name in ("poll", "ppoll"):
             has_timeout = bool(call.arguments[2]) if name == "ppoll" else call.int_argument(2) >= 0
             size = min(call.arguments[1] * _POLLFD_BYTES, _MAX_LIST_BYTES)
@@ -324,29 +366,49 @@ class WaitResolver:
             numbers = None if memory is None else poll_descriptors(memory)
         else:
             has_timeout = bool(call.arguments[4])
-            size = min((call.int_argument(0) + 8 * _LONG_BYTES - 1) // (8 * _LONG_BYTES) * _LONG_BYTES, _MAX_LIST_BYTES)
-            parts = [self._read_memory(pid, address, size) for address in call.arguments[1:4] if address]
+            size = min(
+                (call.int_argument(0) + 8 * _LONG_BYTES - 1) // (8 * _LONG_BYTES) * _LONG_BYTES,
+                _MAX_LIST_BYTES,
+            )
+            parts = [
+                self._read_memory(pid, address, size) for address in call.arguments[1:4] if address
+            ]
             known = [part for part in parts if part is not None]
             numbers = select_descriptors(known) if len(known) == len(parts) else None
         return numbers, has_timeout
 
     def _read_memory(self, pid: int, address: int, size: int) -> bytes | None:
         """The list of descriptors in the memory of the process; None if it is not readable."""
-        return (proc.read_beginning(f"{self._folder}/{pid}/mem", size, address) or None) if size > 0 else b""
+        return (
+            (proc.read_beginning(f"{self._folder}/{pid}/mem", size, address) or None)
+            if size > 0
+            else b""
+        )
 
-    def _wait_for_any(self, pid: int, descriptors: Sequence[int], now_ns: int, *, has_timeout: bool) -> Wait:
+    def _wait_for_any(
+        self, pid: int, descriptors: Sequence[int], now_ns: int, *, has_timeout: bool
+    ) -> Wait:
         """The wait for one of several descriptors: connections first, then a timeout, then the others."""
         links = [self._link(pid, number) for number in descriptors[:_MAX_DESCRIPTORS]]
         links = [link for link in links if link]
         socket_links = [link for link in links if link.startswith(_SOCKET)]
-        found = self.sockets.find(pid, [int(link[len(_SOCKET) : -1]) for link in socket_links], now_ns)
+        found = self.sockets.find(
+            pid, [int(link[len(_SOCKET) : -1]) for link in socket_links], now_ns
+        )
         sockets = dict(zip(socket_links, found, strict=True))
-        others = [socket for link, socket in sockets.items() if not (socket.is_unix and self._is_own_pair(pid, link))]
+        others = [
+            socket
+            for link, socket in sockets.items()
+            if not (socket.is_unix and self._is_own_pair(pid, link))
+        ]
         connections = [socket for socket in others if socket.peer is not None]
         if self.sockets.has_postponed:
             return Wait("network")
         if connections:
-            return Wait("network", connections[0].peer if len(connections) == 1 else f"{len(connections)} connections")
+            return Wait(
+                "network",
+                connections[0].peer if len(connections) == 1 else f"{len(connections)} connections",
+            )
         if any(link.startswith(_PIPE) and not self._is_own_pair(pid, link) for link in links):
             return Wait("pipe")
         if has_timeout or not descriptors:
@@ -368,7 +430,9 @@ class WaitResolver:
                 known = links.count(link) > 1
             else:
                 inode = int(link[len(_SOCKET) : -1])
-                known = any(f"{_SOCKET}{neighbour}]" in links for neighbour in (inode - 1, inode + 1))
+                known = any(
+                    f"{_SOCKET}{neighbour}]" in links for neighbour in (inode - 1, inode + 1)
+                )
             self._own_pairs[pid, link] = known
         return known
 

@@ -72,7 +72,11 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     if fewest >= MIN_RUNS:
         freedom = _freedom(_spread(medians_a) * other, len(a), _spread(medians_b) * base, len(b))
         # The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5).
-        student = _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
+        student = (
+            _Z
+            + (_Z**3 + _Z) / (4 * freedom)
+            + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
+        )
         low, high = _ends(ratios, _NORMAL.cdf(-student))
         if low > 1 + _ROUNDING:
             verdict = "more"
@@ -123,7 +127,9 @@ def _freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> floa
     total = spread_a**2 + spread_b**2
     same = runs_b / (runs_a + runs_b)
     shares_of_a = (same, spread_a**2 / total if total else same)
-    return min(1 / (share**2 / (runs_a - 1) + (1 - share) ** 2 / (runs_b - 1)) for share in shares_of_a)
+    return min(
+        1 / (share**2 / (runs_a - 1) + (1 - share) ** 2 / (runs_b - 1)) for share in shares_of_a
+    )
 
 
 def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:
@@ -153,7 +159,9 @@ def _middle_indices(runs: int, side: int) -> tuple[tuple[int, int], ...]:
     odd = runs - 1 + runs % 2
     pairs = []
     for _ in range(10_000):
-        low = high = (1 + math.sqrt(1 - uniform() ** (2 / odd)) * math.cos(2 * math.pi * uniform())) / 2
+        low = high = (
+            1 + math.sqrt(1 - uniform() ** (2 / odd)) * math.cos(2 * math.pi * uniform())
+        ) / 2
         if runs > odd:
             nearest = uniform() ** (2 / runs)
             if uniform() < low:
@@ -176,13 +184,24 @@ class ComparedMetric(Struct, frozen=True):
 COMPARED_METRICS = (
     ComparedMetric("durationMs", "duration", "ms", lambda record: record.metrics.duration_ms),
     ComparedMetric("cpuSeconds", "CPU time", "s", whole_cpu_seconds),
-    ComparedMetric("maxMemoryUsedMB", "memory peak", "MB", lambda record: record.metrics.max_memory_used_mb),
     ComparedMetric(
-        "memoryAverageMB", "memory average", "MB", lambda record: (record.metrics.memory_used_mb or Distribution()).avg
+        "maxMemoryUsedMB", "memory peak", "MB", lambda record: record.metrics.max_memory_used_mb
     ),
-    ComparedMetric("blockReadBytes", "read", "bytes", lambda record: record.metrics.block_read_bytes),
-    ComparedMetric("blockWriteBytes", "written", "bytes", lambda record: record.metrics.block_write_bytes),
-    ComparedMetric("costUsd", "cost", "USD", lambda record: None if record.cost is None else record.cost.usd),
+    ComparedMetric(
+        "memoryAverageMB",
+        "memory average",
+        "MB",
+        lambda record: (record.metrics.memory_used_mb or Distribution()).avg,
+    ),
+    ComparedMetric(
+        "blockReadBytes", "read", "bytes", lambda record: record.metrics.block_read_bytes
+    ),
+    ComparedMetric(
+        "blockWriteBytes", "written", "bytes", lambda record: record.metrics.block_write_bytes
+    ),
+    ComparedMetric(
+        "costUsd", "cost", "USD", lambda record: None if record.cost is None else record.cost.usd
+    ),
 )
 
 
@@ -206,7 +225,12 @@ def compare_metrics(
     """Compare the runs ``b`` with the runs ``a``, metric by metric."""
     changes = []
     for metric in metrics:
-        known_a, known_b = ([value for value in map(metric.read, records) if value is not None] for records in (a, b))
+        known_a, known_b = (
+            [value for value in map(metric.read, records) if value is not None]
+            for records in (a, b)
+        )
         change = median_change(known_a, known_b)
-        changes.append(MetricChange(metric=metric, change=change, known_a=len(known_a), known_b=len(known_b)))
+        changes.append(
+            MetricChange(metric=metric, change=change, known_a=len(known_a), known_b=len(known_b))
+        )
     return tuple(changes)

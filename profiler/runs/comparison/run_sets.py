@@ -48,23 +48,34 @@ class RunSet(Struct, frozen=True, kw_only=True):
 
 
 def read_run_sets(
-    source: RunSource, texts: tuple[str, str], selection: RunFilter, last: int, container: str | None = None
+    source: RunSource,
+    texts: tuple[str, str],
+    selection: RunFilter,
+    last: int,
+    container: str | None = None,
 ) -> tuple[tuple[RunSet, RunSet], Sequence[str]]:
     """Read both sets, of one container, and remarks. Raises TaskProfilerError (no run), UsageError (not one set)."""
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
     families = [_FamilyRuns(text, last, container) for text in texts]
     patterns = tuple(sorted({pattern_of(runs.name) for runs in families}))
-    for run in source.runs(replace(selection, families=patterns)):  # the runs of both families are read once
+    for run in source.runs(
+        replace(selection, families=patterns)
+    ):  # the runs of both families are read once
         for runs in families:
             runs.add(run)
         if all(runs.is_full for runs in families):
             break
     _check_one_place([runs for runs in families if runs.found])
-    a, b = (runs.as_set(source) if runs.found else _set_of_ids(source, runs, selection, container) for runs in families)
+    a, b = (
+        runs.as_set(source) if runs.found else _set_of_ids(source, runs, selection, container)
+        for runs in families
+    )
     keys_a, keys_b = ({run_key(report) for report in one.reports} for one in (a, b))
     if keys_a == keys_b:
-        raise UsageError(f"{a.text} and {b.text} are the same {format_count(len(keys_a), 'run')}: name two sets.")
+        raise UsageError(
+            f"{a.text} and {b.text} are the same {format_count(len(keys_a), 'run')}: name two sets."
+        )
     common = len(keys_a & keys_b)
     are = f"{format_count(common, 'run')} {'is' if common == 1 else 'are'}"
     remark = f"{are} in both sets, which makes a difference look smaller than it is."
@@ -123,7 +134,9 @@ class _FamilyRuns:
         containers = sorted({record.container.name for record in found.records})
         if len(containers) > 1:
             names = first_names(containers)
-            raise UsageError(f"{text} has runs of {len(containers)} containers ({names}): choose one with --container.")
+            raise UsageError(
+                f"{text} has runs of {len(containers)} containers ({names}): choose one with --container."
+            )
         return found
 
 
@@ -134,7 +147,9 @@ def _counted(run: PastRun) -> tuple[Report | None, str]:
     if report is None or status == "running":
         return None, "unfinished"
     if status != "success":
-        return None, {"failure": "failed", "stopped": "stopped"}.get(status, "with an unknown result")
+        return None, {"failure": "failed", "stopped": "stopped"}.get(
+            status, "with an unknown result"
+        )
     return (report, "") if is_measured(report.record) else (None, "not measured")
 
 
@@ -145,7 +160,11 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
             ("accounts", "--account", {family.account_id or "unknown" for family in families}),
             ("Regions", "--task-region", {family.region or "unknown" for family in families}),
         )
-        several = [(f"{kind} ({first_names(sorted(seen))})", option) for kind, option, seen in places if len(seen) > 1]
+        several = [
+            (f"{kind} ({first_names(sorted(seen))})", option)
+            for kind, option, seen in places
+            if len(seen) > 1
+        ]
         if several:
             raise UsageError(
                 f"{name} is a family in several {' and '.join(text for text, _ in several)}: choose one with "
@@ -153,21 +172,31 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
             )
 
 
-def _set_of_ids(source: RunSource, runs: _FamilyRuns, selection: RunFilter, container: str | None) -> RunSet:
+def _set_of_ids(
+    source: RunSource, runs: _FamilyRuns, selection: RunFilter, container: str | None
+) -> RunSet:
     """The set of the runs whose ids, or the beginnings of them, are in the text."""
     if runs.others:
         its = first_names([*runs.others])
-        raise TaskProfilerError(f"No run of {runs.name} in {source.place} is in {runs.text}: its runs have {its}.")
+        raise TaskProfilerError(
+            f"No run of {runs.name} in {source.place} is in {runs.text}: its runs have {its}."
+        )
     reports: dict[tuple[str, str, str], Report] = {}
     for part in map(str.strip, runs.text.split(",")):
         if not part:
-            raise UsageError(f"{runs.text!r} has an empty run id: name a family, or run ids joined by commas.")
+            raise UsageError(
+                f"{runs.text!r} has an empty run id: name a family, or run ids joined by commas."
+            )
         run = find_run(source, replace(selection, run=part, reads_checkpoints=True), container)
         record = run.report.record
         if not f"{record.task_id}/{record.container.name}".startswith(part):
-            raise UsageError(f"{part} is not the id of a run: name one family, or run ids joined by commas.")
+            raise UsageError(
+                f"{part} is not the id of a run: name one family, or run ids joined by commas."
+            )
         report = final_report(run)
         if report is None:
-            raise TaskProfilerError(f"The run {record.task_id} has no report yet: compare it when it has ended.")
+            raise TaskProfilerError(
+                f"The run {record.task_id} has no report yet: compare it when it has ended."
+            )
         reports[run_key(report)] = replace(report, record=without_course(report.record))
     return RunSet(text=runs.text, reports=tuple(reports.values()))

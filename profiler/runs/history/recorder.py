@@ -59,7 +59,9 @@ class HistoryRecorder:
             self._due_ns = None
             return
         # In a thread, because a file system may hang.
-        self._write_call = BackgroundCall(lambda: self._write(line, report, series), self._clock, _MAX_WRITE_SECONDS)
+        self._write_call = BackgroundCall(
+            lambda: self._write(line, report, series), self._clock, _MAX_WRITE_SECONDS
+        )
 
     def _write(self, line: bytes, report: Report, series: RunSeries | None) -> bool:
         with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
@@ -69,14 +71,18 @@ class HistoryRecorder:
 
     def _command(self) -> str:
         """The command line without secrets, cut if it is very long."""
-        from profiler.core.redaction import redact  # regular expressions, which take a while to compile
+        from profiler.core.redaction import (
+            redact,
+        )  # regular expressions, which take a while to compile
 
         return truncate_text(without_surrogates(redact(self._words)), 4000)
 
     def _open(self, max_wait_seconds: float) -> "HistoryStore":
         """The history. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
         path = history_path(self._environment)
-        from profiler.runs.history.run_database import HistoryStore  # sqlite3 would delay every start
+        from profiler.runs.history.run_database import (
+            HistoryStore,
+        )  # sqlite3 would delay every start
 
         return HistoryStore(path, self._clock, max_wait_seconds)
 
@@ -91,7 +97,11 @@ class HistoryRecorder:
         return BackgroundCall(search, self._clock, _MAX_SEARCH_SECONDS).result
 
     def add(
-        self, line: bytes, report: Report, series: RunSeries | None, stacks_line: bytes | None = None
+        self,
+        line: bytes,
+        report: Report,
+        series: RunSeries | None,
+        stacks_line: bytes | None = None,
     ) -> str | None:
         """Add the run. Returns a sentence about a failure, which affects only the entry."""
         if self._write_call is not None:

@@ -60,7 +60,10 @@ class HistoryStore:
     """The runs of one file. Failures are TaskProfilerErrors. ``max_wait_seconds``: for all locks of a transaction."""
 
     def __init__(
-        self, path: str | os.PathLike[str], clock: Clock, max_wait_seconds: float = LOCK_TIMEOUT_SECONDS
+        self,
+        path: str | os.PathLike[str],
+        clock: Clock,
+        max_wait_seconds: float = LOCK_TIMEOUT_SECONDS,
     ) -> None:
         self.unreadable_count = 0
         self.path = os.fspath(path)
@@ -98,7 +101,9 @@ class HistoryStore:
                 return
             with self._connect() as connection:
                 self._set_busy_timeout(deadline_ns, connection)
-                connection.execute("BEGIN")  # one snapshot: another process may be creating the file
+                connection.execute(
+                    "BEGIN"
+                )  # one snapshot: another process may be creating the file
                 is_new = self._is_new(connection)
                 connection.execute("COMMIT")
                 yield None if is_new else connection
@@ -106,19 +111,27 @@ class HistoryStore:
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
         if not stat.S_ISREG(os.stat(self.path).st_mode):
-            raise TaskProfilerError(f"{self.path} is not a file: name another by TASK_PROFILER_HISTORY.")
+            raise TaskProfilerError(
+                f"{self.path} is not a file: name another by TASK_PROFILER_HISTORY."
+            )
         # SQLite never takes an absolute path for a URI or one of its special names.
-        with closing(sqlite3.connect(os.path.join(os.getcwd(), self.path), isolation_level=None)) as connection:
+        with closing(
+            sqlite3.connect(os.path.join(os.getcwd(), self.path), isolation_level=None)
+        ) as connection:
             yield connection
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
         """Whether the file is empty. Raises for files of other programs and of newer versions."""
         # SQLite treats a file of a few bytes as empty, and pads an incomplete last page.
         if os.stat(self.path).st_size % _query_int(connection, "PRAGMA page_size"):
-            raise TaskProfilerError(f"{self.path} {_describe_corruption('it ends in the middle of a page')}")
+            raise TaskProfilerError(
+                f"{self.path} {_describe_corruption('it ends in the middle of a page')}"
+            )
         version = _query_int(connection, "PRAGMA user_version")
         ours = _query_int(connection, "PRAGMA application_id") == _APPLICATION_ID and version > 0
-        if not ours and (version != 0 or _query_int(connection, "SELECT count(*) FROM sqlite_master")):
+        if not ours and (
+            version != 0 or _query_int(connection, "SELECT count(*) FROM sqlite_master")
+        ):
             raise TaskProfilerError(
                 f"{self.path} is another program's database and was left untouched: name another file by "
                 "TASK_PROFILER_HISTORY."
@@ -148,7 +161,9 @@ class HistoryStore:
                 "file by TASK_PROFILER_HISTORY."
             ) from error
 
-    def keep_running(self, line: bytes, report: Report, points: bytes, command: str | None = None) -> None:
+    def keep_running(
+        self, line: bytes, report: Report, points: bytes, command: str | None = None
+    ) -> None:
         """Write down a run in progress of this process, in case that the process is killed."""
         stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
         started_ticks = 0 if stat is None else stat.started_ticks
@@ -193,7 +208,15 @@ class HistoryStore:
             import zlib  # most runs have no stacks
 
             stacks = zlib.compress(stacks_line)
-        values = (*key, record.family, record.status, line.decode(), points.decode(errors="replace"), command, stacks)
+        values = (
+            *key,
+            record.family,
+            record.status,
+            line.decode(),
+            points.decode(errors="replace"),
+            command,
+            stacks,
+        )
         on_conflict = "IGNORE" if max_runs is None else "REPLACE"
         with self._write_transaction() as connection:
             connection.execute(
@@ -223,7 +246,9 @@ class HistoryStore:
         with self._write_transaction() as connection:
             for text in map(without_surrogates, ids):
                 query = "SELECT DISTINCT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY task_id <> ? LIMIT 2"
-                found = [name for (name,) in connection.execute(query, (text, text))] if text else []
+                found = (
+                    [name for (name,) in connection.execute(query, (text, text))] if text else []
+                )
                 if not found:
                     raise TaskProfilerError(f"No run {text!r} in {self.path}: nothing was deleted.")
                 if len(found) > 1 and found[0] != text:
@@ -272,13 +297,18 @@ class HistoryStore:
         with self._open_for_reading() as connection:
             if connection is None:
                 return [], []
-            families, ids = ([row[0] for row in connection.execute(query, (beginning, most))] for query in queries)
+            families, ids = (
+                [row[0] for row in connection.execute(query, (beginning, most))]
+                for query in queries
+            )
         return families, ids
 
     def last_successes(self, family: str, before: str) -> Iterator[Report]:
         """The successes of a family that started before a time, newest first, among the newest 2,000 runs."""
         with self._open_for_reading() as connection:
-            for (line,) in () if connection is None else connection.execute(_LAST_SUCCESSES, (family, before)):
+            for (line,) in (
+                () if connection is None else connection.execute(_LAST_SUCCESSES, (family, before))
+            ):
                 report = decoded(decode, line)
                 if report is not None:
                     yield report
@@ -297,7 +327,9 @@ class HistoryStore:
 
         (compressed,) = self._columns("stacks", [report])
         with suppress(zlib.error):
-            if compressed is not None:  # the longest line has 200 KB; a damaged one could be of any length
+            if (
+                compressed is not None
+            ):  # the longest line has 200 KB; a damaged one could be of any length
                 return decode_stacks(zlib.decompressobj().decompress(compressed, 16 * 2**20))
         return None
 
@@ -305,7 +337,12 @@ class HistoryStore:
         query = f"SELECT CAST({name} AS BLOB) FROM run WHERE task_id = ? AND started_at = ?"  # noqa: S608  our own names
         with self._open_for_reading() as connection:
             for report in reports:
-                found = connection and connection.execute(query, (report.record.task_id, _start(report))).fetchone()
+                found = (
+                    connection
+                    and connection.execute(
+                        query, (report.record.task_id, _start(report))
+                    ).fetchone()
+                )
                 yield found[0] if found else None
 
 
@@ -314,9 +351,7 @@ def _query_int(connection: sqlite3.Connection, question: str) -> int:
 
 
 def _describe_corruption(how: str) -> str:
-    return (
-        f"is damaged or not a history ({how}) and was left untouched: move it away, and the next run creates a new one."
-    )
+    return f"is damaged or not a history ({how}) and was left untouched: move it away, and the next run creates a new one."
 
 
 def _describe_error(error: sqlite3.Error) -> str:
@@ -337,12 +372,25 @@ def _start(report: Report) -> str:
 def _checkpoint(report: Report, now_ns: int) -> Report:
     """The run of a killed profiler, as far as it was written down, as a checkpoint."""
     record = report.record
-    monitor = record.monitor and replace(record.monitor, warnings=record.monitor.warnings[:-1])  # "was killed"
+    monitor = record.monitor and replace(
+        record.monitor, warnings=record.monitor.warnings[:-1]
+    )  # "was killed"
     metrics = replace(record.metrics, duration_ms=span_ms(parse_ns(record.started_at), now_ns))
-    columns = (None, None) if record.series is None else (record.series.vcpu_used, record.series.memory_used_mb)
+    columns = (
+        (None, None)
+        if record.series is None
+        else (record.series.vcpu_used, record.series.memory_used_mb)
+    )
     vcpu_used, memory_used_mb = map(_newest, columns)
     interval = Interval(vcpu_used=vcpu_used, memory_used_mb=memory_used_mb)
-    record = replace(record, status="running", finished_at=None, monitor=monitor, metrics=metrics, interval=interval)
+    record = replace(
+        record,
+        status="running",
+        finished_at=None,
+        monitor=monitor,
+        metrics=metrics,
+        interval=interval,
+    )
     return replace(report, type="task.checkpoint", record=record)
 
 
@@ -361,10 +409,15 @@ def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:
         ("family GLOB ?", [(_glob(family),) for family in selection.families]),
         ("status = ?", [(status,) for status in statuses]),
         ("started_at >= ?", [] if since_ns is None else [(format_ms(since_ns),)]),
-        ("started_at < ?", [] if until_ns is None else [(format_ms(-(-until_ns // NS_PER_MS) * NS_PER_MS),)]),
+        (
+            "started_at < ?",
+            [] if until_ns is None else [(format_ms(-(-until_ns // NS_PER_MS) * NS_PER_MS),)],
+        ),
         ("instr(task_id, ?) = 1 OR family GLOB ?", of_run),
     )
-    text = "".join(f" AND ({' OR '.join([part] * len(values))})" for part, values in parts if values)
+    text = "".join(
+        f" AND ({' OR '.join([part] * len(values))})" for part, values in parts if values
+    )
     return text, tuple(chain.from_iterable(value for _, values in parts for value in values))
 
 

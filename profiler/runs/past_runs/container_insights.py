@@ -25,7 +25,13 @@ from profiler.runs.past_runs.minute_record import (
     run_of_minutes,
     unseen_task,
 )
-from profiler.runs.past_runs.run_source import OpenProgress, PastRun, RunFilter, RunSource, newest_first
+from profiler.runs.past_runs.run_source import (
+    OpenProgress,
+    PastRun,
+    RunFilter,
+    RunSource,
+    newest_first,
+)
 from profiler.sizing.prices import PriceOverrides
 
 DEFAULT_DAYS = 14
@@ -71,17 +77,28 @@ class ContainerInsightsRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        short = sum((run.report.record.metrics.duration_ms or 0) < MINUTE_MS for run in self._unseen_selected)
+        short = sum(
+            (run.report.record.metrics.duration_ms or 0) < MINUTE_MS
+            for run in self._unseen_selected
+        )
         counts = (
             (self._unreadable, "event could not be read", "events could not be read"),
-            (short, "run shorter than a minute has no values", "runs shorter than a minute have no values"),
+            (
+                short,
+                "run shorter than a minute has no values",
+                "runs shorter than a minute have no values",
+            ),
             (len(self._unseen_selected) - short, "run has no values", "runs have no values"),
         )
-        texts = (f"{count} {one if count == 1 else several}" for count, one, several in counts if count)
+        texts = (
+            f"{count} {one if count == 1 else several}" for count, one, several in counts if count
+        )
         return (*self._notes, *(f"{self.place}: {text}." for text in texts))
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        if self._runs is None:  # the whole group is read first, because the minutes of a task are spread over it
+        if (
+            self._runs is None
+        ):  # the whole group is read first, because the minutes of a task are spread over it
             self._read()
             self.reading = self._reading()
             self._runs = self._built()
@@ -92,7 +109,9 @@ class ContainerInsightsRuns(RunSource):
         since_ms = self._since_ns // NS_PER_MS
         days = -(-(self._now_ns // NS_PER_MS - since_ms) // MS_PER_DAY)
         kept = next((legal for legal in _RETENTION_DAYS if legal >= days), _RETENTION_DAYS[-1])
-        texts = [f"Container Insights: {format_memory(self._bytes / MIB)} read by FilterLogEvents, which is free"]
+        texts = [
+            f"Container Insights: {format_memory(self._bytes / MIB)} read by FilterLogEvents, which is free"
+        ]
         for cluster, oldest_ms in sorted(self._oldest_ms.items()):
             text = f"{cluster} back to {format_local(int(oldest_ms) * NS_PER_MS)} {local_zone()}"
             if oldest_ms - since_ms > MS_PER_DAY:
@@ -107,25 +126,38 @@ class ContainerInsightsRuns(RunSource):
         off = []
         with self._open_progress() as show:
             for cluster in self._clusters:
-                if self._read_group(performance_group(cluster), _TASKS, partial(self._add_event, cluster), show):
+                if self._read_group(
+                    performance_group(cluster), _TASKS, partial(self._add_event, cluster), show
+                ):
                     self._read_ends(cluster, show)
                     self._read_containers(cluster)
                 else:
-                    off.append(f"Container Insights is off for {cluster}: turn it on, or check the name and --region.")
+                    off.append(
+                        f"Container Insights is off for {cluster}: turn it on, or check the name and --region."
+                    )
         if len(off) == len(self._clusters):
             raise TaskProfilerError(" ".join((*self._notes, *off)))
         self._notes += off
 
     def _read_ends(self, cluster: str, show: Callable[[int, float], None]) -> None:
         try:
-            self._read_group(f"/aws/events/ecs/containerinsights/{cluster}/performance", _STOPPED, self._add_end, show)
+            self._read_group(
+                f"/aws/events/ecs/containerinsights/{cluster}/performance",
+                _STOPPED,
+                self._add_end,
+                show,
+            )
         except TaskProfilerError as error:
             if _code(error) not in ACCESS_DENIED:
                 raise
             self._notes.append(f"{error} How the runs of {cluster} ended is unknown.")
 
     def _read_group(
-        self, group: str, pattern: str, add: Callable[[str], None], show: Callable[[int, float], None]
+        self,
+        group: str,
+        pattern: str,
+        add: Callable[[str], None],
+        show: Callable[[int, float], None],
     ) -> bool:
         """Read a log group from the selected time to now; False if it does not exist."""
         now_ms = self._now_ns // NS_PER_MS
@@ -136,7 +168,9 @@ class ContainerInsightsRuns(RunSource):
             if has_failed.is_set():
                 return
             end_ms = min(start_ms + MS_PER_DAY - 1, now_ms)
-            pages = self._read_pages(logGroupName=group, startTime=start_ms, endTime=end_ms, filterPattern=pattern)
+            pages = self._read_pages(
+                logGroupName=group, startTime=start_ms, endTime=end_ms, filterPattern=pattern
+            )
             try:
                 for page in pages:  # an empty page is not the last one
                     with self._lock:
@@ -165,7 +199,10 @@ class ContainerInsightsRuns(RunSource):
                 continue
             self._containers[revision] = {}  # if the event is lost, the search is not repeated
             for page in self._read_pages(
-                logGroupName=performance_group(cluster), startTime=at_ms, endTime=at_ms, filterPattern=_CONTAINERS
+                logGroupName=performance_group(cluster),
+                startTime=at_ms,
+                endTime=at_ms,
+                filterPattern=_CONTAINERS,
             ):
                 for event in page["events"]:
                     self._add_event(cluster, event["message"])
@@ -182,11 +219,15 @@ class ContainerInsightsRuns(RunSource):
             containers[event.container_name] = event.image
         if event.type != "Task":
             return
-        self._oldest_ms[cluster] = min(event.timestamp, self._oldest_ms.get(cluster, event.timestamp))
+        self._oldest_ms[cluster] = min(
+            event.timestamp, self._oldest_ms.get(cluster, event.timestamp)
+        )
         if event.service_name and not self._with_services:
             self._services.add(event.task_id)
         elif event.started_at is None or event.started_at >= self._since_ns / NS_PER_MS:
-            self._tasks.setdefault((cluster, event.task_id), SeenTask(cluster, event)).add(event, minute)
+            self._tasks.setdefault((cluster, event.task_id), SeenTask(cluster, event)).add(
+                event, minute
+            )
 
     def _add_end(self, message: str) -> None:
         self._bytes += len(message)
@@ -224,7 +265,11 @@ def performance_group(cluster: str) -> str:
 
 
 def _revision_of(task: SeenTask) -> tuple[str, ...]:
-    return task.cluster, task.event.task_definition_family or "", str(task.event.task_definition_revision)
+    return (
+        task.cluster,
+        task.event.task_definition_family or "",
+        str(task.event.task_definition_revision),
+    )
 
 
 def _code(error: TaskProfilerError) -> str:

@@ -6,10 +6,23 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, FamilyKey, UsualDuration, family_key, usual_duration
+from profiler.record.family_identity import (
+    MAX_RUNS_OF_A_FAMILY,
+    FamilyKey,
+    UsualDuration,
+    family_key,
+    usual_duration,
+)
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
 from profiler.record.units import format_count
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, filter_of, is_pattern, pattern_of
+from profiler.runs.past_runs.run_source import (
+    PastRun,
+    RunFilter,
+    RunSource,
+    filter_of,
+    is_pattern,
+    pattern_of,
+)
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
 from profiler.sizing.run_facts import RunFacts
 
@@ -21,22 +34,32 @@ class FoundFamilies(Struct, frozen=True, kw_only=True):
     notes: Sequence[str]
 
 
-def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate: str | None = None) -> FoundFamilies:
+def read_families(
+    source: RunSource, selection: RunFilter, last: int, on_fargate: str | None = None
+) -> FoundFamilies:
     """The families of the matching runs, each with the evidence of its ``last`` newest matching runs."""
     families = Families(last, on_fargate)
     unfinished = _add_runs(families, source, selection, last)
-    note = f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no report."
-    return FoundFamilies(families=families.evidence(), notes=(*source.notes, *([note] if unfinished else ())))
+    note = (
+        f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no report."
+    )
+    return FoundFamilies(
+        families=families.evidence(), notes=(*source.notes, *([note] if unfinished else ()))
+    )
 
 
-def read_runs(source: RunSource, selection: RunFilter, last: int) -> Mapping[FamilyKey, Sequence[RunFacts]]:
+def read_runs(
+    source: RunSource, selection: RunFilter, last: int
+) -> Mapping[FamilyKey, Sequence[RunFacts]]:
     """The ``last`` newest matching runs of each family, in the order of time."""
     families = Families(last)
     _add_runs(families, source, selection, last)
     return families.runs()
 
 
-def family_evidence(run: PastRun, source: RunSource | None, on_fargate: str | None = None) -> Evidence | None:
+def family_evidence(
+    run: PastRun, source: RunSource | None, on_fargate: str | None = None
+) -> Evidence | None:
     """The evidence of a run's family, also of the run itself; without ``source``, of this run alone."""
     family = family_key(run.report.record)
     families = Families(LAST_RUNS, on_fargate)
@@ -46,7 +69,9 @@ def family_evidence(run: PastRun, source: RunSource | None, on_fargate: str | No
     return families.evidence().get(family)
 
 
-def evidence_of_past_runs(runs: Iterable[PastRun], on_fargate: str | None = None) -> Iterable[Evidence | None]:
+def evidence_of_past_runs(
+    runs: Iterable[PastRun], on_fargate: str | None = None
+) -> Iterable[Evidence | None]:
     """The evidence of each family of these runs; None if none of its runs was measured."""
     families = Families(LAST_RUNS, on_fargate)
     for run in runs:
@@ -95,7 +120,9 @@ def final_report(run: PastRun) -> Report | None:
 
 def earlier_successes(run: PastRun, source: RunSource) -> tuple[Record, ...]:
     """The newest successes of the run's family that started before the run."""
-    return tuple(one.report.record for one in islice(source.runs(_earlier_successes(run)), LAST_RUNS))
+    return tuple(
+        one.report.record for one in islice(source.runs(_earlier_successes(run)), LAST_RUNS)
+    )
 
 
 def _earlier_successes(run: PastRun) -> RunFilter:
@@ -106,7 +133,9 @@ def last_success(run: PastRun, source: RunSource) -> PastRun | None:
     """The newest success of the run's family that started before the run; one in the same ECS cluster is preferred."""
     anywhere = _earlier_successes(run)
     cluster = run.report.record.cluster
-    in_cluster = None if cluster is None else next(source.runs(replace(anywhere, clusters=(cluster,))), None)
+    in_cluster = (
+        None if cluster is None else next(source.runs(replace(anywhere, clusters=(cluster,))), None)
+    )
     return in_cluster or next(source.runs(anywhere), None)
 
 
@@ -141,10 +170,16 @@ class UsualDurations:
         for run in source.last_runs(selection, MAX_RUNS_OF_A_FAMILY):
             record = run.report.record
             of_family = durations.get(family_key(record))
-            if of_family is None or len(of_family) == MAX_RUNS_OF_A_FAMILY or record.metrics.duration_ms is None:
+            if (
+                of_family is None
+                or len(of_family) == MAX_RUNS_OF_A_FAMILY
+                or record.metrics.duration_ms is None
+            ):
                 continue
             of_family.append(record.metrics.duration_ms)
             wanted -= len(of_family) == MAX_RUNS_OF_A_FAMILY
             if not wanted:
                 break
-        self._known.update((family, usual_duration(of_family)) for family, of_family in durations.items())
+        self._known.update(
+            (family, usual_duration(of_family)) for family, of_family in durations.items()
+        )

@@ -21,7 +21,9 @@ _MAX_DISTANCE_NS = 600 * NS_PER_SECOND
 class JoinedRuns(RunSource):
     """The sources' runs, newest first, each once. A source that fails is reported; the last one raises its error."""
 
-    def __init__(self, sources: Sequence[RunSource], report_failure: Callable[[TaskProfilerError], None]) -> None:
+    def __init__(
+        self, sources: Sequence[RunSource], report_failure: Callable[[TaskProfilerError], None]
+    ) -> None:
         self._sources = list(sources)
         self._report_failure = report_failure
         self.place = " and ".join(source.place for source in sources)
@@ -37,11 +39,15 @@ class JoinedRuns(RunSource):
         return " ".join(source.reading for source in self._sources if source.reading) or None
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        each = [self._unless_failed(source, lambda one: one.runs(selection)) for source in self._sources]
+        each = [
+            self._unless_failed(source, lambda one: one.runs(selection)) for source in self._sources
+        ]
         return _without_copies(merge(*each, key=lambda run: run.started_ns, reverse=True))
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
-        return _without_copies(newest_first(self._all(lambda source: source.last_runs(selection, last))))
+        return _without_copies(
+            newest_first(self._all(lambda source: source.last_runs(selection, last)))
+        )
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
         return self._all(lambda source: source.running(selection))
@@ -60,14 +66,20 @@ class JoinedRuns(RunSource):
         return self._all(lambda source: source.schedule_notices(selection))
 
     def _all(self, read: Callable[[RunSource], Iterable[T]]) -> list[T]:
-        return [item for source in tuple(self._sources) for item in self._unless_failed(source, read)]
+        return [
+            item for source in tuple(self._sources) for item in self._unless_failed(source, read)
+        ]
 
     def _first(self, read: Callable[[RunSource], T | None]) -> T | None:
         """What the first source has that has anything; the others are not read."""
-        each = (self._unless_failed(source, lambda one: (read(one),)) for source in tuple(self._sources))
+        each = (
+            self._unless_failed(source, lambda one: (read(one),)) for source in tuple(self._sources)
+        )
         return next(filter(None, chain.from_iterable(each)), None)
 
-    def _unless_failed(self, source: RunSource, read: Callable[[RunSource], Iterable[T]]) -> Iterator[T]:
+    def _unless_failed(
+        self, source: RunSource, read: Callable[[RunSource], Iterable[T]]
+    ) -> Iterator[T]:
         try:
             yield from read(source)
         except TaskProfilerError as error:
@@ -89,7 +101,9 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
         key = () if is_sampled_each_minute(run.report.record) else run_key(run.report)
         if key:
             known.pop((), None)
-        if (key not in known and (key or not known)) or (key in known and known[key].report.type == CHECKPOINT):
+        if (key not in known and (key or not known)) or (
+            key in known and known[key].report.type == CHECKPOINT
+        ):
             known[key] = run
     for same_task in held.values():
         yield from same_task.values()

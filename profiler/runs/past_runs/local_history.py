@@ -8,7 +8,13 @@ from profiler.record.activity_model import StacksLine
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.past_runs.run_source import ELSEWHERE, PastRun, RunFilter, RunSource, newest_first
+from profiler.runs.past_runs.run_source import (
+    ELSEWHERE,
+    PastRun,
+    RunFilter,
+    RunSource,
+    newest_first,
+)
 from profiler.runs.step_series import StepSeries
 
 
@@ -24,11 +30,19 @@ class LocalRuns(RunSource):
     @property
     def notes(self) -> Sequence[str]:
         count = self.history.unreadable_count
-        return (f"{self.place}: skipped {format_count(count, 'line')} that could not be read.",) if count else ()
+        return (
+            (f"{self.place}: skipped {format_count(count, 'line')} that could not be read.",)
+            if count
+            else ()
+        )
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         stored = self.history.runs(selection)
-        past = (PastRun(report=one, line=line, command=text) for line, one, text in stored if selection.matches(one))
+        past = (
+            PastRun(report=one, line=line, command=text)
+            for line, one, text in stored
+            if selection.matches(one)
+        )
         if not selection.reads_checkpoints:
             return past
         runs = merge(past, self.running(selection), key=lambda run: run.started_ns, reverse=True)
@@ -36,7 +50,9 @@ class LocalRuns(RunSource):
         return (next(same) for _, same in groupby(runs, key=lambda run: run.report.record.task_id))
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
-        found = (PastRun(report=report, command=command) for report, command in self.history.running())
+        found = (
+            PastRun(report=report, command=command) for report, command in self.history.running()
+        )
         return newest_first(run for run in found if selection.matches(run.report))
 
     def steps(self, runs: Sequence[PastRun]) -> Iterator[StepSeries]:

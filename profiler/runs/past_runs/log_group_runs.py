@@ -50,7 +50,11 @@ class LogGroupRuns(RunSource):
     reads_families = False  # weeks of logs
 
     def __init__(
-        self, read_pages: ReadPages, groups: Sequence[str], now_ns: int, open_progress: OpenProgress = no_progress
+        self,
+        read_pages: ReadPages,
+        groups: Sequence[str],
+        now_ns: int,
+        open_progress: OpenProgress = no_progress,
     ) -> None:
         self._notices: list[ScheduleNoticeLine] = []
         self._read_pages = read_pages
@@ -70,9 +74,7 @@ class LogGroupRuns(RunSource):
         """Yield the matching runs; without a time to start from, those of the last 30 days."""
         if selection.since_ns is None:
             start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
-            self._limit = (
-                f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to read further back."
-            )
+            self._limit = f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to read further back."
         else:
             start_ms = selection.since_ns // NS_PER_MS
         pending: list[PastRun] = []
@@ -87,7 +89,9 @@ class LogGroupRuns(RunSource):
                 show(len(seen), (self._now_ms - begin_ms) / max(self._now_ms - start_ms, 1))
                 # A run in an older stretch ended before begin_ms, so it also started before it.
                 is_last = begin_ms == start_ms
-                yield from newest_first(run for run in pending if is_last or run.started_ns >= begin_ms * NS_PER_MS)
+                yield from newest_first(
+                    run for run in pending if is_last or run.started_ns >= begin_ms * NS_PER_MS
+                )
                 pending = [run for run in pending if run.started_ns < begin_ms * NS_PER_MS]
                 end_ms, length_ms = begin_ms, length_ms * 4
 
@@ -100,12 +104,18 @@ class LogGroupRuns(RunSource):
         places: list[dict[str, object]] = [{"logGroupName": group} for group in self._groups]
         if record.log_group in self._groups and record.log_stream is not None:
             # The stacks are in the monitor's stream if the monitor prints the report: see TASK_PROFILER_REPORT_STREAM.
-            places.insert(0, {"logGroupName": record.log_group, "logStreamNames": [record.log_stream]})
+            places.insert(
+                0, {"logGroupName": record.log_group, "logStreamNames": [record.log_stream]}
+            )
         return next(filter(None, (self._last_stacks(report, place) for place in places)), None)
 
     def _last_stacks(self, report: Report, place: Mapping[str, object]) -> StacksLine | None:
         record = report.record
-        ends_ns = [end_ns for end_ns in map(parse_ns, (record.finished_at, report.time)) if end_ns is not None]
+        ends_ns = [
+            end_ns
+            for end_ns in map(parse_ns, (record.finished_at, report.time))
+            if end_ns is not None
+        ]
         if not ends_ns:
             return None
         of_task = f' && $.taskId = "{record.task_id}"' if _is_simple(record.task_id) else ""
@@ -116,12 +126,18 @@ class LogGroupRuns(RunSource):
             **place,
         )
         messages = [event["message"] for page in pages for event in page["events"]]
-        return stacks_of(report, (message.encode(errors="replace") for message in reversed(messages)))
+        return stacks_of(
+            report, (message.encode(errors="replace") for message in reversed(messages))
+        )
 
     def _stretch(
         self, start_ms: int, end_ms: int, selection: RunFilter, seen: set[tuple[str, str, str]]
     ) -> Iterator[PastRun]:
-        window = {"startTime": start_ms, "endTime": end_ms - 1, "filterPattern": filter_pattern(selection)}
+        window = {
+            "startTime": start_ms,
+            "endTime": end_ms - 1,
+            "filterPattern": filter_pattern(selection),
+        }
         lines, places = list[RunLine](), dict[tuple[str, str, str], Mapping[str, object]]()
         for group in self._groups:
             for line, stream in self._lines(selection, logGroupName=group, **window):
@@ -136,18 +152,28 @@ class LogGroupRuns(RunSource):
             elif run.report.record.log_group in (None, *self._groups):
                 yield from self._with_checkpoints(run, places[run_key(run.report)], selection)
 
-    def _with_checkpoints(self, run: PastRun, place: Mapping[str, object], selection: RunFilter) -> Iterator[PastRun]:
+    def _with_checkpoints(
+        self, run: PastRun, place: Mapping[str, object], selection: RunFilter
+    ) -> Iterator[PastRun]:
         """The run without a report, with all its checkpoints, unless the last of them does not match."""
         key, start_ms = run_key(run.report), run.started_ns // NS_PER_MS
-        lines = self._lines(selection, startTime=start_ms, filterPattern=f'{{ $.type = "{CHECKPOINT}" }}', **place)
-        yield from self._matching(group_lines(line for line, _ in lines if run_key(line.head) == key), selection)
+        lines = self._lines(
+            selection, startTime=start_ms, filterPattern=f'{{ $.type = "{CHECKPOINT}" }}', **place
+        )
+        yield from self._matching(
+            group_lines(line for line, _ in lines if run_key(line.head) == key), selection
+        )
 
-    def _matching(self, groups: Sequence[Sequence[RunLine]], selection: RunFilter) -> Iterator[PastRun]:
+    def _matching(
+        self, groups: Sequence[Sequence[RunLine]], selection: RunFilter
+    ) -> Iterator[PastRun]:
         invalid: list[int] = []
         yield from matching_runs(groups, selection, invalid.append, self._now_ns)
         self._unreadable += len(invalid)
 
-    def _lines(self, selection: RunFilter, **parameters: object) -> Iterator[tuple[RunLine, object]]:
+    def _lines(
+        self, selection: RunFilter, **parameters: object
+    ) -> Iterator[tuple[RunLine, object]]:
         for page in self._read_pages(**parameters):
             for event in page["events"]:
                 line = self._line(event["message"], selection)
@@ -156,7 +182,9 @@ class LogGroupRuns(RunSource):
 
     def _line(self, message: str, selection: RunFilter) -> RunLine | None:
         """Decode a line. An implementation of CloudWatch Logs may ignore the filter pattern."""
-        is_wanted = '"task.report"' in message or (selection.reads_checkpoints and f'"{CHECKPOINT}"' in message)
+        is_wanted = '"task.report"' in message or (
+            selection.reads_checkpoints and f'"{CHECKPOINT}"' in message
+        )
         if not is_wanted or not message.lstrip().startswith("{"):
             self._notices += read_notices([message])
             return None
@@ -169,7 +197,11 @@ def filter_pattern(selection: RunFilter) -> str:
     """The pattern for the matching runs, all notices, and more: the shell's wildcards other than ``*`` are left out."""
     conditions = ['$.type = "task.report"']
     if selection.reads_checkpoints:
-        conditions = [f"({conditions[0]} || ({_FIRST_CHECKPOINTS}))" if selection.run is None else '$.type = "task.*"']
+        conditions = [
+            f"({conditions[0]} || ({_FIRST_CHECKPOINTS}))"
+            if selection.run is None
+            else '$.type = "task.*"'
+        ]
     for field, values in (
         ("family", selection.families),
         ("cluster", selection.clusters),
@@ -185,9 +217,12 @@ def filter_pattern(selection: RunFilter) -> str:
         conditions.append(_any_of(f'$.record.status = "{status}"' for status in selection.statuses))
     if selection.run is not None and _is_simple(selection.run):
         beginning = selection.run.partition("/")[0].rstrip("*")
-        conditions.append(_any_of((f'$.record.taskId = "{beginning}*"', f'$.record.family = "{selection.run}"')))
+        conditions.append(
+            _any_of((f'$.record.taskId = "{beginning}*"', f'$.record.family = "{selection.run}"'))
+        )
     patterns = [
-        f"{{ ({wanted}) || ($.type = {NOTICE_MARKER}) }}" for wanted in (" && ".join(conditions), conditions[0])
+        f"{{ ({wanted}) || ($.type = {NOTICE_MARKER}) }}"
+        for wanted in (" && ".join(conditions), conditions[0])
     ]
     return next(pattern for pattern in patterns if len(pattern) <= _MAX_PATTERN_LENGTH)
 
@@ -199,4 +234,6 @@ def _any_of(conditions: Iterable[str]) -> str:
 
 def _is_simple(text: str) -> bool:
     """Whether CloudWatch reads the text as the shell does: its only wildcard is ``*``."""
-    return bool(text) and not any(character in '?["\\' or not character.isprintable() for character in text)
+    return bool(text) and not any(
+        character in '?["\\' or not character.isprintable() for character in text
+    )

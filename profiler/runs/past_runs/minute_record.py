@@ -32,7 +32,14 @@ from profiler.record.record_model import (
 )
 from profiler.record.spot_price import cost_on
 from profiler.record.task_end import EventContainer, StoppedTask, judge_candidates
-from profiler.record.units import CPU_SECONDS_DIGITS, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
+from profiler.record.units import (
+    CPU_SECONDS_DIGITS,
+    VCPU_DIGITS,
+    as_number,
+    billed_ms,
+    mebibytes,
+    span_ms,
+)
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import X86, PriceOverrides
@@ -102,7 +109,10 @@ class SeenTask(Struct):
     def add(self, event: PerformanceEvent, minute: Minute) -> None:
         """Add an event and its values. An event that was delivered twice counts once."""
         self.minutes[minute.timestamp] = minute
-        if (event.started_at is not None, event.timestamp) > (self.event.started_at is not None, self.event.timestamp):
+        if (event.started_at is not None, event.timestamp) > (
+            self.event.started_at is not None,
+            self.event.timestamp,
+        ):
             self.event = event
 
 
@@ -114,7 +124,11 @@ def unseen_task(end: StoppedTask) -> SeenTask:
     """A task without minutes: it ended before Container Insights saw it."""
     family, revision = end.family, end.revision
     event = PerformanceEvent(
-        type="Task", task_id=end.id, timestamp=0, task_definition_family=family, task_definition_revision=revision
+        type="Task",
+        task_id=end.id,
+        timestamp=0,
+        task_definition_family=family,
+        task_definition_revision=revision,
     )
     return SeenTask(end.cluster or "", event)
 
@@ -130,7 +144,9 @@ class _Span(Struct, frozen=True, kw_only=True):
     def part_ns(self, minute: Minute) -> int:
         """The part of a minute that belongs to the run; 0 or less: none."""
         end_ns = minute.end_ns
-        return min(end_ns, self.finished_ns or end_ns) - max(end_ns - _MINUTE_NS, self.started_ns or 0)
+        return min(end_ns, self.finished_ns or end_ns) - max(
+            end_ns - _MINUTE_NS, self.started_ns or 0
+        )
 
 
 def _span(event: PerformanceEvent, ended: StoppedTask, minutes: Sequence[Minute]) -> _Span:
@@ -140,7 +156,9 @@ def _span(event: PerformanceEvent, ended: StoppedTask, minutes: Sequence[Minute]
         count = -((started_ns - minutes[-1].end_ns) // _MINUTE_NS)
         until_ns = started_ns + max(count, 0) * _MINUTE_NS
     pulled_ns = _known_ns(event.pull_started_at, ended.pull_started_at)
-    return _Span(pulled_ns=pulled_ns, started_ns=started_ns, finished_ns=finished_ns, until_ns=until_ns)
+    return _Span(
+        pulled_ns=pulled_ns, started_ns=started_ns, finished_ns=finished_ns, until_ns=until_ns
+    )
 
 
 def _known_ns(time_ms: float | None, moment: datetime | None) -> int | None:
@@ -150,7 +168,10 @@ def _known_ns(time_ms: float | None, moment: datetime | None) -> int | None:
 
 
 def run_of_minutes(
-    task: SeenTask, end: StoppedTask | None, images: Mapping[str, str | None], prices: PriceOverrides
+    task: SeenTask,
+    end: StoppedTask | None,
+    images: Mapping[str, str | None],
+    prices: PriceOverrides,
 ) -> PastRun | None:
     """The run of a task; None if it never started. ``images`` by name are for an ``end`` that lists no containers."""
     event, minutes = task.event, [task.minutes[end] for end in sorted(task.minutes)]
@@ -158,26 +179,36 @@ def run_of_minutes(
     span = _span(event, ended, minutes)
     if span.started_ns is None and event.known_status != "RUNNING":
         return None
-    listed = ended.containers or tuple(EventContainer(name=name, image=image) for name, image in images.items())
+    listed = ended.containers or tuple(
+        EventContainer(name=name, image=image) for name, image in images.items()
+    )
     roles = container_roles([TaskContainer(name=one.name, image=one.image) for one in listed])
     name = roles.batch or event.task_definition_family or "unknown"
     batch = next((one for one in listed if one.name == name), EventContainer(name=name))
     outcome, _ = judge_candidates(ended, roles.candidates, monitor=roles.monitor)
     launch_type = event.launch_type or ended.launch_type
-    size = TaskSize(vcpu=_size(event.cpu_reserved, _UNITS_PER_VCPU), memory_mb=_size(event.memory_reserved, 1))
+    size = TaskSize(
+        vcpu=_size(event.cpu_reserved, _UNITS_PER_VCPU), memory_mb=_size(event.memory_reserved, 1)
+    )
     record = Record(
         task_id=event.task_id,
         task_arn=ended.arn or None,
         cluster=task.cluster,
         family=event.task_definition_family,
-        revision=None if event.task_definition_revision is None else str(event.task_definition_revision),
+        revision=None
+        if event.task_definition_revision is None
+        else str(event.task_definition_revision),
         region=event.region or ended.region,
         account_id=event.account_id or ended.account_id,
         availability_zone=event.availability_zone or ended.availability_zone,
         launch_type=launch_type,
         cpu_architecture=ended.cpu_architecture or (launch_type and X86),
         container=Container(
-            name=batch.name, id=batch.runtime_id, arn=batch.arn, image=batch.image, image_digest=batch.image_digest
+            name=batch.name,
+            id=batch.runtime_id,
+            arn=batch.arn,
+            image=batch.image,
+            image_digest=batch.image_digest,
         ),
         status=outcome.status,
         exit_code=outcome.exit_code,
@@ -215,12 +246,18 @@ def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str)
     return replace(record, cost=cost_on(end.capacity_provider, cost))
 
 
-def _metrics(event: PerformanceEvent, minutes: Sequence[Minute], span: _Span, size: TaskSize) -> Metrics:
+def _metrics(
+    event: PerformanceEvent, minutes: Sequence[Minute], span: _Span, size: TaskSize
+) -> Metrics:
     cpu, memory, demand = TimeWeightedStatistics(), TimeWeightedStatistics(), CpuDemand(size.vcpu)
     cpu_seconds, highest_ns = 0.0, 0
     traffic: dict[str, Any] = {}
     for minute in minutes:
-        part_ns, vcpu, memory_mb = span.part_ns(minute), minute.vcpu, _possible(minute.memory_utilized)
+        part_ns, vcpu, memory_mb = (
+            span.part_ns(minute),
+            minute.vcpu,
+            _possible(minute.memory_utilized),
+        )
         if part_ns <= 0:
             continue
         if vcpu is not None:
@@ -234,9 +271,15 @@ def _metrics(event: PerformanceEvent, minutes: Sequence[Minute], span: _Span, si
             rate = _possible(getattr(minute, name))
             if rate is not None:
                 traffic[name] = traffic.get(name, 0) + rate * part_ns / NS_PER_SECOND
-        counters = (("block_read_bytes", minute.storage_read_bytes), ("block_write_bytes", minute.storage_write_bytes))
+        counters = (
+            ("block_read_bytes", minute.storage_read_bytes),
+            ("block_write_bytes", minute.storage_write_bytes),
+        )
         traffic |= {name: total for name, total in counters if _possible(total) is not None}
-    used_gb, size_gb = _possible(event.ephemeral_storage_utilized), _possible(event.ephemeral_storage_reserved)
+    used_gb, size_gb = (
+        _possible(event.ephemeral_storage_utilized),
+        _possible(event.ephemeral_storage_reserved),
+    )
     metrics = Metrics(
         duration_ms=span_ms(span.started_ns, span.until_ns),
         billed_duration_ms=billed_ms(span.pulled_ns, span.until_ns),
@@ -253,7 +296,9 @@ def _metrics(event: PerformanceEvent, minutes: Sequence[Minute], span: _Span, si
         max_memory_used_at=format_ms(highest_ns) if highest_ns else None,
         ephemeral_storage_used_mb=None if used_gb is None else mebibytes(used_gb * _GB_BYTES),
         # AWS writes whole GiB in GB with two decimals: 21.47 GB are 20 GiB.
-        ephemeral_storage_size_mb=None if size_gb is None else round(size_gb * _GB_BYTES / _GIB_BYTES) * _MB_PER_GIB,
+        ephemeral_storage_size_mb=None
+        if size_gb is None
+        else round(size_gb * _GB_BYTES / _GIB_BYTES) * _MB_PER_GIB,
         **{name: round(total) for name, total in traffic.items()},
     )
     return with_cpu_demand(metrics, demand, vcpu_size=size.vcpu, max_threads=None)
@@ -271,5 +316,7 @@ def _series(minutes: Sequence[Minute], started_ns: int | None) -> Series | None:
         started_at=format_ms(started_ns),
         step_ms=MINUTE_MS,
         vcpu_used=rounded_column(tuple(None if one is None else one.vcpu for one in found)),
-        memory_used_mb=rounded_column(tuple(None if one is None else _possible(one.memory_utilized) for one in found)),
+        memory_used_mb=rounded_column(
+            tuple(None if one is None else _possible(one.memory_utilized) for one in found)
+        ),
     )

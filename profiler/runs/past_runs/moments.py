@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
 from profiler.record.record_model import Record, Series, known_status
-from profiler.record.units import format_count, format_duration, format_memory, format_peak, format_percent, format_vcpu
+from profiler.record.units import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_peak,
+    format_percent,
+    format_vcpu,
+)
 from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu, is_near_limit
 
 _MAX_NAME_LENGTH = 40
@@ -49,7 +56,9 @@ def frame_of(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
     if own_files is not None:
         return ShownFrame(name, file, file in own_files)
     module = file.partition("/")[0].removesuffix(".py")
-    return ShownFrame(name, file, not file.startswith("<frozen") and module not in sys.stdlib_module_names)
+    return ShownFrame(
+        name, file, not file.startswith("<frozen") and module not in sys.stdlib_module_names
+    )
 
 
 def frames_of(moment: StackMoment) -> list[ShownFrame]:
@@ -86,7 +95,11 @@ def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
     if record.stacks is None or started_ns is None:
         return
     for moment in record.stacks.moments[:5]:
-        from_ns, functions, share = parse_ns(moment.from_at), what_ran(frames_of(moment)), _share(moment)
+        from_ns, functions, share = (
+            parse_ns(moment.from_at),
+            what_ran(frames_of(moment)),
+            _share(moment),
+        )
         if from_ns is None or not functions:
             continue
         start_ms = max((from_ns - started_ns) / NS_PER_MS, 0)
@@ -111,7 +124,11 @@ def _peer_waited_for(record: Record, stack: _SampledStack, length_ms: float) -> 
     for the network) are shorter than the stretch.
     """
     times, duration_ms = record.time_breakdown, record.metrics.duration_ms
-    peers = [] if times is None else [one for one in times.waiting_for if one.kind == "network" and ":" in one.target]
+    peers = (
+        []
+        if times is None
+        else [one for one in times.waiting_for if one.kind == "network" and ":" in one.target]
+    )
     if times is None or not peers or not duration_ms:
         return None
     largest = max(peers, key=lambda peer: peer.percent)
@@ -147,7 +164,9 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
     if series is not None:
         length_ms = series_length_ms(record, series)
         moments = [*_memory_peak(record, series, length_ms), *_stretches(record, series, length_ms)]
-    return tuple(sorted(_with_stacks(moments, record), key=lambda moment: (moment.start_ms, moment.kind)))
+    return tuple(
+        sorted(_with_stacks(moments, record), key=lambda moment: (moment.start_ms, moment.kind))
+    )
 
 
 def elapsed(milliseconds: float) -> str:
@@ -159,7 +178,10 @@ def elapsed(milliseconds: float) -> str:
 def series_length_ms(record: Record, series: Series) -> float:
     """The length of the run as far as the series covers it."""
     devices = series.gpu_utilization_percent, series.neuron_utilization_percent
-    length = max(len(column or ()) for column in (series.vcpu_used, series.memory_used_mb, *devices)) * series.step_ms
+    length = (
+        max(len(column or ()) for column in (series.vcpu_used, series.memory_used_mb, *devices))
+        * series.step_ms
+    )
     duration_ms = record.metrics.duration_ms
     return min(length, duration_ms) if duration_ms else length
 
@@ -174,13 +196,22 @@ def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[M
     if not is_near_limit(peak_mb, size_mb) and highest < _PEAK_ABOVE_MEDIAN * median(known):
         return
     highest_ms = min(memory_mb.index(highest) * series.step_ms, length_ms)
-    started_ns, at_ns = parse_ns(record.started_at or series.started_at), parse_ns(metrics.max_memory_used_at)
+    started_ns, at_ns = (
+        parse_ns(record.started_at or series.started_at),
+        parse_ns(metrics.max_memory_used_at),
+    )
     at_ms = -1 if at_ns is None or started_ns is None else (at_ns - started_ns) / NS_PER_MS
     is_timed = 0 <= at_ms <= length_ms
-    share = f", {format_percent(100 * peak_mb / size_mb)} of {format_memory(size_mb)}" if size_mb else ""
+    share = (
+        f", {format_percent(100 * peak_mb / size_mb)} of {format_memory(size_mb)}"
+        if size_mb
+        else ""
+    )
     if not is_timed and metrics.memory_peak_source == "kernel" and peak_mb > _MISSED_PEAK * highest:
         # The kernel counts a peak between two samples, without its time.
-        text = f"memory peak {format_memory(peak_mb)} between samples (kernel){share}; highest sample "
+        text = (
+            f"memory peak {format_memory(peak_mb)} between samples (kernel){share}; highest sample "
+        )
         text += f"{format_memory(highest)} at {elapsed(highest_ms)}"
     else:
         highest_ms = at_ms if is_timed else highest_ms
@@ -200,20 +231,26 @@ def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Mom
         "idle": lambda vcpu: vcpu <= idle,
     }
     for kind, matches in kinds.items():
-        longest_first = sorted(_runs_of_steps(series.vcpu_used or (), matches), key=lambda steps: steps[0] - steps[1])
+        longest_first = sorted(
+            _runs_of_steps(series.vcpu_used or (), matches), key=lambda steps: steps[0] - steps[1]
+        )
         for steps in longest_first[:2]:
             start_ms, end_ms = (min(step * series.step_ms, length_ms) for step in steps)
             if end_ms <= start_ms:
                 continue
             last = "the end" if has_end else "the last reading"
-            during = f"from {elapsed(start_ms)} to {last if end_ms >= length_ms else elapsed(end_ms)}"
+            during = (
+                f"from {elapsed(start_ms)} to {last if end_ms >= length_ms else elapsed(end_ms)}"
+            )
             share = format_percent(100 * (end_ms - start_ms) / run_ms)
             used = f"used all of its {format_vcpu(size)} {during}, {share} of the run"
             text = used if kind == "saturated" else f"idle {during}"
             yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
 
 
-def _runs_of_steps(values: Sequence[float | None], matches: Callable[[float], bool]) -> Iterator[tuple[int, int]]:
+def _runs_of_steps(
+    values: Sequence[float | None], matches: Callable[[float], bool]
+) -> Iterator[tuple[int, int]]:
     """Yield the first step, and the step after the last one, of each stretch of at least three matching steps."""
 
     def is_match(step: int) -> bool:
@@ -233,7 +270,9 @@ def _with_stacks(moments: Iterable[Moment], record: Record) -> Iterator[Moment]:
         inside = [
             stack
             for stack in stacks
-            if stack.kind == moment.kind and stack.start_ms < moment.end_ms and moment.start_ms < stack.end_ms
+            if stack.kind == moment.kind
+            and stack.start_ms < moment.end_ms
+            and moment.start_ms < stack.end_ms
         ]
         # If one stretch has several stacks, the first belongs to the stretch.
         for stack in [one for one in inside if one.functions == inside[0].functions]:
@@ -250,7 +289,10 @@ def _stack_moment(stack: _SampledStack, record: Record) -> Iterator[Moment]:
     texts: Mapping[str, tuple[MomentKind, str]] = {
         "memory": ("memory", f"memory rose {during} while {stack.functions} ran{stack.share}"),
         "idle": ("idle", f"idle {during}"),
-        "saturated": ("saturated", f"used {f'all of its {format_vcpu(vcpu)}' if vcpu else 'all vCPUs'} {during}"),
+        "saturated": (
+            "saturated",
+            f"used {f'all of its {format_vcpu(vcpu)}' if vcpu else 'all vCPUs'} {during}",
+        ),
     }
     if stack.kind in texts:
         kind, text = texts[stack.kind]

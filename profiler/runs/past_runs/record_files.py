@@ -36,12 +36,16 @@ STANDARD_INPUT = "-"
 class FileRuns(RunSource):
     """The runs of a file of record lines, or of standard input for ``-``. The last 300 lines of stacks may be kept."""
 
-    remedy = "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
+    remedy = (
+        "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
+    )
 
     def __init__(self, source: str, now_ns: int, *, keeps_stacks: bool = False) -> None:
         self._source = source
         self._now_ns = now_ns
-        self._stacks: deque[bytes] = deque(maxlen=300 if keeps_stacks else 0)  # of at most 200 KB each
+        self._stacks: deque[bytes] = deque(
+            maxlen=300 if keeps_stacks else 0
+        )  # of at most 200 KB each
         self.place = source_name(source)
         self._invalid_lines: set[int] = set()
         self._runs: list[list[RunLine]] | None = None
@@ -101,7 +105,9 @@ def read_lines(source: str) -> Iterator[bytes]:
             with Path(source).open("rb") as stream:
                 yield from messages(stream)
     except FileNotFoundError as error:
-        raise TaskProfilerError(f"{source}: no such file; for CloudWatch Logs write logs:{source}") from error
+        raise TaskProfilerError(
+            f"{source}: no such file; for CloudWatch Logs write logs:{source}"
+        ) from error
     except OSError as error:
         raise TaskProfilerError(
             f"{source_name(source)} cannot be read ({error.strerror}): name a file of record lines."

@@ -20,7 +20,16 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.impossible_values import decode_leniently
-from profiler.record.record_model import CHECKPOINT, Cost, Record, Report, ReportHead, decode, encode, known_status
+from profiler.record.record_model import (
+    CHECKPOINT,
+    Cost,
+    Record,
+    Report,
+    ReportHead,
+    decode,
+    encode,
+    known_status,
+)
 
 if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine
@@ -95,12 +104,18 @@ def period_ns(report: Report) -> int:
     if interval is None:
         return USUAL_PERIOD_NS
     begin_ns, end_ns = parse_ns(interval.started_at), parse_ns(interval.finished_at)
-    return USUAL_PERIOD_NS if begin_ns is None or end_ns is None else max(end_ns - begin_ns, USUAL_PERIOD_NS)
+    return (
+        USUAL_PERIOD_NS
+        if begin_ns is None or end_ns is None
+        else max(end_ns - begin_ns, USUAL_PERIOD_NS)
+    )
 
 
 def is_silent(report: Report, now_ns: int) -> bool:
     """Whether the batch of this newest checkpoint would have written another one by now."""
-    return now_ns - (parse_ns(report.time) or 0) >= max(MAX_SILENCE_NS, LATE_PERIODS * period_ns(report))
+    return now_ns - (parse_ns(report.time) or 0) >= max(
+        MAX_SILENCE_NS, LATE_PERIODS * period_ns(report)
+    )
 
 
 def is_pattern(family: str) -> bool:
@@ -134,7 +149,9 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     def matches(self, report: Report | ReportHead) -> bool:
         record, family = report.record, family_key(report.record)
-        at_ns = 0 if self.since_ns is self.until_ns is None else start_ns(report)  # to parse a time takes long
+        at_ns = (
+            0 if self.since_ns is self.until_ns is None else start_ns(report)
+        )  # to parse a time takes long
         return (
             self.matches_place_and_time(family, record.cluster, at_ns)
             and all((record.tags or {}).get(name) == value for name, value in self.tags)
@@ -169,7 +186,9 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 def filter_of(family: FamilyKey, **conditions: Any) -> RunFilter:  # noqa: ANN401  those of a filter
     """The filter that matches the runs of one family, under further conditions."""
     name = pattern_of(family.name)
-    return RunFilter(families=(name,), accounts=(family.account_id,), regions=(family.region,), **conditions)
+    return RunFilter(
+        families=(name,), accounts=(family.account_id,), regions=(family.region,), **conditions
+    )
 
 
 class RunSource(ABC):
@@ -226,7 +245,10 @@ def stacks_of(report: Report, lines: Iterable[bytes]) -> StacksLine | None:
     text = msgspec.json.encode(record.task_id)
     for line in lines:
         stacks = decode_stacks(line) if text in line else None  # to decode a line takes long
-        if stacks is not None and (stacks.task_id, stacks.container) == (record.task_id, record.container.name):
+        if stacks is not None and (stacks.task_id, stacks.container) == (
+            record.task_id,
+            record.container.name,
+        ):
             return stacks
     return None
 
@@ -255,14 +277,23 @@ def run_line(line: bytes, number: int = 0) -> RunLine | None:
 
 
 def matching_runs(
-    groups: Iterable[Sequence[RunLine]], selection: RunFilter, add_invalid: Callable[[int], None], now_ns: int
+    groups: Iterable[Sequence[RunLine]],
+    selection: RunFilter,
+    add_invalid: Callable[[int], None],
+    now_ns: int,
 ) -> Iterator[PastRun]:
     """The matching runs of :func:`group_lines`; only they are decoded. ``add_invalid`` gets invalid lines' numbers."""
     for group in groups:
         may_be_lost = group[0].head.type == CHECKPOINT
-        run = _decoded(group, add_invalid) if may_be_lost or selection.matches(group[0].head) else None
+        run = (
+            _decoded(group, add_invalid)
+            if may_be_lost or selection.matches(group[0].head)
+            else None
+        )
         if run is not None and run.report.type == CHECKPOINT and is_silent(run.report, now_ns):
-            run = replace(run, report=replace(run.report, record=replace(run.report.record, status=LOST)))
+            run = replace(
+                run, report=replace(run.report, record=replace(run.report.record, status=LOST))
+            )
         if run is not None and selection.matches(run.report):
             yield run
 
@@ -290,7 +321,9 @@ def group_lines(lines: Iterable[RunLine]) -> list[list[RunLine]]:
         groups.setdefault(run_key(line.head), []).append(line)
     for group in groups.values():
         if len(group) > 1:
-            group.sort(key=lambda line: (line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0))
+            group.sort(
+                key=lambda line: (line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0)
+            )
             group.reverse()
     return sorted(groups.values(), key=lambda group: start_ns(group[0].head), reverse=True)
 
@@ -332,7 +365,11 @@ def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
     """The report with the cost of its task. Of several containers of a task, only the last report contains the cost."""
     record = report.record
     cost = costs.get(record.task_id)
-    return report if record.cost is not None or cost is None else replace(report, record=replace(record, cost=cost))
+    return (
+        report
+        if record.cost is not None or cost is None
+        else replace(report, record=replace(record, cost=cost))
+    )
 
 
 def find_run(source: RunSource, selection: RunFilter, container: str | None = None) -> PastRun:
@@ -341,8 +378,12 @@ def find_run(source: RunSource, selection: RunFilter, container: str | None = No
     named = [run for run in runs if run.report.record.container.name == container]
     if len(runs) == 1 or named:
         return (named or runs)[0]
-    names = " or ".join(sorted(f"{run.report.record.task_id}/{run.report.record.container.name}" for run in runs))
-    raise TaskProfilerError(f"The task has reports of {len(runs)} containers: name one of them, {names}.")
+    names = " or ".join(
+        sorted(f"{run.report.record.task_id}/{run.report.record.container.name}" for run in runs)
+    )
+    raise TaskProfilerError(
+        f"The task has reports of {len(runs)} containers: name one of them, {names}."
+    )
 
 
 def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
@@ -350,7 +391,11 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     for run in source.runs(selection):
         record = run.report.record
         identities = (record.task_id, f"{record.task_id}/{record.container.name}")
-        if selection.run is None or selection.run in identities or fnmatchcase(family_key(record).name, selection.run):
+        if (
+            selection.run is None
+            or selection.run in identities
+            or fnmatchcase(family_key(record).name, selection.run)
+        ):
             return run
         similar.append(run)
     ids = {run.report.record.task_id for run in similar}

@@ -23,7 +23,9 @@ def read_notices(lines: Iterable[str]) -> Iterator[ScheduleNoticeLine]:
 
 def family_of_notice(line: ScheduleNoticeLine) -> FamilyKey:
     """The family that the schedule starts; it has the name of the schedule if the family is unknown."""
-    return FamilyKey(line.family or line.schedule.name, line.account_id or None, line.region or None)
+    return FamilyKey(
+        line.family or line.schedule.name, line.account_id or None, line.region or None
+    )
 
 
 def due_ns(line: ScheduleNoticeLine) -> int | None:
@@ -31,7 +33,9 @@ def due_ns(line: ScheduleNoticeLine) -> int | None:
     return parse_ns(line.notice.due_at)
 
 
-def select_notices(lines: Iterable[ScheduleNoticeLine], selection: RunFilter) -> tuple[ScheduleNoticeLine, ...]:
+def select_notices(
+    lines: Iterable[ScheduleNoticeLine], selection: RunFilter
+) -> tuple[ScheduleNoticeLine, ...]:
     """The newest notices about due times that the filter selects, each once, the latest due time first."""
     # A run that did not start has neither tags nor a status.
     if selection.tags or selection.statuses or selection.run is not None:
@@ -39,11 +43,21 @@ def select_notices(lines: Iterable[ScheduleNoticeLine], selection: RunFilter) ->
     found = {}
     for line in filter(lambda line: _matches(line, selection), lines):
         # A line that was delivered twice is one notice. A rule may start several families.
-        schedule, notice, place = line.schedule, line.notice, (line.account_id, line.region, line.cluster, line.family)
-        found[place, schedule.kind, schedule.group, schedule.name, notice.kind, notice.due_at] = line
-    return tuple(sorted(found.values(), key=lambda line: due_ns(line) or 0, reverse=True)[:MAX_NOTICES])
+        schedule, notice, place = (
+            line.schedule,
+            line.notice,
+            (line.account_id, line.region, line.cluster, line.family),
+        )
+        found[place, schedule.kind, schedule.group, schedule.name, notice.kind, notice.due_at] = (
+            line
+        )
+    return tuple(
+        sorted(found.values(), key=lambda line: due_ns(line) or 0, reverse=True)[:MAX_NOTICES]
+    )
 
 
 def _matches(line: ScheduleNoticeLine, selection: RunFilter) -> bool:
     at_ns, cluster = due_ns(line), cluster_name(line.cluster)
-    return at_ns is not None and selection.matches_place_and_time(family_of_notice(line), cluster, at_ns)
+    return at_ns is not None and selection.matches_place_and_time(
+        family_of_notice(line), cluster, at_ns
+    )

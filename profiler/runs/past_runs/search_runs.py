@@ -25,7 +25,14 @@ from profiler.record.run_outcome import Status
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
 from profiler.record.units import as_number, format_count
-from profiler.runs.past_runs.run_source import OpenProgress, PastRun, RunFilter, RunSource, TaskEvent, no_progress
+from profiler.runs.past_runs.run_source import (
+    OpenProgress,
+    PastRun,
+    RunFilter,
+    RunSource,
+    TaskEvent,
+    no_progress,
+)
 from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notices, select_notices
 from profiler.search_setup.template_install import SearchServer
 
@@ -47,7 +54,11 @@ _MAX_CHECKPOINTS = 1_000
 _EMPTY: Mapping[str, Any] = {}
 _TYPES: Mapping[str, type] = {"keyword": str, "date": str, "boolean": bool, "long": int}
 # The index accepts a value of another type and ignores it.
-_TASK_TYPES = {one.name.removeprefix("task."): _TYPES[one.index_type] for one in IDENTITY_FIELDS if "task." in one.name}
+_TASK_TYPES = {
+    one.name.removeprefix("task."): _TYPES[one.index_type]
+    for one in IDENTITY_FIELDS
+    if "task." in one.name
+}
 
 
 def _term(field: str, value: object) -> JsonObject:
@@ -85,9 +96,17 @@ def _filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject
     if len(time) > 1:
         conditions.append({"range": {time_field: time}})
     if selection.families:
-        conditions.append(_any_of([_matches_pattern(_FAMILY, family) for family in selection.families]))
-    named = ((_CLUSTER, selection.clusters), (_ACCOUNT, selection.accounts), (_REGION, selection.regions))
-    conditions += [{"terms": {field: list(filter(None, values))}} for field, values in named if any(values)]
+        conditions.append(
+            _any_of([_matches_pattern(_FAMILY, family) for family in selection.families])
+        )
+    named = (
+        (_CLUSTER, selection.clusters),
+        (_ACCOUNT, selection.accounts),
+        (_REGION, selection.regions),
+    )
+    conditions += [
+        {"terms": {field: list(filter(None, values))}} for field, values in named if any(values)
+    ]
     conditions += [_term("tags", f"{name}={value}") for name, value in selection.tags]
     if selection.statuses:
         conditions.append(_has_status(selection.statuses))
@@ -101,7 +120,12 @@ def _has_status(statuses: Sequence[str]) -> JsonObject:
         conditions.append(_none_of([_exists(_STATUS)]))
     if "unknown" in statuses:
         conditions.append(
-            {"bool": {"filter": [_exists(_STATUS)], "must_not": [{"terms": {_STATUS: get_args(Status)}}]}}
+            {
+                "bool": {
+                    "filter": [_exists(_STATUS)],
+                    "must_not": [{"terms": {_STATUS: get_args(Status)}}],
+                }
+            }
         )
     return _any_of(conditions)
 
@@ -114,13 +138,17 @@ def _reason(body: Mapping[str, Any]) -> str:
             return str(error or "no reason given")
 
 
-def _windows_query(selection: RunFilter, last: int, size: int, after: Mapping[str, Any] | None) -> JsonObject:
+def _windows_query(
+    selection: RunFilter, last: int, size: int, after: Mapping[str, Any] | None
+) -> JsonObject:
     """The query for a page of families after the ``after_key`` of another, with the starts of their last runs."""
     conditions = [_exists(_FAMILY), _exists(_START), *_filter_conditions(selection, _START)]
     fields = (("name", _FAMILY), ("account", _ACCOUNT), ("region", _REGION))
     composite: JsonObject = {
         "size": size,
-        "sources": [{name: {"terms": {"field": field, "missing_bucket": True}}} for name, field in fields],
+        "sources": [
+            {name: {"terms": {"field": field, "missing_bucket": True}}} for name, field in fields
+        ],
     }
     if after is not None:
         composite["after"] = dict(after)
@@ -137,7 +165,10 @@ def _in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
     """The condition that a run is of the family, and not older than the oldest of its last runs."""
     values = ((_FAMILY, family.name), (_ACCOUNT, family.account_id), (_REGION, family.region))
     start = {"gte": int(bucket["starts"]["buckets"][-1]["key"]), "format": "epoch_millis"}
-    same = [_none_of([_exists(field)]) if value is None else _term(field, value) for field, value in values]
+    same = [
+        _none_of([_exists(field)]) if value is None else _term(field, value)
+        for field, value in values
+    ]
     return {"bool": {"filter": [*same, {"range": {_START: start}}]}}
 
 
@@ -146,7 +177,9 @@ class IndexedRuns(RunSource):
 
     remedy = "check --from https://HOST/PREFIX, and that the forwarder works"
 
-    def __init__(self, server: SearchServer, prefix: str, open_progress: OpenProgress = no_progress) -> None:
+    def __init__(
+        self, server: SearchServer, prefix: str, open_progress: OpenProgress = no_progress
+    ) -> None:
         self.server = server
         self.prefix = prefix
         self._open_progress = open_progress
@@ -156,9 +189,7 @@ class IndexedRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        unreadable = (
-            f"{self.place}: {format_count(len(self._unreadable), 'record')} could not be read, so numbers are missing."
-        )
+        unreadable = f"{self.place}: {format_count(len(self._unreadable), 'record')} could not be read, so numbers are missing."
         cut = f"Only the newest {_MAX_CHECKPOINTS} checkpoints of a run were read: its time series begins later."
         return (*([unreadable] if self._unreadable else ()), *([cut] if self._is_cut else ()))
 
@@ -166,7 +197,10 @@ class IndexedRuns(RunSource):
         is_found = False
         with self._open_progress() as show:
             # Runs that never started have no start: a second search sorts them by their time.
-            both = (self._all_runs(_conditions(selection, order), order, _PAGE_SIZE) for order in (_START, _TIME))
+            both = (
+                self._all_runs(_conditions(selection, order), order, _PAGE_SIZE)
+                for order in (_START, _TIME)
+            )
             merged = heapq.merge(*both, key=lambda run: -run.started_ns)
             for count, run in enumerate(merged, start=1):
                 is_found = True
@@ -188,42 +222,66 @@ class IndexedRuns(RunSource):
                 if selection.matches(run.report):
                     yield run
 
-    def _last_run_conditions(self, selection: RunFilter, last: int) -> Iterator[Sequence[JsonObject]]:
+    def _last_run_conditions(
+        self, selection: RunFilter, last: int
+    ) -> Iterator[Sequence[JsonObject]]:
         """Yield the conditions of searches for the last runs of families. One page holds the runs of a search."""
         # Each family has up to five conditions, and the engines refuse a query of more than 1,024. A tenth of the page
         # is room for runs that started at the same time as the oldest of the last ones.
         step = max(1, min(100, round(0.9 * _LARGE_PAGE_SIZE) // last))
-        size = max(1, 20_000 // (last + 1))  # both engines refuse a response of more than 65,535 buckets
+        size = max(
+            1, 20_000 // (last + 1)
+        )  # both engines refuse a response of more than 65,535 buckets
         after: Mapping[str, Any] | None = None
         while True:
-            found = self._post("reports", _windows_query(selection, last, size, after)).get("aggregations") or _EMPTY
+            found = (
+                self._post("reports", _windows_query(selection, last, size, after)).get(
+                    "aggregations"
+                )
+                or _EMPTY
+            )
             page = found.get("families", _EMPTY)
             buckets = page.get("buckets", ())
             conditions = []
             for bucket in buckets:
-                family = FamilyKey(str(bucket["key"]["name"]), bucket["key"]["account"], bucket["key"]["region"])
+                family = FamilyKey(
+                    str(bucket["key"]["name"]), bucket["key"]["account"], bucket["key"]["region"]
+                )
                 if bucket["starts"]["buckets"] and selection.matches_family(family):
                     conditions.append(_in_window(bucket, family))
             for first in range(0, len(conditions), step):
-                yield [_any_of(conditions[first : first + step]), *_filter_conditions(selection, _START)]
+                yield [
+                    _any_of(conditions[first : first + step]),
+                    *_filter_conditions(selection, _START),
+                ]
             after = page.get("after_key")
             if after is None or len(buckets) < size:
                 return
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
-        conditions = [_term("event.dataset", "schedule.notice"), *_filter_conditions(selection, _DUE)]
+        conditions = [
+            _term("event.dataset", "schedule.notice"),
+            *_filter_conditions(selection, _DUE),
+        ]
         hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
-        return select_notices(read_notices(str(hit.get("_source", _EMPTY).get("record")) for hit in hits), selection)
+        return select_notices(
+            read_notices(str(hit.get("_source", _EMPTY).get("record")) for hit in hits), selection
+        )
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         record = run.report.record
-        conditions = [_term(_TASK_ID, record.task_id), _term("container.name", record.container.name)]
+        conditions = [
+            _term(_TASK_ID, record.task_id),
+            _term("container.name", record.container.name),
+        ]
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
         self._is_cut = self._is_cut or len(hits) == _MAX_CHECKPOINTS
         lines = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
         return tuple(line[0] for line in lines if line is not None and line[0].type == CHECKPOINT)
 
-    def _all_runs(self, conditions: Sequence[JsonObject], order: str, size: int) -> Iterator[PastRun]:
+    def _all_runs(
+        self, conditions: Sequence[JsonObject], order: str, size: int
+    ) -> Iterator[PastRun]:
         after: Sequence[Any] | None = None
         while True:
             hits = self._search("reports", conditions, order, size, after)
@@ -233,7 +291,12 @@ class IndexedRuns(RunSource):
             after = hits[-1]["sort"]
 
     def _search(
-        self, kind: str, conditions: Sequence[JsonObject], order: str, size: int, after: Sequence[Any] | None = None
+        self,
+        kind: str,
+        conditions: Sequence[JsonObject],
+        order: str,
+        size: int,
+        after: Sequence[Any] | None = None,
     ) -> _Hits:
         body: JsonObject = {
             "size": size,
@@ -252,7 +315,9 @@ class IndexedRuns(RunSource):
 
     def _post(self, kind: str, query: object) -> Mapping[str, Any]:
         """Search all indices of a kind, if any. Raises TaskProfilerError unless a search cluster accepts the search."""
-        path = f"/{quote(self.prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
+        path = (
+            f"/{quote(self.prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
+        )
         response = self.server.request("POST", path, query)
         body = response.body if isinstance(response.body, dict) else {}
         match body:
@@ -266,7 +331,9 @@ class IndexedRuns(RunSource):
     def _run(self, hit: Mapping[str, Any]) -> PastRun:
         source = hit.get("_source", _EMPTY)
         values = source.get("task", _EMPTY).items()
-        task: dict[str, Any] = {name: value for name, value in values if isinstance(value, _TASK_TYPES.get(name, ()))}
+        task: dict[str, Any] = {
+            name: value for name, value in values if isinstance(value, _TASK_TYPES.get(name, ()))
+        }
         reported = {name: task[name] for name in TaskEvent.__struct_fields__ if name in task}
         event = TaskEvent(**reported) if reported else None
         read = self._read(source)
@@ -279,7 +346,9 @@ class IndexedRuns(RunSource):
             status=task.get("status") or record.status,
             exit_code=task.get("exit_code", record.exit_code),
             cost=cost_on(task.get("capacity_provider"), record.cost),
-            likely_out_of_memory=True if event is not None and event.out_of_memory else record.likely_out_of_memory,
+            likely_out_of_memory=True
+            if event is not None and event.out_of_memory
+            else record.likely_out_of_memory,
         )
         if report.type == CHECKPOINT and corrected.status != record.status:
             corrected = _ended(corrected, source)
@@ -311,7 +380,12 @@ def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:
     conditions = _filter_conditions(selection, order)
     if selection.run is not None:
         conditions.append(
-            _any_of([{"prefix": {_TASK_ID: selection.run.partition("/")[0]}}, _matches_pattern(_FAMILY, selection.run)])
+            _any_of(
+                [
+                    {"prefix": {_TASK_ID: selection.run.partition("/")[0]}},
+                    _matches_pattern(_FAMILY, selection.run),
+                ]
+            )
         )
     return [_exists(_START) if order == _START else _none_of([_exists(_START)]), *conditions]
 
@@ -325,15 +399,25 @@ def _time(source: Mapping[str, Any]) -> str:
 def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     """A checkpoint's record with the end and the duration that ECS reported."""
     duration_ms = as_number(source.get("usage", _EMPTY).get("duration_ms"))
-    metrics = record.metrics if duration_ms is None else replace(record.metrics, duration_ms=duration_ms)
-    return replace(record, finished_at=source.get("event", _EMPTY).get("end") or record.finished_at, metrics=metrics)
+    metrics = (
+        record.metrics if duration_ms is None else replace(record.metrics, duration_ms=duration_ms)
+    )
+    return replace(
+        record,
+        finished_at=source.get("event", _EMPTY).get("end") or record.finished_at,
+        metrics=metrics,
+    )
 
 
 def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Report:
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
-    is_unreadable = isinstance(source.get("record"), str)  # then no other number counts than the duration
+    is_unreadable = isinstance(
+        source.get("record"), str
+    )  # then no other number counts than the duration
     for field in FIELDS:
-        is_known = not is_unreadable or field in IDENTITY_FIELDS or field.name == "usage.duration_ms"
+        is_known = (
+            not is_unreadable or field in IDENTITY_FIELDS or field.name == "usage.duration_ms"
+        )
         value = _value_at(source, field) if is_known else None
         if value is not None and field.record_path is not None:
             *parents, name = field.record_path.split(".")
@@ -345,7 +429,9 @@ def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Repor
     if event is not None and event.out_of_memory is not None:
         record = replace(record, likely_out_of_memory=event.out_of_memory)
     known = without_impossible(record) or record
-    return Report(time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=known)
+    return Report(
+        time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=known
+    )
 
 
 def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:

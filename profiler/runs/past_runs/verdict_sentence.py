@@ -43,10 +43,20 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
     if status == "failure":
         return _failure(run, event, name)
     if status == "stopped":
-        return Verdict(text=f"{name} was stopped{_after(record)}.", evidence=_stop(record, event), tone="warning")
+        return Verdict(
+            text=f"{name} was stopped{_after(record)}.",
+            evidence=_stop(record, event),
+            tone="warning",
+        )
     # The command may have run on when its profiler was killed, and the task after its last minute.
-    may_run = record.launch_type == _LOCAL or (is_sampled_each_minute(record) and record.finished_at is None)
-    text = f"The result of {name} is unknown." if may_run else f"{name} ended{_after(record)} with an unknown result."
+    may_run = record.launch_type == _LOCAL or (
+        is_sampled_each_minute(record) and record.finished_at is None
+    )
+    text = (
+        f"The result of {name} is unknown."
+        if may_run
+        else f"{name} ended{_after(record)} with an unknown result."
+    )
     return Verdict(text=text, evidence=_lost(run), tone="warning")
 
 
@@ -82,7 +92,11 @@ def _out_of_memory(record: Record, event: TaskEvent, name: str) -> Verdict:
     elif record.out_of_memory_evidence == "kernel-counter" or record.memory_kills is not None:
         evidence = f"The kernel counted the kill{_at_peak(metrics)}."
     else:
-        code = "" if record.exit_code is None else f", exit code {describe_exit_code(record.exit_code)}"
+        code = (
+            ""
+            if record.exit_code is None
+            else f", exit code {describe_exit_code(record.exit_code)}"
+        )
         evidence = f"It was killed{_at_peak(metrics)}{code}. No stop was requested."
     return Verdict(text=f"{name} ran out of memory{_after(record)}.", evidence=evidence, tone="bad")
 
@@ -91,7 +105,11 @@ def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
     record = run.report.record
     cause = _cause(event)
     if record.exit_code is None:
-        text = f"{name} did not start." if record.started_at is None else f"{name} failed{_after(record)}."
+        text = (
+            f"{name} did not start."
+            if record.started_at is None
+            else f"{name} failed{_after(record)}."
+        )
         return Verdict(text=text, evidence=cause or _lost(run), tone="bad")
     used_mb, size_mb = record.metrics.max_memory_used_mb, record.metrics.memory_size_mb
     if record.likely_out_of_memory is False and cause is None and used_mb is not None and size_mb:
@@ -129,7 +147,11 @@ def _cause(event: TaskEvent) -> str | None:
 def _lost(run: PastRun) -> str | None:
     if is_sampled_each_minute(run.report.record):
         is_ended = run.report.record.finished_at is not None
-        return "ECS reported no exit code." if is_ended else "Container Insights does not record how a task ends."
+        return (
+            "ECS reported no exit code."
+            if is_ended
+            else "Container Insights does not record how a task ends."
+        )
     if run.line is None:
         return "The run left no report: only what ECS reported is known."
     if run.report.type == CHECKPOINT:
@@ -153,5 +175,9 @@ def _at_peak(metrics: Metrics) -> str:
     used_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     if used_mb is None:
         return ""
-    of_size = f" of its {format_memory(size_mb)} ({format_percent(100 * used_mb / size_mb)})" if size_mb else ""
+    of_size = (
+        f" of its {format_memory(size_mb)} ({format_percent(100 * used_mb / size_mb)})"
+        if size_mb
+        else ""
+    )
     return f" at {format_memory(used_mb)}{of_size}"

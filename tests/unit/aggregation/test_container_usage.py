@@ -22,7 +22,9 @@ HOST = Host(vcpu=VCPU, memory_bytes=2**34)
 class Feed:
     """Feeds samples whose ``read`` moves with the monotonic clock, by default."""
 
-    def __init__(self, started: float | None = 0, *, series_points: int = 0, machine: Host | None = None) -> None:
+    def __init__(
+        self, started: float | None = 0, *, series_points: int = 0, machine: Host | None = None
+    ) -> None:
         self.usage = ContainerUsage(seconds(1), series_points, machine or Host())
         self.started_ns = None if started is None else START_NS + seconds(started)
 
@@ -68,7 +70,11 @@ def test_without_a_known_start_the_first_sample_gives_no_rate() -> None:
     assert present(feed.usage.run.vcpu.distribution()).avg == 0.5
     assert feed.usage.cpu_seconds == 100.5
     found = series_of(feed)
-    assert (found.started_at, found.vcpu_used, found.memory_used_mb) == ("2025-11-20T00:53:27.000Z", (0.5,), (60,))
+    assert (found.started_at, found.vcpu_used, found.memory_used_mb) == (
+        "2025-11-20T00:53:27.000Z",
+        (0.5,),
+        (60,),
+    )
 
 
 def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
@@ -82,9 +88,14 @@ def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
 
 
 @pytest.mark.parametrize(("memory_mib", "is_possible"), [(1536, True), (1600, False)])
-def test_memory_that_the_machine_does_not_have_is_left_out(memory_mib: int, *, is_possible: bool) -> None:
+def test_memory_that_the_machine_does_not_have_is_left_out(
+    memory_mib: int, *, is_possible: bool
+) -> None:
     usage = Feed(machine=Host(memory_bytes=1024 * MIB)).add(1, 0.5, memory_mib).usage
-    assert (usage.memory_max_bytes is not None, usage.impossible) == (is_possible, 0 if is_possible else 1)
+    assert (usage.memory_max_bytes is not None, usage.impossible) == (
+        is_possible,
+        0 if is_possible else 1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,13 +144,21 @@ def test_cpu_time_without_a_value_for_a_while_is_spread_over_that_time() -> None
     assert feed.usage.run.cpu_seconds == 2.5
 
 
-@pytest.mark.parametrize(("shares_network", "received", "sent"), [(True, 1100, 650), (False, 2100, 1250)])
+@pytest.mark.parametrize(
+    ("shares_network", "received", "sent"), [(True, 1100, 650), (False, 2100, 1250)]
+)
 def test_a_shared_network_counter_continues_when_a_container_is_replaced(
     *, shares_network: bool, received: int, sent: int
 ) -> None:
     feed = Feed()
     for at, rx, tx, docker_id in ((1, 1000, 600, "a"), (2, 1100, 650, "b")):
-        feed.add(at, network_rx_bytes=rx, network_tx_bytes=tx, shares_network=shares_network, docker_id=docker_id)
+        feed.add(
+            at,
+            network_rx_bytes=rx,
+            network_tx_bytes=tx,
+            shares_network=shares_network,
+            docker_id=docker_id,
+        )
     total = feed.usage.traffic()
     assert (total["network_rx_bytes"], total["network_tx_bytes"]) == (received, sent)
 
@@ -159,8 +178,12 @@ def test_memory_of_an_unobserved_period_is_not_counted() -> None:
     for at in range(3601, 3641):
         feed.add(at, cpu=at * 0.5, memory_mib=100)
     feed.add(4240, cpu=2120.0, memory_mib=1000)
-    memory, vcpu = (present(one.distribution()) for one in (feed.usage.run.memory_bytes, feed.usage.run.vcpu))
-    assert present(memory.avg) / MIB == pytest.approx((1000 * 1 + 100 * 40 + 1000 * 1) / 42, rel=0.01)
+    memory, vcpu = (
+        present(one.distribution()) for one in (feed.usage.run.memory_bytes, feed.usage.run.vcpu)
+    )
+    assert present(memory.avg) / MIB == pytest.approx(
+        (1000 * 1 + 100 * 40 + 1000 * 1) / 42, rel=0.01
+    )
     assert (vcpu.avg, feed.usage.cpu_seconds) == (0.5, 2120.0)
 
 
@@ -197,7 +220,12 @@ def test_any_order_of_any_samples_gives_no_negative_number(
     for column in (series.vcpu_used, series.memory_used_mb) if series is not None else ():
         assert all(value is None or value >= 0 for value in column or ())
         assert len(column or ()) <= 6
-    for value in (*usage.traffic().values(), usage.cpu_seconds, usage.max_pids, usage.steps_ms.maximum):
+    for value in (
+        *usage.traffic().values(),
+        usage.cpu_seconds,
+        usage.max_pids,
+        usage.steps_ms.maximum,
+    ):
         assert value is None or value >= 0
     for summary in (usage.memory_cache_bytes.summary(), usage.run.vcpu.distribution()):
         assert summary is None or 0 <= present(summary.avg) <= present(summary.max) + 0.001
@@ -229,7 +257,11 @@ def test_the_first_interval_begins_at_the_start() -> None:
     feed = Feed(series_points=5)
     feed.usage.keep_totals_only()
     feed.add(1, cpu=0.5, memory_mib=10).add(2, cpu=1.0, memory_mib=20)
-    assert (feed.usage.run.cpu_seconds, feed.usage.series, feed.usage.memory_max_bytes) == (1.0, None, 20 * MIB)
+    assert (feed.usage.run.cpu_seconds, feed.usage.series, feed.usage.memory_max_bytes) == (
+        1.0,
+        None,
+        20 * MIB,
+    )
     assert feed.usage.end_interval().cpu_seconds == 1.0
     feed.add(3, cpu=1.2, memory_mib=20)
     assert feed.usage.end_interval().cpu_seconds == pytest.approx(0.2)
@@ -263,11 +295,15 @@ class Run(NamedTuple):
 
     def attempt_at(self, at: float) -> int | None:
         """The number of the attempt that runs then."""
-        return next((number for number, one in enumerate(self.attempts) if one.start < at <= one.end), None)
+        return next(
+            (number for number, one in enumerate(self.attempts) if one.start < at <= one.end), None
+        )
 
     def counter(self, at: int, number: int) -> float:
         first = 0 if self.are_counters_continued else number
-        return sum((min(at, one.end) - one.start) * one.vcpu for one in self.attempts[first : number + 1])
+        return sum(
+            (min(at, one.end) - one.start) * one.vcpu for one in self.attempts[first : number + 1]
+        )
 
     @property
     def cpu_seconds(self) -> float:
@@ -294,7 +330,9 @@ def runs(draw: st.DrawFn) -> Run:
         at += lasts + draw(st.integers(0, 3))
     moments = st.integers(5 * period, attempts[-1].end)
     holes = draw(st.lists(moments, max_size=2))
-    steps = draw(st.lists(st.tuples(moments, st.sampled_from([-3600, -30, -5, 5, 30, 3600])), max_size=1))
+    steps = draw(
+        st.lists(st.tuples(moments, st.sampled_from([-3600, -30, -5, 5, 30, 3600])), max_size=1)
+    )
     has_new_ids = draw(st.booleans())
     return Run(
         attempts=tuple(attempts),
@@ -312,7 +350,11 @@ def measured(run: Run) -> ContainerUsage:
     for taken, arrives, number in run.readings():
         attempt = run.attempts[number]
         # A new container is known by its metadata; a restart in place is noticed later.
-        known = attempt if run.has_new_ids or arrives >= attempt.start + run.metadata_lag else run.attempts[0]
+        known = (
+            attempt
+            if run.has_new_ids or arrives >= attempt.start + run.metadata_lag
+            else run.attempts[0]
+        )
         usage.add(
             ContainerSample(
                 read_ns=START_NS
@@ -339,7 +381,9 @@ def test_the_cpu_time_is_the_sum_over_all_attempts_within_a_step(run: Run) -> No
     for number, attempt in enumerate(run.attempts):
         last = max((taken for taken, _, of in seen if of == number), default=attempt.start)
         unseen += (attempt.end - last) * attempt.vcpu
-    longest_step = max((later[0] - earlier[0] for earlier, later in itertools.pairwise(seen)), default=0)
+    longest_step = max(
+        (later[0] - earlier[0] for earlier, later in itertools.pairwise(seen)), default=0
+    )
     assert usage.cpu_seconds >= run.cpu_seconds - unseen - VCPU * longest_step - 1e-6
     assert usage.impossible == 0
 
@@ -347,8 +391,12 @@ def test_the_cpu_time_is_the_sum_over_all_attempts_within_a_step(run: Run) -> No
 @given(runs())
 def test_the_series_holds_all_cpu_time_and_no_rate_is_above_the_real_ones(run: Run) -> None:
     usage = measured(run)
-    assert sum(used_ns for used_ns, _ in present(usage.series).cpu.cells) == round((usage.cpu_seconds or 0) * 1e9)
-    assert present(usage.run.vcpu.maximum) <= max(attempt.vcpu for attempt in run.attempts) * (1 + 1e-6)
+    assert sum(used_ns for used_ns, _ in present(usage.series).cpu.cells) == round(
+        (usage.cpu_seconds or 0) * 1e9
+    )
+    assert present(usage.run.vcpu.maximum) <= max(attempt.vcpu for attempt in run.attempts) * (
+        1 + 1e-6
+    )
     longest = max(later[0] - earlier[0] for earlier, later in itertools.pairwise(run.readings()))
     assert usage.steps_ms.maximum == pytest.approx(longest * 1000)
 

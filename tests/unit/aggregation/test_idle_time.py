@@ -18,11 +18,17 @@ IDLE: Rates = (0.0, 0.0, 0.0)
 
 def add(idle: IdleTime, *values: int | None) -> bool:
     """Add the time and the counters of a reading, in the order of its fields."""
-    return idle.add(NoticeReading(**dict(zip(NoticeReading.__struct_fields__, values, strict=False))))  # type: ignore[arg-type]
+    return idle.add(
+        NoticeReading(**dict(zip(NoticeReading.__struct_fields__, values, strict=False)))
+    )  # type: ignore[arg-type]
 
 
 def stuck_after(
-    rates_at: Callable[[float], Rates], *, step: float = 10, minutes: float = 90, window: float = WINDOW_SECONDS
+    rates_at: Callable[[float], Rates],
+    *,
+    step: float = 10,
+    minutes: float = 90,
+    window: float = WINDOW_SECONDS,
 ) -> float | None:
     """The seconds after which a batch with these rates is stuck; None if it never is."""
     idle = IdleTime(seconds(window), max_step_ns=seconds(30))
@@ -33,7 +39,11 @@ def stuck_after(
             return at
         at += step
         rates = rates_at(at)
-        cpu, network, block = cpu + 1e9 * rates[0] * step, network + rates[1] * step, block + rates[2] * step
+        cpu, network, block = (
+            cpu + 1e9 * rates[0] * step,
+            network + rates[1] * step,
+            block + rates[2] * step,
+        )
     return None
 
 
@@ -52,7 +62,8 @@ def polling(
 
 @pytest.mark.parametrize("step", [1, 10])
 @pytest.mark.parametrize(
-    "rates", [IDLE, (0.0099, 0, 0), (0, 1000, 0), (0, 0, 1000), (0.000004, 1000, 1000), (0.009, 20, 9)]
+    "rates",
+    [IDLE, (0.0099, 0, 0), (0, 1000, 0), (0, 0, 1000), (0.000004, 1000, 1000), (0.009, 20, 9)],
 )
 def test_a_steady_background_below_the_limits_is_idle(rates: Rates, step: float) -> None:
     assert stuck_after(lambda _: rates, step=step) == WINDOW_SECONDS
@@ -72,17 +83,31 @@ def test_one_step_at_a_limit_starts_the_time_again(rates: Rates) -> None:
     disk=st.booleans(),
 )
 @settings(max_examples=10, deadline=None)
-def test_a_batch_that_polls_is_not_stuck(step: float, every: float, size: float, floor: float, *, disk: bool) -> None:
+def test_a_batch_that_polls_is_not_stuck(
+    step: float, every: float, size: float, floor: float, *, disk: bool
+) -> None:
     rates_at = polling(every, size, step=step, floor=floor, disk=disk)
     assert stuck_after(rates_at, step=step, minutes=45) is None
 
 
-@given(step=st.sampled_from([1, 10]), every=st.floats(1, 10), size=st.floats(350, 2000), cpu_ms=st.floats(0.1, 8))
+@given(
+    step=st.sampled_from([1, 10]),
+    every=st.floats(1, 10),
+    size=st.floats(350, 2000),
+    cpu_ms=st.floats(0.1, 8),
+)
 @settings(max_examples=10, deadline=None)
-def test_a_batch_that_polls_in_every_step_is_not_stuck(step: float, every: float, size: float, cpu_ms: float) -> None:
+def test_a_batch_that_polls_in_every_step_is_not_stuck(
+    step: float, every: float, size: float, cpu_ms: float
+) -> None:
     """Its bytes look like a background, but they take CPU time."""
     rates_at = polling(every, size, step=step)
-    assert stuck_after(lambda at: (rates_at(at)[1] / size * cpu_ms / 1000, *rates_at(at)[1:]), step=step) is None
+    assert (
+        stuck_after(
+            lambda at: (rates_at(at)[1] / size * cpu_ms / 1000, *rates_at(at)[1:]), step=step
+        )
+        is None
+    )
 
 
 @given(seed=st.integers(0, 1000), low=st.floats(0, 300), high=st.floats(300, 900))
@@ -90,7 +115,12 @@ def test_a_batch_that_polls_in_every_step_is_not_stuck(step: float, every: float
 def test_a_background_that_varies_is_idle(seed: int, low: float, high: float) -> None:
     """An occasional step that looks like a poll only delays the notice."""
     noise = random.Random(seed)
-    assert stuck_after(lambda _: (0.000004, noise.uniform(low, high), noise.uniform(0, 50)), minutes=240) is not None
+    assert (
+        stuck_after(
+            lambda _: (0.000004, noise.uniform(low, high), noise.uniform(0, 50)), minutes=240
+        )
+        is not None
+    )
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
@@ -102,7 +132,9 @@ def test_a_missing_reading_starts_the_time_again(missing: int) -> None:
     for at, counters, since_ns in ((60, unknown, None), (70, [0, 0, 0], seconds(70))):
         assert (add(idle, seconds(at), *counters), idle.since_ns) == (False, since_ns)
     gap = IdleTime(seconds(60), max_step_ns=seconds(30))
-    assert [add(gap, seconds(at), 0, 0, 0) for at in (0, 30, 61, 91, 120, 121)] == [False] * 5 + [True]
+    assert [add(gap, seconds(at), 0, 0, 0) for at in (0, 30, 61, 91, 120, 121)] == [False] * 5 + [
+        True
+    ]
 
 
 def test_the_largest_values_of_the_idle_time() -> None:
@@ -155,7 +187,10 @@ def test_cpu_time_without_bytes_beside_a_line_of_the_monitor_is_idle() -> None:
         lambda at: noise.uniform(40, 60) * (at % 30 == 0),
         lambda _: 60 if noise.random() < 0.1 else 10,
     ):
-        assert present(run_with_own_lines(lambda _: False, other_cpu_ms=other_cpu_ms)) <= WINDOW_SECONDS + 60
+        assert (
+            present(run_with_own_lines(lambda _: False, other_cpu_ms=other_cpu_ms))
+            <= WINDOW_SECONDS + 60
+        )
 
 
 def test_silence_is_only_for_a_batch_that_is_nearly_stuck() -> None:

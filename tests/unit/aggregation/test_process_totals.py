@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeBlocks, TreeCpu, TreeMemory
+from profiler.aggregation.process_totals import (
+    GroupPeak,
+    GroupTotal,
+    TreeBlocks,
+    TreeCpu,
+    TreeMemory,
+)
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.proc import BlockBytes
@@ -43,7 +49,8 @@ class Simulated:
             target = [size * MIB for size in step.held_mib]
             for moment in range(1, _MOMENTS + 1):
                 now = [
-                    before + (after - before) * moment // _MOMENTS for before, after in zip(held, target, strict=True)
+                    before + (after - before) * moment // _MOMENTS
+                    for before, after in zip(held, target, strict=True)
                 ]
                 if moment == step.spike_at:
                     now[step.spiking] += step.spike_mib * MIB
@@ -57,7 +64,9 @@ class Simulated:
 
     def _read(self, held: Sequence[int]) -> None:
         self._pass(held)
-        self.memory.add([process(pid, held=size, mark=self._marks[pid]) for pid, size in enumerate(held)])
+        self.memory.add(
+            [process(pid, held=size, mark=self._marks[pid]) for pid, size in enumerate(held)]
+        )
 
 
 @st.composite
@@ -94,7 +103,9 @@ def _forked(draw: st.DrawFn) -> tuple[int, list[Forked]]:
     holders = frozenset(range(count))
     steps: list[Forked] = []
     for _ in range(draw(st.integers(2, 6))):
-        holders -= draw(st.frozensets(st.integers(0, count - 1), max_size=2)) if steps else frozenset()
+        holders -= (
+            draw(st.frozensets(st.integers(0, count - 1), max_size=2)) if steps else frozenset()
+        )
         own_mib = draw(st.tuples(*[st.integers(0, 1000)] * count))
         steps.append(Forked(own_mib, holders, draw(st.integers(1, _MOMENTS - 1))))
     return draw(st.integers(0, 2000)), steps
@@ -108,7 +119,10 @@ def test_pages_that_workers_share_are_never_counted_twice(drawn: tuple[int, list
     before = steps[0]
     for step in steps:
         for moment in range(_MOMENTS + 1):
-            own = [a + (b - a) * moment / _MOMENTS for a, b in zip(before.own_mib, step.own_mib, strict=True)]
+            own = [
+                a + (b - a) * moment / _MOMENTS
+                for a, b in zip(before.own_mib, step.own_mib, strict=True)
+            ]
             holders = step.holders if moment >= step.changes_at else before.holders
             marks = [
                 max(mark, one + (shared_mib if index in holders else 0))
@@ -119,7 +133,8 @@ def test_pages_that_workers_share_are_never_counted_twice(drawn: tuple[int, list
             process(
                 pid,
                 rss_bytes=(own_mib + (shared_mib if pid in step.holders else 0)) * MIB,
-                share_bytes=own_mib * MIB + (shared_mib * MIB // len(step.holders) if pid in step.holders else 0),
+                share_bytes=own_mib * MIB
+                + (shared_mib * MIB // len(step.holders) if pid in step.holders else 0),
                 mark=round(marks[pid] * MIB),
             )
             for pid, own_mib in enumerate(step.own_mib)
@@ -128,7 +143,12 @@ def test_pages_that_workers_share_are_never_counted_twice(drawn: tuple[int, list
     assert present(memory.peak_bytes) <= true_peak_mib * MIB + len(marks)
 
 
-@given(st.tuples(*[st.integers(1, 1000)] * 3), st.integers(0, 2), st.integers(1, 4000), st.integers(1, _MOMENTS - 1))
+@given(
+    st.tuples(*[st.integers(1, 1000)] * 3),
+    st.integers(0, 2),
+    st.integers(1, 4000),
+    st.integers(1, _MOMENTS - 1),
+)
 def test_a_spike_of_one_process_among_steady_ones_is_found_exactly(
     held_mib: tuple[int, ...], spiking: int, spike_mib: int, spike_at: int
 ) -> None:
@@ -136,11 +156,16 @@ def test_a_spike_of_one_process_among_steady_ones_is_found_exactly(
     assert simulated.memory.peak_bytes == simulated.true_peak_bytes
 
 
-@given(st.integers(1, 1000), st.integers(0, 10), st.integers(1000, 4000), st.integers(1, _MOMENTS - 1))
+@given(
+    st.integers(1, 1000), st.integers(0, 10), st.integers(1000, 4000), st.integers(1, _MOMENTS - 1)
+)
 def test_a_spike_with_slight_changes_of_another_process_is_found_to_99_percent(
     held_mib: int, moved_mib: int, spike_mib: int, spike_at: int
 ) -> None:
-    steps = [Step((10, held_mib), 0, 0, 1), Step((10, held_mib + moved_mib), 0, spike_mib, spike_at)]
+    steps = [
+        Step((10, held_mib), 0, 0, 1),
+        Step((10, held_mib + moved_mib), 0, spike_mib, spike_at),
+    ]
     simulated = Simulated(steps)
     assert present(simulated.memory.peak_bytes) >= 0.99 * simulated.true_peak_bytes
 
@@ -186,8 +211,12 @@ def _counted(used_mib: int, mapped_mib: int | None = 0) -> MemoryReading:
     used=st.integers(0, 2000),
     is_exact=st.booleans(),
 )
-def test_a_total_is_never_clearly_below_a_process(sizes: list[tuple[int, int]], used: int, *, is_exact: bool) -> None:
-    processes = [_held(pid, anonymous, anonymous + mapped) for pid, (anonymous, mapped) in enumerate(sizes)]
+def test_a_total_is_never_clearly_below_a_process(
+    sizes: list[tuple[int, int]], used: int, *, is_exact: bool
+) -> None:
+    processes = [
+        _held(pid, anonymous, anonymous + mapped) for pid, (anonymous, mapped) in enumerate(sizes)
+    ]
     tree_bytes = sum(process.share_bytes or 0 for process in processes)
     total = GroupTotal().read(_counted(used), processes, tree_bytes, is_exact=is_exact)
     largest = max(process.share_bytes or 0 for process in processes)
@@ -211,10 +240,14 @@ def test_anonymous_memory_that_was_freed_between_two_readings_is_not_missing() -
     assert total.read(_counted(10), [_held(1, 300, 309)], 309 * MIB, is_exact=True) == 309 * MIB
     assert total.uncounted_bytes == 9 * MIB
     assert GroupPeak(size_bytes=310 * MIB, uncounted_bytes=total.uncounted_bytes).is_process_peak()
-    assert not GroupPeak(size_bytes=100 * MIB, uncounted_bytes=total.uncounted_bytes).is_process_peak()
+    assert not GroupPeak(
+        size_bytes=100 * MIB, uncounted_bytes=total.uncounted_bytes
+    ).is_process_peak()
 
 
-@pytest.mark.parametrize(("waited_ns", "faults", "total_ns"), [(0, 0, 10**8), (2 * 10**8, 9, 2 * 10**8)])
+@pytest.mark.parametrize(
+    ("waited_ns", "faults", "total_ns"), [(0, 0, 10**8), (2 * 10**8, 9, 2 * 10**8)]
+)
 def test_a_child_is_lost_with_all_its_known_time_only_if_nobody_waited_for_it(
     waited_ns: int, faults: int, total_ns: int
 ) -> None:
@@ -244,7 +277,10 @@ def test_nothing_counts_twice_at_whatever_moment_a_chain_of_processes_ends() -> 
             counted = present(blocks.add(readings, BlockBytes(), cpu.lost_blocks)).write_bytes
             used = min(second, start + 2) + min(third, start + 2)
             assert max(total_ns // NS_PER_SECOND, counted) <= used, (third, second)
-        assert (total_ns, counted, cpu.has_lost) == (used * NS_PER_SECOND, used, False), (third, second)
+        assert (total_ns, counted, cpu.has_lost) == (used * NS_PER_SECOND, used, False), (
+            third,
+            second,
+        )
 
 
 def _used(pid: int, own: int, children: int) -> ProcessReading:
@@ -262,7 +298,9 @@ def _used(pid: int, own: int, children: int) -> ProcessReading:
 
 _nanoseconds, _counts = st.integers(0, 10**12), st.integers(0, 1)
 _numbers = {"pid": st.integers(1, 4), "started_ticks": _counts, "own_cpu_ns": _nanoseconds}
-_processes = st.lists(st.builds(ProcessReading, **_numbers, children_cpu_ns=_nanoseconds), max_size=4)
+_processes = st.lists(
+    st.builds(ProcessReading, **_numbers, children_cpu_ns=_nanoseconds), max_size=4
+)
 
 
 @given(st.lists(st.tuples(_processes, _nanoseconds)))

@@ -23,7 +23,12 @@ KILLED = ended(137, 1, was_stopped=False)
         # Seen only after the end: an essential batch that ends by itself stops the task.
         (partial(was_stopped, is_task_stopping=True), 137, 5, False),
         (partial(was_stopped, is_task_stopping=True), 0, 5, False),
-        (partial(was_stopped, is_task_stopping=True, signalled_ns=6, first_end_ns=6, seen_ns=6), 137, 5, False),
+        (
+            partial(was_stopped, is_task_stopping=True, signalled_ns=6, first_end_ns=6, seen_ns=6),
+            137,
+            5,
+            False,
+        ),
         (partial(was_stopped, signalled_ns=4), 137, 5, True),
         (partial(was_stopped, signalled_ns=4), 0, 5, True),
         (partial(was_stopped, first_end_ns=8 * SECOND - 1), 0, 9 * SECOND, True),
@@ -31,10 +36,30 @@ KILLED = ended(137, 1, was_stopped=False)
         # The fraction of the batch's own end was cut.
         (partial(was_stopped, first_end_ns=9 * SECOND), 0, 9 * SECOND + 999_999_999, False),
         (partial(was_stopped, first_end_ns=9_123_000_000), 0, 9_123_456_789, False),
-        (partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(7 * SECOND,)), 0, 9_999_999_999, False),
-        (partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(9_999_999_999,)), 0, 9_500_000_000, False),
-        (partial(was_stopped, first_end_ns=9_300_000_000, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
-        (partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
+        (
+            partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(7 * SECOND,)),
+            0,
+            9_999_999_999,
+            False,
+        ),
+        (
+            partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(9_999_999_999,)),
+            0,
+            9_500_000_000,
+            False,
+        ),
+        (
+            partial(was_stopped, first_end_ns=9_300_000_000, others_finished_ns=(9_200_000_000,)),
+            0,
+            9_500_000_000,
+            True,
+        ),
+        (
+            partial(was_stopped, first_end_ns=9 * SECOND, others_finished_ns=(9_200_000_000,)),
+            0,
+            9_500_000_000,
+            True,
+        ),
         (partial(was_stopped, seen_ns=4), 3, 5, True),
         (partial(was_stopped, seen_ns=6), 3, 5, False),
         (partial(was_stopped, seen_ns=6), 143, 5, True),
@@ -43,7 +68,11 @@ KILLED = ended(137, 1, was_stopped=False)
     ],
 )
 def test_a_stop_explains_an_end_that_followed_it(
-    *, stop: Callable[[int | None, int | None], bool], exit_code: int | None, finished_ns: int | None, explains: bool
+    *,
+    stop: Callable[[int | None, int | None], bool],
+    exit_code: int | None,
+    finished_ns: int | None,
+    explains: bool,
 ) -> None:
     assert stop(exit_code, finished_ns) is explains
 
@@ -58,7 +87,13 @@ def verdict(end: RunEnd, share: float | None, **more: Any) -> OutOfMemory:
     """The verdict for a sampled peak of this share of a GiB."""
     peak_bytes = None if share is None else math.ceil(share * GIB)
     return out_of_memory(
-        end, **{"memory_max_bytes": peak_bytes, "memory_size_bytes": GIB, "peak_source": "sampled", **more}
+        end,
+        **{
+            "memory_max_bytes": peak_bytes,
+            "memory_size_bytes": GIB,
+            "peak_source": "sampled",
+            **more,
+        },
     )
 
 
@@ -98,7 +133,9 @@ def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_n
         (RunEnd(status="unknown", finished_ns=1), 0.2, UNKNOWN),
     ],
 )
-def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(end: RunEnd, share: float, found: OutOfMemory) -> None:
+def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(
+    end: RunEnd, share: float, found: OutOfMemory
+) -> None:
     assert verdict(end, share, peak_source="kernel") == found
     assert verdict(KILLED, 0.95, memory_size_bytes=None, peak_source="kernel") == UNKNOWN
 

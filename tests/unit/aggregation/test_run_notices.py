@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler.aggregation.idle_time import NoticeReading
-from profiler.aggregation.run_notices import MIN_RUN_NS, GrowthFit, GrowthToLimit, NoticeFinding, RunNotices
+from profiler.aggregation.run_notices import (
+    MIN_RUN_NS,
+    GrowthFit,
+    GrowthToLimit,
+    NoticeFinding,
+    RunNotices,
+)
 from profiler.core.timestamps import format_ms
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.notice_model import Notice, NoticeEvidence
@@ -35,8 +41,12 @@ def growth_in(
     return None
 
 
-@pytest.mark.parametrize(("minutes", "step"), [(24, 1), (24, 10), (24, 60), (40, 10), (90, 10), (600, 30)])
-def test_a_leak_is_found_before_its_end_and_not_before_its_last_15_minutes(minutes: float, step: float) -> None:
+@pytest.mark.parametrize(
+    ("minutes", "step"), [(24, 1), (24, 10), (24, 60), (40, 10), (90, 10), (600, 30)]
+)
+def test_a_leak_is_found_before_its_end_and_not_before_its_last_15_minutes(
+    minutes: float, step: float
+) -> None:
     """It uses 10 % at first and all after so many minutes."""
     at, growth = present(growth_in(lambda at: 0.1 + 0.9 * at / minutes, minutes=minutes, step=step))
     assert max(minutes - 15.2, 20) <= at < minutes - 2
@@ -49,9 +59,13 @@ def test_a_leak_is_found_before_its_end_and_not_before_its_last_15_minutes(minut
 @pytest.mark.parametrize(("start", "minutes"), [(120, 20), (300, 60), (600, 60), (1200, 30)])
 def test_a_leak_that_begins_late_is_found(start: float, minutes: float) -> None:
     """The last quarter is longer than the leak."""
-    result = present(growth_in(lambda at: 0.3 + 0.7 * max(at - start, 0) / minutes, minutes=start + minutes))
+    result = present(
+        growth_in(lambda at: 0.3 + 0.7 * max(at - start, 0) / minutes, minutes=start + minutes)
+    )
     assert start + minutes - 15.2 <= result[0] < start + minutes - 1
-    assert growth_in(lambda at: 0.1 + 0.8 * at / 60 + 0.05 * (at % 2) / 2, minutes=64)  # with a sawtooth
+    assert growth_in(
+        lambda at: 0.1 + 0.8 * at / 60 + 0.05 * (at % 2) / 2, minutes=64
+    )  # with a sawtooth
 
 
 def test_growth_without_a_size_below_70_percent_or_in_the_first_20_minutes_is_none() -> None:
@@ -69,8 +83,13 @@ def test_growth_without_a_size_below_70_percent_or_in_the_first_20_minutes_is_no
     phase=st.floats(0, 1),
 )
 @settings(max_examples=12, deadline=None)
-def test_a_sawtooth_is_no_growth(period: float, low: float, height: float, step: float, phase: float) -> None:
-    assert growth_in(lambda at: low + height * ((at / period + phase) % 1), minutes=60, step=step) is None
+def test_a_sawtooth_is_no_growth(
+    period: float, low: float, height: float, step: float, phase: float
+) -> None:
+    assert (
+        growth_in(lambda at: low + height * ((at / period + phase) % 1), minutes=60, step=step)
+        is None
+    )
 
 
 @given(period=st.floats(20, 60), seed=st.integers(0, 100))
@@ -85,18 +104,28 @@ def test_a_slow_sawtooth_is_no_growth_after_its_first_tooth(period: float, seed:
         assert growth.add(seconds(at), used, SIZE) is None or tooth == 0
 
 
-@given(rise=st.floats(0.1, 15), level=st.floats(0.5, 0.97), noise=st.floats(0, 0.01), seed=st.integers(0, 100))
+@given(
+    rise=st.floats(0.1, 15),
+    level=st.floats(0.5, 0.97),
+    noise=st.floats(0, 0.01),
+    seed=st.integers(0, 100),
+)
 @settings(max_examples=20, deadline=None)
 def test_a_plateau_is_no_growth(rise: float, level: float, noise: float, seed: int) -> None:
     jitter = random.Random(seed)
-    assert growth_in(lambda at: min(at / rise, 1) * level + noise * jitter.random(), minutes=60) is None
+    assert (
+        growth_in(lambda at: min(at / rise, 1) * level + noise * jitter.random(), minutes=60)
+        is None
+    )
 
 
 @given(steps=st.lists(st.floats(1, 19), min_size=1, max_size=6), top=st.floats(0.7, 0.98))
 @settings(max_examples=20, deadline=None)
 def test_a_staircase_that_has_ended_is_no_growth(steps: list[float], top: float) -> None:
     ended = (top - 0.1) / len(steps)
-    assert growth_in(lambda at: 0.1 + ended * sum(at >= begin for begin in steps), minutes=90) is None
+    assert (
+        growth_in(lambda at: 0.1 + ended * sum(at >= begin for begin in steps), minutes=90) is None
+    )
 
 
 def test_a_long_leak_that_has_ended_is_no_growth() -> None:
@@ -107,13 +136,20 @@ def test_a_long_leak_that_has_ended_is_no_growth() -> None:
 def test_missing_readings_are_no_growth() -> None:
     """Neither in the last quarter nor before it: a restarted monitor does not know the usage of before."""
     assert growth_in(lambda at: 0.1 + 0.8 * at / 60 if at < 40 else None, minutes=54) is None
-    assert growth_in(lambda at: 0.1 + 0.8 * at / 60 if at < 45 or at > 52 else None, minutes=53) is None
+    assert (
+        growth_in(lambda at: 0.1 + 0.8 * at / 60 if at < 45 or at > 52 else None, minutes=53)
+        is None
+    )
     assert growth_in(lambda at: 0.1 + 0.8 * at / 60 if at > 43 else None, minutes=54) is None
     assert growth_in(lambda at: 0.1 + 0.8 * at / 60 if at > 30 else None, minutes=54) is not None
 
 
 def found(
-    *, minutes: float = 60, memory_per_minute: float = 0, disk_per_minute: float = 0, **values: float | None
+    *,
+    minutes: float = 60,
+    memory_per_minute: float = 0,
+    disk_per_minute: float = 0,
+    **values: float | None,
 ) -> list[tuple[float, NoticeFinding]]:
     """What is found in which minute of an idle run that starts with 10 % of its memory and disk."""
     notices = RunNotices(START_NS, **values)  # type: ignore[arg-type]
@@ -130,7 +166,9 @@ def found(
             disk_used_mb=2000 + disk_per_minute * at / 60,
             disk_size_mb=20_000,
         )
-        findings += [(at / 60, finding) for finding in (*notices.add(reading), *notices.overdue(at_ns))]
+        findings += [
+            (at / 60, finding) for finding in (*notices.add(reading), *notices.overdue(at_ns))
+        ]
     return findings
 
 
@@ -169,7 +207,10 @@ def test_the_wait_is_that_of_the_time_that_the_notice_is_about() -> None:
     asked: list[int] = []
     for _, finding in found(expected_seconds=3000):
         RunNotices(START_NS).describe(finding, asked.append)
-    assert asked == [START_NS, START_NS]  # since it is idle, and the whole time of what takes too long
+    assert asked == [
+        START_NS,
+        START_NS,
+    ]  # since it is idle, and the whole time of what takes too long
 
 
 def test_an_overdue_run() -> None:
@@ -179,7 +220,9 @@ def test_an_overdue_run() -> None:
         kind="overdue",
         message="The run has taken 50m 10s; 50m 00s were expected; it has waited mostly for network 10.0.3.9:5432.",
         since=format_ms(START_NS + seconds(3000.4)),
-        evidence=NoticeEvidence(elapsed_seconds=3010, expected_seconds=3000.4, waiting_for="network 10.0.3.9:5432"),
+        evidence=NoticeEvidence(
+            elapsed_seconds=3010, expected_seconds=3000.4, waiting_for="network 10.0.3.9:5432"
+        ),
     )
 
 
@@ -191,10 +234,15 @@ def test_memory_that_grows_to_its_limit() -> None:
         message="The run uses 700 MB of 1000 MB of memory (70 %), and has grown by 30.0 MB a minute for 5 minutes: "
         "at this rate, it reaches the limit in 10 minutes.",
         since=format_ms(START_NS + seconds(910)),
-        evidence=NoticeEvidence(minutes=4.8, used_mb=700, size_mb=1000, growth_mb_per_minute=30, minutes_left=10),
+        evidence=NoticeEvidence(
+            minutes=4.8, used_mb=700, size_mb=1000, growth_mb_per_minute=30, minutes_left=10
+        ),
     )
     ((_, finding),) = found(stuck_minutes=0, disk_per_minute=500, minutes=35)
-    assert (finding.kind, "of 19.5 GB of ephemeral storage" in notice(finding).message) == ("disk", True)
+    assert (finding.kind, "of 19.5 GB of ephemeral storage" in notice(finding).message) == (
+        "disk",
+        True,
+    )
 
 
 _COUNTS = ("cpu_ns", "network_bytes", "block_bytes", "own_line_ns", "memory_used_bytes")

@@ -36,7 +36,9 @@ def collect(
 
 def add(commands: SeriesByCommand[str], second: float, reading: Reading) -> None:
     cpu_ns = {name: round(cpu * NS_PER_SECOND) for name, (cpu, _) in reading.items()}
-    commands.add(at(second), cpu_ns, {name: size_mb * MIB for name, (_, size_mb) in reading.items()})
+    commands.add(
+        at(second), cpu_ns, {name: size_mb * MIB for name, (_, size_mb) in reading.items()}
+    )
 
 
 def run_series(until: float, *, points: int = 30, step_ms: int = 1000) -> Series:
@@ -51,7 +53,9 @@ def rows(commands: SeriesByCommand[str], series: Series, *shown: str) -> dict[st
 
 
 def test_each_command_has_its_cpu_time_and_memory_in_the_steps_of_the_run() -> None:
-    commands = collect([{"load": (1, 50), "export": (0.5, 20)}, {"load": (0.25, 40), "export": (0, 20)}])
+    commands = collect(
+        [{"load": (1, 50), "export": (0.5, 20)}, {"load": (0.25, 40), "export": (0, 20)}]
+    )
     found = commands.add_to(run_series(2), {"load": "python3 load.py", "export": "export"})
     assert found.processes == (
         ProcessSeries(command="python3 load.py", vcpu_used=(1, 0.25), memory_used_mb=(50, 40)),
@@ -67,11 +71,16 @@ def test_a_step_without_a_reading_has_no_value_in_any_command() -> None:
     assert found["a"].memory_used_mb == (5, *(None,) * 39, *(5,) * 20, *(None,) * 20)
     coarse = rows(commands, run_series(80, step_ms=16_000), "a")
     assert coarse["a"].memory_used_mb == (5, None, 5, 5, None)
-    assert (coarse[OTHER].memory_used_mb, coarse[OTHER].vcpu_used) == ((1, None, 1, 1, None), (0, 0, 0, 0, None))
+    assert (coarse[OTHER].memory_used_mb, coarse[OTHER].vcpu_used) == (
+        (1, None, 1, 1, None),
+        (0, 0, 0, 0, None),
+    )
 
 
 def test_memory_of_others_that_follow_each_other_is_not_added() -> None:
-    commands = collect([{"a": (0, 50), f"part-{number}": (0, 20)} for number in range(20)], period=0.05)
+    commands = collect(
+        [{"a": (0, 50), f"part-{number}": (0, 20)} for number in range(20)], period=0.05
+    )
     found = rows(commands, run_series(1), "a")
     assert found[OTHER].memory_used_mb == (20,)
 
@@ -91,7 +100,10 @@ def test_a_dropped_command_that_comes_back_has_no_values_for_the_time_before() -
     add(commands, 42, {**big, "small": (0.05, 1)})
     found = rows(commands, run_series(42), "small", *big)
     assert "small" in commands
-    assert (found["small"].vcpu_used, found["small"].memory_used_mb) == ((*(None,) * 41, 0.05), (*(None,) * 41, 1))
+    assert (found["small"].vcpu_used, found["small"].memory_used_mb) == (
+        (*(None,) * 41, 0.05),
+        (*(None,) * 41, 1),
+    )
     vcpu = present(found[OTHER].vcpu_used)
     assert (vcpu[0], set(vcpu[1:41]), vcpu[41]) == (0.05, {0.1}, 0)
 
@@ -100,7 +112,11 @@ def test_a_large_command_that_starts_late_has_its_own_series() -> None:
     commands = collect([{f"part-{number}": (0.1, 2)} for number in range(500)])
     growing = [(0.01, 1 + 10 * number) for number in range(100)]
     for number, size in enumerate(growing):
-        add(commands, 501 + number, {"main": size, f"late-{number}": (0.1, 2), f"later-{number}": (0.1, 2)})
+        add(
+            commands,
+            501 + number,
+            {"main": size, f"late-{number}": (0.1, 2), f"later-{number}": (0.1, 2)},
+        )
     assert "main" in commands
     memory = present(rows(commands, run_series(600), "main")["main"].memory_used_mb)
     assert memory[-1] == 991
@@ -110,18 +126,29 @@ def test_the_series_of_the_run_takes_the_longer_steps_and_the_length_of_the_comm
     commands = collect([{"a": (1, number)} for number in range(1, 6)], points=2)
     found = commands.add_to(run_series(4, points=2), {"a": "a"})
     assert (found.step_ms, found.vcpu_used) == (2000, (0, 0, None))
-    assert found.processes == (ProcessSeries(command="a", vcpu_used=(1, 1, 1), memory_used_mb=(2, 4, 5)),)
+    assert found.processes == (
+        ProcessSeries(command="a", vcpu_used=(1, 1, 1), memory_used_mb=(2, 4, 5)),
+    )
 
 
 _names = st.sampled_from([f"command-{number}" for number in range(60)])
 _readings = st.lists(
-    st.dictionaries(_names, st.tuples(st.integers(0, 8).map(lambda cpu: cpu / 4), st.integers(0, 1000)), max_size=40),
+    st.dictionaries(
+        _names,
+        st.tuples(st.integers(0, 8).map(lambda cpu: cpu / 4), st.integers(0, 1000)),
+        max_size=40,
+    ),
     min_size=1,
     max_size=30,
 )
 
 
-@given(readings=_readings, shown=st.sets(_names), period=st.sampled_from([0.25, 1, 7]), points=st.integers(1, 30))
+@given(
+    readings=_readings,
+    shown=st.sets(_names),
+    period=st.sampled_from([0.25, 1, 7]),
+    points=st.integers(1, 30),
+)
 def test_all_rows_together_are_what_was_read(
     readings: list[Reading], shown: set[str], period: float, points: int
 ) -> None:
@@ -146,18 +173,22 @@ def test_all_rows_together_are_what_was_read(
     )
     columns = [row.vcpu_used for row in found.processes if row.vcpu_used is not None]
     assert {len(column) for column in columns} <= {len(series.vcpu_used)}
-    assert {len(row.memory_used_mb) for row in found.processes if row.memory_used_mb is not None} <= {
-        len(series.vcpu_used)
-    }
+    assert {
+        len(row.memory_used_mb) for row in found.processes if row.memory_used_mb is not None
+    } <= {len(series.vcpu_used)}
     for index, total in enumerate(series.vcpu_used):
         values = [column[index] for column in columns]
         assert total is not None
         assert not is_complete or None not in values
         if found.processes:
-            assert math.isclose(sum(value or 0 for value in values), total, rel_tol=ROUNDING, abs_tol=1e-9)
+            assert math.isclose(
+                sum(value or 0 for value in values), total, rel_tol=ROUNDING, abs_tol=1e-9
+            )
     others = next((row.memory_used_mb for row in found.processes if row.command == OTHER), None)
     for index, size in enumerate(series.memory_used_mb or ()):
-        sizes = [row.memory_used_mb[index] for row in found.processes if row.memory_used_mb is not None]
+        sizes = [
+            row.memory_used_mb[index] for row in found.processes if row.memory_used_mb is not None
+        ]
         known = [one for one in sizes if one is not None]
         if size is None:
             assert not known
@@ -167,8 +198,13 @@ def test_all_rows_together_are_what_was_read(
 
 
 @given(readings=_readings, period=st.sampled_from([0.5, 1, 3]), small=st.integers(1, 5))
-def test_merging_before_or_after_gives_the_same(readings: list[Reading], period: float, small: int) -> None:
-    few, many = collect(readings, points=small, period=period), collect(readings, points=64, period=period)
+def test_merging_before_or_after_gives_the_same(
+    readings: list[Reading], period: float, small: int
+) -> None:
+    few, many = (
+        collect(readings, points=small, period=period),
+        collect(readings, points=64, period=period),
+    )
     series = run_series(len(readings) * period, points=small)
     shown = {name: name for name in sorted({name for reading in readings for name in reading})[:8]}
     shown = {name: name for name in shown if name in few}

@@ -21,7 +21,9 @@ def demand(steps: Sequence[Step], size: float | None = None) -> CpuDemand:
     return found
 
 
-def bounds(steps: Sequence[Step], size: float | None = None, threads: int | None = None) -> dict[float, SlowdownBounds]:
+def bounds(
+    steps: Sequence[Step], size: float | None = None, threads: int | None = None
+) -> dict[float, SlowdownBounds]:
     found = present(demand(steps, size).slowdown(vcpu_size=size, max_threads=threads))
     return dict(found)
 
@@ -38,7 +40,9 @@ def test_saturated_is_95_percent_of_the_size() -> None:
     assert demand(steps, 2).saturated_percent(2) == 0
     assert demand(steps, 0.98).saturated_percent(0.98) == 100
     assert demand(steps).saturated_percent(None) is None
-    assert demand(steps, 64).saturated_percent(1) == 25  # the size of a Fargate task may be found late
+    assert (
+        demand(steps, 64).saturated_percent(1) == 25
+    )  # the size of a Fargate task may be found late
     assert demand(steps, 64).saturated_percent(3) is None
 
 
@@ -47,7 +51,9 @@ SIZES = st.none() | st.sampled_from([*VCPU_SIZES, 3, 96])
 THREADS = st.none() | st.integers(1, 300)
 
 
-def brute_force(steps: Sequence[Step], size: float | None, threads: int | None) -> dict[float, tuple[float, float]]:
+def brute_force(
+    steps: Sequence[Step], size: float | None, threads: int | None
+) -> dict[float, tuple[float, float]]:
     """The formulas of the documentation, written down once more from the steps themselves."""
     time = math.fsum(dt for _, dt in steps)
     mean = math.fsum(u * dt for u, dt in steps) / time
@@ -78,7 +84,9 @@ def near_a_threshold(steps: Sequence[Step]) -> bool:
 
 
 @given(steps=STEPS, size=SIZES, threads=THREADS)
-def test_the_bounds_equal_brute_force(steps: list[Step], size: float | None, threads: int | None) -> None:
+def test_the_bounds_equal_brute_force(
+    steps: list[Step], size: float | None, threads: int | None
+) -> None:
     found = bounds(steps, size, threads)
     if near_a_threshold(steps):
         return

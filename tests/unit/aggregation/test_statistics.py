@@ -9,7 +9,9 @@ from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, Ti
 from profiler.record.record_model import AverageAndMaximum
 from tests.values import present
 
-values = st.just(0.0) | st.floats(min_value=1e-9, max_value=1e20, allow_nan=False, allow_infinity=False)
+values = st.just(0.0) | st.floats(
+    min_value=1e-9, max_value=1e20, allow_nan=False, allow_infinity=False
+)
 weights = st.integers(min_value=1_000_000, max_value=10**13)
 
 
@@ -26,7 +28,11 @@ def test_the_percentiles_are_not_the_maximum_and_the_median_is_none_of_the_mean(
 def test_values_are_divided_and_rounded_to_three_digits_by_default() -> None:
     series = TimeWeightedStatistics()
     series.add(1.23456, 1)
-    plain, fewer, of_eight = series.distribution(), series.distribution(digits=1), series.distribution(per=8)
+    plain, fewer, of_eight = (
+        series.distribution(),
+        series.distribution(digits=1),
+        series.distribution(per=8),
+    )
     assert (present(plain).max, present(fewer).max, present(of_eight).max) == (1.235, 1.2, 0.154)
 
 
@@ -51,14 +57,19 @@ def test_nothing_before_the_first_value_and_one_with_weight_0_is_ignored() -> No
 
 
 @given(st.lists(st.tuples(values, weights), min_size=1, max_size=60))
-def test_percentiles_are_ordered_and_within_one_percent_of_the_exact_ones(pairs: list[tuple[float, int]]) -> None:
+def test_percentiles_are_ordered_and_within_one_percent_of_the_exact_ones(
+    pairs: list[tuple[float, int]],
+) -> None:
     series = TimeWeightedStatistics()
     for value, weight in pairs:
         series.add(value, weight)
     avg, p50, p95, p99, largest = map(present, astuple(present(series.distribution(digits=20))))
     assert p50 <= p95 <= p99 <= largest == max(value for value, _ in pairs)
     assert min(value for value, _ in pairs) <= avg <= largest
-    assert any(math.isclose(p95, exact, rel_tol=0.0101, abs_tol=1e-300) for exact in _candidates(pairs, 0.95))
+    assert any(
+        math.isclose(p95, exact, rel_tol=0.0101, abs_tol=1e-300)
+        for exact in _candidates(pairs, 0.95)
+    )
 
 
 def _candidates(pairs: list[tuple[float, int]], quantile: float) -> list[float]:
@@ -74,7 +85,9 @@ def _candidates(pairs: list[tuple[float, int]], quantile: float) -> list[float]:
     return found
 
 
-def test_a_counter_that_falls_was_restarted_and_one_known_to_restart_adds_even_a_larger_value() -> None:
+def test_a_counter_that_falls_was_restarted_and_one_known_to_restart_adds_even_a_larger_value() -> (
+    None
+):
     counter = MonotonicCounter()
     assert [counter.add(value) for value in (10, 15, 3, 4)] == [None, 5, 3, 1]
     assert counter.total == 19

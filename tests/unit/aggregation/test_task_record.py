@@ -70,7 +70,9 @@ def usage_with(
 
 def interval(usage: ContainerUsage, lasts: float = 0) -> Interval:
     until_ns = START_NS + seconds(lasts)
-    return build_interval(usage.end_interval(), DeviceReadings(), SIZES, started_ns=START_NS, finished_ns=until_ns)
+    return build_interval(
+        usage.end_interval(), DeviceReadings(), SIZES, started_ns=START_NS, finished_ns=until_ns
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,10 +88,16 @@ def interval(usage: ContainerUsage, lasts: float = 0) -> Interval:
     ],
 )
 def test_the_limits_of_a_container(
-    container: dict[str, Any], task: dict[str, Any], stats_limit: int | None, vcpu: float, memory: float | None
+    container: dict[str, Any],
+    task: dict[str, Any],
+    stats_limit: int | None,
+    vcpu: float,
+    memory: float | None,
 ) -> None:
     usage = usage_with(memory_limit_bytes=stats_limit) if stats_limit else None
-    sizes = container_limits(ContainerMetadata(name="b", **container), TaskMetadata(**task), usage, HOST)
+    sizes = container_limits(
+        ContainerMetadata(name="b", **container), TaskMetadata(**task), usage, HOST
+    )
     assert sizes == ResourceLimits(vcpu=vcpu, memory_bytes=memory)
 
 
@@ -175,7 +183,9 @@ def test_the_demand_for_cpu_is_added_for_the_size_and_the_threads_of_the_task() 
 
 def test_the_sampling_is_described_in_milliseconds() -> None:
     usage = usage_with(at=(1, 2, 2, 3, 3, 9, 9))
-    assert build_sampling(usage, ["stats", "cgroup"], interval_ns=seconds(0.5), failures=4, missed=5) == Sampling(
+    assert build_sampling(
+        usage, ["stats", "cgroup"], interval_ns=seconds(0.5), failures=4, missed=5
+    ) == Sampling(
         interval_ms=500,
         samples=4,
         duplicates=3,
@@ -202,16 +212,25 @@ def test_another_peak_than_that_of_the_samples_is_the_maximum_everywhere() -> No
 
 
 @pytest.mark.parametrize(
-    ("peak_mib", "at"), [(100, USED.max_memory_used_at), (111, USED.max_memory_used_at), (112, None), (200, None)]
+    ("peak_mib", "at"),
+    [(100, USED.max_memory_used_at), (111, USED.max_memory_used_at), (112, None), (200, None)],
 )
 def test_a_peak_has_a_time_if_a_sample_was_near_it(peak_mib: int, at: str | None) -> None:
     assert with_peak(USED, peak_mib * MIB, "kernel", SIZES).max_memory_used_at == at
 
 
 def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
-    running = ContainerMetadata(name="side", known_status="RUNNING", started_ns=START_NS, memory_limit_bytes=400 * MIB)
-    stopped = replace(running, known_status="STOPPED", exit_code=3, finished_ns=START_NS + seconds(7))
-    usage, task, now_ns = usage_with(0.123456789), TaskMetadata(vcpu_limit=2), START_NS + seconds(20)
+    running = ContainerMetadata(
+        name="side", known_status="RUNNING", started_ns=START_NS, memory_limit_bytes=400 * MIB
+    )
+    stopped = replace(
+        running, known_status="STOPPED", exit_code=3, finished_ns=START_NS + seconds(7)
+    )
+    usage, task, now_ns = (
+        usage_with(0.123456789),
+        TaskMetadata(vcpu_limit=2),
+        START_NS + seconds(20),
+    )
     assert build_other_container(running, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="RUNNING", metrics=replace(USED, duration_ms=20_000)
     )
@@ -227,7 +246,10 @@ def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() 
     container, task = ContainerMetadata(name="b", vcpu_share=0.5), TaskMetadata(vcpu_limit=2)
     usage = usage_with(0.515)
     beside = build_other_container(container, task, usage, START_NS, HOST).metrics
-    for metrics in (beside, build_batch_record(container, task, usage, RunEnd(status="unknown"), HOST).metrics):
+    for metrics in (
+        beside,
+        build_batch_record(container, task, usage, RunEnd(status="unknown"), HOST).metrics,
+    ):
         assert metrics is not None
         assert (metrics.vcpu_size, metrics.vcpu_share) == (2, 0.5)
         assert present(metrics.cpu_utilization_percent).max == 25.75
@@ -235,8 +257,18 @@ def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() 
 
 def test_the_record_describes_the_batch_and_its_task() -> None:
     arn = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123"
-    of_task: dict[str, Any] = {"cluster": "jobs", "family": "nightly", "revision": "7", "launch_type": "FARGATE"}
-    of_container: dict[str, Any] = {"name": "batch", "arn": "arn:c", "image": "jobs:1", "image_digest": "sha256:0"}
+    of_task: dict[str, Any] = {
+        "cluster": "jobs",
+        "family": "nightly",
+        "revision": "7",
+        "launch_type": "FARGATE",
+    }
+    of_container: dict[str, Any] = {
+        "name": "batch",
+        "arn": "arn:c",
+        "image": "jobs:1",
+        "image_digest": "sha256:0",
+    }
     task = TaskMetadata(
         arn=arn,
         **of_task,
@@ -251,7 +283,9 @@ def test_the_record_describes_the_batch_and_its_task() -> None:
     side = OtherContainer(name="side")
     end = ended(3, START_NS + seconds(90), was_stopped=False)
     host = replace(HOST, cpu_architecture="ARM64", processor_model="Neoverse-N1", processor_count=4)
-    assert build_batch_record(container, task, usage_with(0.123456789), end, host, others=[side]) == Record(
+    assert build_batch_record(
+        container, task, usage_with(0.123456789), end, host, others=[side]
+    ) == Record(
         task_id="0123",
         task_arn=arn,
         **of_task,
@@ -295,7 +329,9 @@ def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
 ) -> None:
     usage = None if fields is None else usage_with(**fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=limit_bytes)
-    record = build_batch_record(container, TaskMetadata(), usage, ended(137, START_NS, was_stopped=False), Host())
+    record = build_batch_record(
+        container, TaskMetadata(), usage, ended(137, START_NS, was_stopped=False), Host()
+    )
     assert record.likely_out_of_memory is likely
     assert record.out_of_memory_evidence == ("exit-137-at-limit" if likely else None)
 
@@ -327,7 +363,9 @@ def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_chil
 def test_in_awsvpc_mode_the_network_is_counted_once() -> None:
     usage, task = usage_with(network_rx_bytes=1000, network_tx_bytes=10), TaskMetadata()
     for mode, seen in (("bridge", (1000, 10)), ("awsvpc", (None, None))):
-        container = ContainerMetadata(name="b", docker_id="b", known_status="RUNNING", network_mode=mode)
+        container = ContainerMetadata(
+            name="b", docker_id="b", known_status="RUNNING", network_mode=mode
+        )
         beside = present(build_other_container(container, task, usage, START_NS, HOST).metrics)
         assert (beside.network_rx_bytes, beside.network_tx_bytes) == seen
         batch = build_batch_record(container, task, usage, RunEnd(status="unknown"), HOST)
@@ -346,37 +384,66 @@ def test_in_awsvpc_mode_the_network_is_counted_once() -> None:
     ],
 )
 def test_durations(
-    pull: float | None, start: float, finish: float, duration: int | None, init: int | None, billed: int | None
+    pull: float | None,
+    start: float,
+    finish: float,
+    duration: int | None,
+    init: int | None,
+    billed: int | None,
 ) -> None:
     container = ContainerMetadata(name="b", started_ns=START_NS + seconds(start))
     task = TaskMetadata(pull_started_ns=None if pull is None else START_NS + seconds(pull))
     end = ended(0, START_NS + seconds(finish), was_stopped=False)
     metrics = build_batch_record(container, task, None, end, HOST).metrics
-    assert (metrics.duration_ms, metrics.init_duration_ms, metrics.billed_duration_ms) == (duration, init, billed)
+    assert (metrics.duration_ms, metrics.init_duration_ms, metrics.billed_duration_ms) == (
+        duration,
+        init,
+        billed,
+    )
 
 
 @pytest.mark.parametrize(
     ("arn", "task", "region", "account"),
     [
         ("arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123", "0123", "eu-west-1", "111122223333"),
-        ("arn:aws-cn:ecs:cn-north-1:111122223333:task/9781c248-0edd", "9781c248-0edd", "cn-north-1", "111122223333"),
+        (
+            "arn:aws-cn:ecs:cn-north-1:111122223333:task/9781c248-0edd",
+            "9781c248-0edd",
+            "cn-north-1",
+            "111122223333",
+        ),
         (None, "unknown", None, None),
         ("nonsense", "nonsense", None, None),
-        ("arn:aws:ecs:eu-west-1:111122223333:task/jobs/a:b:c", "a:b:c", "eu-west-1", "111122223333"),
+        (
+            "arn:aws:ecs:eu-west-1:111122223333:task/jobs/a:b:c",
+            "a:b:c",
+            "eu-west-1",
+            "111122223333",
+        ),
         ("arn:aws:ecs::111122223333:task/jobs/0123", "0123", None, "111122223333"),
     ],
 )
-def test_identity_from_the_arn(arn: str | None, task: str, region: str | None, account: str | None) -> None:
+def test_identity_from_the_arn(
+    arn: str | None, task: str, region: str | None, account: str | None
+) -> None:
     assert (task_id(arn), arn_part(arn, 3), arn_part(arn, 4)) == (task, region, account)
 
 
 def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
     record = Record(
-        task_id="1", container=Container(name="batch"), status="success", monitor=Monitor(), sampling=Sampling()
+        task_id="1",
+        container=Container(name="batch"),
+        status="success",
+        monitor=Monitor(),
+        sampling=Sampling(),
     )
     parts = (
-        RecordPart(values={"tags": {"team": "data"}}, source="a", warnings=("A.",), reader_cpu_ns=1),
-        RecordPart(values={"gpus": (Gpu(uuid="GPU-a"),), "gpu_idle": GpuIdle(percent=5, gpu_hours=0.1)}),
+        RecordPart(
+            values={"tags": {"team": "data"}}, source="a", warnings=("A.",), reader_cpu_ns=1
+        ),
+        RecordPart(
+            values={"gpus": (Gpu(uuid="GPU-a"),), "gpu_idle": GpuIdle(percent=5, gpu_hours=0.1)}
+        ),
         RecordPart(source="b", while_idle=TimeBreakdown(sleep_percent=100)),
     )
     first, second = with_parts(record, parts), with_parts(record, parts[::-1])
@@ -385,13 +452,17 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
         (Gpu(uuid="GPU-a"),),
         Monitor(warnings=("A.",)),
     )
-    assert first.gpu_idle == GpuIdle(percent=5, gpu_hours=0.1, waiting_for=TimeBreakdown(sleep_percent=100))
+    assert first.gpu_idle == GpuIdle(
+        percent=5, gpu_hours=0.1, waiting_for=TimeBreakdown(sleep_percent=100)
+    )
     assert with_parts(record, parts[2:]).gpu_idle is None
     assert first.sampling == Sampling(sources=("a", "b"))
     assert replace(second, sampling=first.sampling) == first
 
 
 def test_programs_see_the_memory_and_the_cpus_of_the_machine() -> None:
-    assert visible_of(Host(memory_bytes=8_000_000 * 1024, vcpu=2)) == Visible(memory_mb=7812.5, cpus=2)
+    assert visible_of(Host(memory_bytes=8_000_000 * 1024, vcpu=2)) == Visible(
+        memory_mb=7812.5, cpus=2
+    )
     assert visible_of(Host(vcpu=1, processor_count=4)) == Visible(cpus=4)
     assert visible_of(Host(cpu_architecture="ARM64")) is None

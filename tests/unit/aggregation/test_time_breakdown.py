@@ -32,7 +32,9 @@ class Run:
         self.at = 0.0
         self.cpu = 0.0
 
-    def step(self, *waits: Wait, run: float = 0, wait: Any = (), length: float = 1, **sample: Any) -> "Run":
+    def step(
+        self, *waits: Wait, run: float = 0, wait: Any = (), length: float = 1, **sample: Any
+    ) -> "Run":
         """A step in which one thread ran and waited for a CPU, or several waited: ``wait``."""
         known = {"growth": growth(run, wait), "sees_calls": True, **sample}
         added = ThreadSample(waits=Counter(waits), **known)
@@ -48,7 +50,9 @@ class Run:
 
     def record(self, duration: float | None = None, sampling: Sampling | None = None) -> Record:
         metrics = Metrics(duration_ms=None if duration is None else 1000 * duration)
-        record = Record(task_id="t", container=Container(name="c"), metrics=metrics, sampling=sampling)
+        record = Record(
+            task_id="t", container=Container(name="c"), metrics=metrics, sampling=sampling
+        )
         self.account.flush(self.series)
         return self.account.added_to(record, seconds(self.cpu))
 
@@ -69,7 +73,8 @@ class Run:
 def growth(run: float, wait: float | Sequence[float]) -> list[ThreadGrowth]:
     waits = [wait] if isinstance(wait, (int, float)) else list(wait)
     return [
-        ThreadGrowth(0 if index else seconds(run), seconds(one), thread=index) for index, one in enumerate(waits or [0])
+        ThreadGrowth(0 if index else seconds(run), seconds(one), thread=index)
+        for index, one in enumerate(waits or [0])
     ]
 
 
@@ -90,7 +95,9 @@ def idle_run(*spans: tuple[float, float]) -> Run:
 def idle_parts(run: Run) -> dict[str, float]:
     run.account.flush(None)
     return {
-        name: percent for name, percent in all_parts(present(run.account.breakdown(is_idle=True))).items() if percent
+        name: percent
+        for name, percent in all_parts(present(run.account.breakdown(is_idle=True))).items()
+        if percent
     }
 
 
@@ -101,7 +108,9 @@ def all_parts(made: TimeBreakdown) -> dict[str, float | None]:
 def test_a_step_is_divided_into_cpu_wait_and_what_it_was_blocked_by() -> None:
     run = Run().step(NETWORK, run=0.25, wait=0.25)
     assert run.parts == {"on_cpu": 25.0, "waiting_for_cpu": 25.0, "network": 50.0}
-    assert run.breakdown.waiting_for == (WaitTarget(kind="network", target="10.0.3.9:5432", percent=50.0),)
+    assert run.breakdown.waiting_for == (
+        WaitTarget(kind="network", target="10.0.3.9:5432", percent=50.0),
+    )
     assert run.breakdown.covered_percent == 100.0
 
 
@@ -119,9 +128,15 @@ def test_the_time_in_which_the_gpus_were_idle_is_divided_on_its_own() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 1), st.sampled_from([None, *KINDS]), st.floats(0.1, 3)), min_size=1, max_size=80)
+    st.lists(
+        st.tuples(st.floats(0, 1), st.sampled_from([None, *KINDS]), st.floats(0.1, 3)),
+        min_size=1,
+        max_size=80,
+    )
 )
-def test_if_the_gpus_are_always_idle_both_divisions_are_the_same(steps: list[tuple[float, str | None, float]]) -> None:
+def test_if_the_gpus_are_always_idle_both_divisions_are_the_same(
+    steps: list[tuple[float, str | None, float]],
+) -> None:
     run = idle_run((0, 1000))
     for busy, kind, length in steps:
         run.step(*([] if kind is None else [Wait(kind)]), run=busy * length, length=length)
@@ -131,7 +146,10 @@ def test_if_the_gpus_are_always_idle_both_divisions_are_the_same(steps: list[tup
 
 def test_several_threads_fill_a_step_once() -> None:
     assert Run().step(NETWORK, run=3, wait=[2, 2]).parts == {"on_cpu": 100.0}
-    assert Run().step(NETWORK, run=0.4, wait=[0.6, 0.6, 0.6]).parts == {"on_cpu": 40.0, "waiting_for_cpu": 60.0}
+    assert Run().step(NETWORK, run=0.4, wait=[0.6, 0.6, 0.6]).parts == {
+        "on_cpu": 40.0,
+        "waiting_for_cpu": 60.0,
+    }
     made = Run().step(Wait("sleep"), run=0.01, wait=[0.02] * 2400)
     assert made.parts == {"on_cpu": 1.0, "waiting_for_cpu": 2.0, "sleep": 97.0}
     metrics = Run().step(NETWORK, run=0.5, wait=[0.25, 0.25, 1]).record().metrics
@@ -143,7 +161,10 @@ def test_a_wait_that_the_kernel_invents_for_one_of_many_threads_does_not_count()
 
     for run_seconds, wait_seconds, percent in ((0.0001, 0.9, 2.0), (0.1, 0.8, 80.0)):
         run, one = Run(), ThreadGrowth(seconds(run_seconds), seconds(wait_seconds))
-        assert run.step(NETWORK, run=0.1, growth=[*herd, one]).breakdown.waiting_for_cpu_percent == percent
+        assert (
+            run.step(NETWORK, run=0.1, growth=[*herd, one]).breakdown.waiting_for_cpu_percent
+            == percent
+        )
     assert Run().step(NETWORK, run=0.0001, wait=[0.9, 0.02]).parts["waiting_for_cpu"] == 90.0
 
 
@@ -160,9 +181,16 @@ def test_the_first_kind_of_all_threads_counts(position: int) -> None:
 
 
 def test_threads_that_wait_for_several_peers_share_the_time() -> None:
-    made = Run().step(NETWORK, NETWORK, Wait("network", "b:1"), Wait("network"), Wait("lock")).breakdown
+    made = (
+        Run()
+        .step(NETWORK, NETWORK, Wait("network", "b:1"), Wait("network"), Wait("lock"))
+        .breakdown
+    )
     assert made.network_percent == 100.0
-    assert [(row.target, row.percent) for row in made.waiting_for] == [("10.0.3.9:5432", 50.0), ("b:1", 25.0)]
+    assert [(row.target, row.percent) for row in made.waiting_for] == [
+        ("10.0.3.9:5432", 50.0),
+        ("b:1", 25.0),
+    ]
 
 
 def test_a_step_without_a_blocked_thread_takes_the_nearest_kind() -> None:
@@ -173,16 +201,28 @@ def test_a_step_without_a_blocked_thread_takes_the_nearest_kind() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_that_wait_for_other_threads_show_nothing_if_not_all_were_asked(kind: str) -> None:
     is_weak, sleeping = kind in ("lock", "child", "other"), [Wait("sleep")] * 2400
-    run = Run().step(*sleeping).step(Wait(kind), is_partial=True).step(*sleeping[:-1]).step(Wait("pipe"))
-    assert run.parts == Counter({"sleep": 50.0, "pipe": 25.0}) + Counter({"sleep" if is_weak else kind: 25.0})
+    run = (
+        Run()
+        .step(*sleeping)
+        .step(Wait(kind), is_partial=True)
+        .step(*sleeping[:-1])
+        .step(Wait("pipe"))
+    )
+    assert run.parts == Counter({"sleep": 50.0, "pipe": 25.0}) + Counter(
+        {"sleep" if is_weak else kind: 25.0}
+    )
     run = Run().step(Wait("lock"))
     run.step(Wait(kind), is_partial=True).step(Wait(kind), is_partial=True).step(Wait("pipe"))
-    assert run.parts == Counter({"lock": 25.0, "pipe": 25.0}) + Counter({"other" if is_weak else kind: 50.0})
+    assert run.parts == Counter({"lock": 25.0, "pipe": 25.0}) + Counter(
+        {"other" if is_weak else kind: 50.0}
+    )
     assert run.breakdown.covered_percent == 100.0
     assert Run().step(Wait(kind), is_partial=True).parts == {"other" if is_weak else kind: 100.0}
 
 
-def worker_beside(bystander: Wait, on_cpu: tuple[float, float], waiting: tuple[float, float]) -> tuple[Run, float]:
+def worker_beside(
+    bystander: Wait, on_cpu: tuple[float, float], waiting: tuple[float, float]
+) -> tuple[Run, float]:
     """A minute in which a thread computes and waits for the network in turn, and the share of the latter in percent."""
     run, randomness = Run(), Random(1)
     now = computed = reported = 0.0
@@ -191,7 +231,12 @@ def worker_beside(bystander: Wait, on_cpu: tuple[float, float], waiting: tuple[f
             ends = now + randomness.uniform(*limits)
             for at in range(int(now) + 1, int(ends) + 1):
                 used = computed + (0 if is_waiting else at - now)
-                run.step(bystander, *([NETWORK] if is_waiting else []), run=used - reported, has_running=not is_waiting)
+                run.step(
+                    bystander,
+                    *([NETWORK] if is_waiting else []),
+                    run=used - reported,
+                    has_running=not is_waiting,
+                )
                 reported = used
             computed += 0 if is_waiting else ends - now
             now = ends
@@ -199,7 +244,9 @@ def worker_beside(bystander: Wait, on_cpu: tuple[float, float], waiting: tuple[f
 
 
 @pytest.mark.parametrize("kind", ["sleep", "pipe", "child", "lock"])
-@pytest.mark.parametrize("turns", [((0.01, 0.03), (0.01, 0.03)), ((0.03, 0.03), (0.01, 0.01)), ((0.3, 3), (0.1, 2))])
+@pytest.mark.parametrize(
+    "turns", [((0.01, 0.03), (0.01, 0.03)), ((0.03, 0.03), (0.01, 0.01)), ((0.3, 3), (0.1, 2))]
+)
 def test_who_stands_by_does_not_take_the_wait_of_the_thread_that_works(
     kind: str, turns: tuple[tuple[float, float], tuple[float, float]]
 ) -> None:
@@ -213,13 +260,23 @@ def test_who_stands_by_does_not_take_the_wait_of_the_thread_that_works(
 def test_a_thread_on_a_cpu_hides_no_disk_and_no_network() -> None:
     run = Run().step(Wait("sleep")).step(NETWORK, Wait("sleep"), run=0.5, has_running=True)
     assert run.parts == {"on_cpu": 25.0, "network": 25.0, "sleep": 50.0}
-    run = Run().step(NETWORK).step(Wait("sleep"), run=0.5, has_running=True).step(Wait("sleep")).step(Wait("sleep"))
+    run = (
+        Run()
+        .step(NETWORK)
+        .step(Wait("sleep"), run=0.5, has_running=True)
+        .step(Wait("sleep"))
+        .step(Wait("sleep"))
+    )
     assert run.parts == {"on_cpu": 12.5, "network": 37.5, "sleep": 50.0}
 
 
 def test_before_the_first_kind_the_next_one_counts_however_late_it_is() -> None:
     run = Run()
-    for times, waits, kind in ((200, [], "other"), (1, [Wait("pipe")], "pipe"), (200, [Wait("pipe")], "pipe")):
+    for times, waits, kind in (
+        (200, [], "other"),
+        (1, [Wait("pipe")], "pipe"),
+        (200, [Wait("pipe")], "pipe"),
+    ):
         for _ in range(times):
             run.step(*waits, run=0.5)
         assert run.parts == {"on_cpu": 50.0, kind: 50.0}
@@ -258,7 +315,9 @@ def test_a_process_that_cannot_be_asked_for_long_hides_the_kinds() -> None:
     run = Run()
     for _ in range(10):
         run.step(NETWORK)
-    assert run.step(Wait("other"), has_refused=True, length=0.1).breakdown.network_percent is not None
+    assert (
+        run.step(Wait("other"), has_refused=True, length=0.1).breakdown.network_percent is not None
+    )
     made = run.step(Wait("other"), has_refused=True).breakdown
     assert (made.network_percent, made.other_percent) == (None, 100.0)
 
@@ -294,7 +353,9 @@ def test_a_kernel_without_counters() -> None:
     assert Run(is_new=False).step(NETWORK).record().time_breakdown is None
 
 
-def test_a_gap_between_readings_is_covered_by_the_sample_at_its_end_for_an_interval_and_a_half() -> None:
+def test_a_gap_between_readings_is_covered_by_the_sample_at_its_end_for_an_interval_and_a_half() -> (
+    None
+):
     run = Run().step(NETWORK).step(NETWORK).step(Wait("lock"), run=2, length=8)
     assert run.parts == {"on_cpu": 20.0, "network": 20.0, "lock": 11.3, "other": 48.7}
     assert run.breakdown.covered_percent == 35.0
@@ -303,10 +364,15 @@ def test_a_gap_between_readings_is_covered_by_the_sample_at_its_end_for_an_inter
 def test_a_gap_whose_ends_show_the_same_wait_belongs_to_it_but_is_not_covered() -> None:
     run = Run().step(NETWORK).step(NETWORK).step(NETWORK, run=2, length=8)
     assert (run.parts, run.breakdown.covered_percent) == ({"on_cpu": 20.0, "network": 80.0}, 35.0)
-    assert present(Run().step(NETWORK).record(duration=4).time_breakdown).covered_percent == 25.0  # after the last
+    assert (
+        present(Run().step(NETWORK).record(duration=4).time_breakdown).covered_percent == 25.0
+    )  # after the last
     run = Run().step(NETWORK).step(Wait("lock"), wait=[0.4] * 300, length=9)
     assert run.parts == {"waiting_for_cpu": 4.0, "network": 10.0, "lock": 14.3, "other": 71.7}
-    assert Run().step(NETWORK).step(Wait("network", "b:1"), length=9).parts == {"network": 25.0, "other": 75.0}
+    assert Run().step(NETWORK).step(Wait("network", "b:1"), length=9).parts == {
+        "network": 25.0,
+        "other": 75.0,
+    }
 
 
 class TestTheLongestWait:
@@ -318,7 +384,12 @@ class TestTheLongestWait:
         run = Run()
         for at in range(3000):
             run.step(NETWORK if at < 2000 else Wait("lock"))
-        assert [self.since(run, at) for at in (0, 1000, 2000, 3000)] == [NETWORK, NETWORK, Wait("lock"), None]
+        assert [self.since(run, at) for at in (0, 1000, 2000, 3000)] == [
+            NETWORK,
+            NETWORK,
+            Wait("lock"),
+            None,
+        ]
 
     def test_a_larger_kind_is_named_before_a_target(self) -> None:
         run = Run()
@@ -333,10 +404,16 @@ class TestTheLongestWait:
 
     def test_what_is_not_known_is_not_named(self) -> None:
         assert self.since(Run(), 0) is None
-        assert self.since(Run().step(Wait("disk")).step(Wait("other")).step(Wait("other")), 0) is None
+        assert (
+            self.since(Run().step(Wait("disk")).step(Wait("other")).step(Wait("other")), 0) is None
+        )
         assert self.since(Run().step(NETWORK, run=3).step(Wait("lock"), run=0.9), 0) == Wait("lock")
 
-    @given(st.lists(st.tuples(st.floats(0.01, 500), st.sampled_from("abcdefghijklmnopq")), max_size=300))
+    @given(
+        st.lists(
+            st.tuples(st.floats(0.01, 500), st.sampled_from("abcdefghijklmnopq")), max_size=300
+        )
+    )
     def test_it_is_kept_in_constant_memory(self, steps: list[tuple[float, str]]) -> None:
         recent, at_ns = RecentWaits(), 0
         for length, peer in steps:
@@ -345,13 +422,18 @@ class TestTheLongestWait:
         assert len(recent._spans) <= 64
         assert all(len(span.waits) <= 16 for span in recent._spans)
         assert bool(steps) == (recent.longest(0) is not None)
-        assert [span.start_ns for span in recent._spans[1:]] == [span.end_ns for span in recent._spans[:-1]]
+        assert [span.start_ns for span in recent._spans[1:]] == [
+            span.end_ns for span in recent._spans[:-1]
+        ]
 
 
 def test_the_end_has_the_counters_of_a_zombie_or_the_share_of_the_step_before() -> None:
     read = Run().step(NETWORK).end(run=0.5, wait=0.5).parts
     assert read == {"on_cpu": 25.0, "waiting_for_cpu": 25.0, "network": 50.0}
-    assert Run().step(run=0.2, wait=0.8).end(run=0.2).parts == {"on_cpu": 20.0, "waiting_for_cpu": 80.0}
+    assert Run().step(run=0.2, wait=0.8).end(run=0.2).parts == {
+        "on_cpu": 20.0,
+        "waiting_for_cpu": 80.0,
+    }
     assert Run().step(NETWORK, run=0.2).end().parts == {"on_cpu": 10.0, "network": 90.0}
 
 
@@ -372,7 +454,10 @@ def test_the_series_has_the_mean_number_of_waiting_threads() -> None:
     later, series = Run().step(wait=0.5).step(wait=0.25), RunSeries(START_NS, seconds(1), 10)
     later.account.flush(series)
     later.account.flush(series)
-    assert present(series.values()).cpu_wait == (0.5, 0.25)  # the series may begin later than the run
+    assert present(series.values()).cpu_wait == (
+        0.5,
+        0.25,
+    )  # the series may begin later than the run
 
 
 def test_the_wait_of_a_thread_that_was_not_read_in_each_step_is_spread() -> None:
@@ -383,7 +468,9 @@ def test_the_wait_of_a_thread_that_was_not_read_in_each_step_is_spread() -> None
 
 
 STEPS = st.tuples(
-    st.lists(st.builds(Wait, st.sampled_from(KINDS), st.sampled_from((None, "a", "b"))), max_size=3),
+    st.lists(
+        st.builds(Wait, st.sampled_from(KINDS), st.sampled_from((None, "a", "b"))), max_size=3
+    ),
     st.floats(0, 3),
     st.lists(st.floats(0, 5), max_size=3),
     st.floats(0.001, 4),
@@ -391,11 +478,22 @@ STEPS = st.tuples(
 )
 
 
-@given(steps=st.lists(STEPS, min_size=1, max_size=100), sees_calls=st.booleans(), asks_between=st.booleans())
-def test_any_run_is_divided_completely(*, steps: list[Any], sees_calls: bool, asks_between: bool) -> None:
+@given(
+    steps=st.lists(STEPS, min_size=1, max_size=100),
+    sees_calls=st.booleans(),
+    asks_between=st.booleans(),
+)
+def test_any_run_is_divided_completely(
+    *, steps: list[Any], sees_calls: bool, asks_between: bool
+) -> None:
     run, again = Run(points=5), Run(points=5)
     for waits, used, waited, length, refused, partial, running in steps:
-        sample = {"has_refused": refused, "sees_calls": sees_calls, "is_partial": partial, "has_running": running}
+        sample = {
+            "has_refused": refused,
+            "sees_calls": sees_calls,
+            "is_partial": partial,
+            "has_running": running,
+        }
         for each in (run, again):
             each.step(*waits, run=used, wait=waited, length=length, **sample)
         if asks_between:

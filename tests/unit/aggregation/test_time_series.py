@@ -48,7 +48,11 @@ def test_neighbours_merge_when_the_run_outgrows_the_buffer() -> None:
         run.add_cpu(START_NS + seconds(second), START_NS + seconds(second + 1), seconds(second))
         run.add_memory(START_NS + seconds(second), second * MIB)
     found = values(run)
-    assert (found.step_ms, found.vcpu_used, found.memory_used_mb) == (4000, (1.5, 5.5, 8.0), (3, 7, 8))
+    assert (found.step_ms, found.vcpu_used, found.memory_used_mb) == (
+        4000,
+        (1.5, 5.5, 8.0),
+        (3, 7, 8),
+    )
 
 
 def test_a_reading_of_memory_holds_since_the_one_before() -> None:
@@ -64,18 +68,28 @@ def test_devices_are_the_mean_of_all_readings_of_all_devices() -> None:
     run.add_devices(START_NS + seconds(2), devices())
     run.add_devices(START_NS + seconds(3), devices(gpus=[20], cores=[7]))
     found = values(run)
-    assert (found.gpu_utilization_percent, found.neuron_utilization_percent) == ((50, 20), (None, 7))
+    assert (found.gpu_utilization_percent, found.neuron_utilization_percent) == (
+        (50, 20),
+        (None, 7),
+    )
 
 
-def test_what_was_measured_before_the_start_counts_from_the_start_with_three_significant_digits() -> None:
+def test_what_was_measured_before_the_start_counts_from_the_start_with_three_significant_digits() -> (
+    None
+):
     run = series()
     run.add_cpu(START_NS - seconds(5), START_NS + seconds(3), seconds(1))
     run.add_cpu(START_NS - seconds(5), START_NS - seconds(4), seconds(1))
     run.add_memory(START_NS - seconds(5), 123_456 * MIB)
-    assert (values(run).vcpu_used, values(run).memory_used_mb) == ((0.333,) * 3, (123_000, None, None))
+    assert (values(run).vcpu_used, values(run).memory_used_mb) == (
+        (0.333,) * 3,
+        (123_000, None, None),
+    )
 
 
-STEPS = st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 10**11), st.integers(0, 10**12)), min_size=1)
+STEPS = st.lists(
+    st.tuples(st.integers(0, 10**12), st.integers(1, 10**11), st.integers(0, 10**12)), min_size=1
+)
 
 
 @given(steps=STEPS, points=st.integers(1, 240), step_ms=st.integers(1, 10_000))
@@ -128,7 +142,10 @@ def test_the_other_columns_are_merged_to_longer_steps_of_the_finer_ones() -> Non
     finer.add_cpu(START_NS, START_NS + seconds(5), seconds(5))
     found = present(with_columns(values(run), finer, ["vcpu_used"]))
     assert (found.step_ms, found.vcpu_used) == (2000, (1, 1, 1))
-    assert (found.memory_used_mb, found.gpu_utilization_percent) == ((7, None, None), (10, 30, None))
+    assert (found.memory_used_mb, found.gpu_utilization_percent) == (
+        (7, None, None),
+        (10, 30, None),
+    )
 
 
 def test_without_another_series_the_finer_columns_are_the_series() -> None:
@@ -163,7 +180,14 @@ def test_bytes_read_and_written_belong_to_their_step_and_unknown_ones_to_none() 
 
 @given(
     st.lists(
-        st.tuples(*(st.integers(0, 10**12), st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 5 * 10**9))),
+        st.tuples(
+            *(
+                st.integers(0, 10**12),
+                st.integers(0, 2**40),
+                st.integers(0, 2**40),
+                st.integers(0, 5 * 10**9),
+            )
+        ),
         min_size=1,
     )
 )
@@ -172,7 +196,10 @@ def test_no_byte_is_lost(steps: list[tuple[int, int, int, int]]) -> None:
     for offset_ns, read_bytes, written_bytes, held_ns in steps:
         run.add_blocks(START_NS + offset_ns, read_bytes, written_bytes, held_ns=held_ns)
     totals = [sum(column or 0 for column in columns) for columns in zip(*blocks(run), strict=True)]
-    assert totals == [sum(read for _, read, *_ in steps), sum(written for _, _, written, _ in steps)]
+    assert totals == [
+        sum(read for _, read, *_ in steps),
+        sum(written for _, _, written, _ in steps),
+    ]
 
 
 def test_the_memory_of_all_gpus_together_is_the_largest_of_the_step() -> None:

@@ -40,23 +40,33 @@ SHELL = process(1, "sh", cpu=0.1)
     ("readings", "shown"),
     [
         (
-            [[SHELL, process(2, "worker", cpu=1, mark=300)], [SHELL, process(3, "worker", cpu=2, mark=200)]],
+            [
+                [SHELL, process(2, "worker", cpu=1, mark=300)],
+                [SHELL, process(3, "worker", cpu=2, mark=200)],
+            ],
             [("worker", 2, 3.0, 300, 1), ("sh", 1, 0.1, 10, 1)],
         ),
         (
             [NINE[:1], NINE, [process(pid, "python3", held=100, mark=100) for pid in (1, 2)]],
             [("python3", 9, 0, 360, 9)],
         ),
-        ([[process(1, "worker", cpu=1, mark=mark)] for mark in (300, None)] + [[]], [("worker", 1, 1.0, 300, 1)]),
+        (
+            [[process(1, "worker", cpu=1, mark=mark)] for mark in (300, None)] + [[]],
+            [("worker", 1, 1.0, 300, 1)],
+        ),
     ],
     ids=["processes of one name are one entry", "at the highest moment", "a zombie keeps its mark"],
 )
-def test_the_totals_and_the_memory_of_a_name(readings: list[list[ProcessReading]], shown: list[Any]) -> None:
+def test_the_totals_and_the_memory_of_a_name(
+    readings: list[list[ProcessReading]], shown: list[Any]
+) -> None:
     totals = ProcessTotals()
     for reading in readings:
         totals.add(reading)
     names = ("name", "count", "cpu_seconds", "max_memory_used_mb", "max_memory_used_processes")
-    assert totals.top() == tuple(Process(**dict(zip(names, values, strict=True))) for values in shown)
+    assert totals.top() == tuple(
+        Process(**dict(zip(names, values, strict=True))) for values in shown
+    )
 
 
 @pytest.mark.no_cover
@@ -66,7 +76,10 @@ def test_any_number_of_names_takes_the_same_memory_also_with_their_series() -> N
     tracemalloc.start()
     try:
         for number in range(1500):
-            totals.add([main, process(number, f"job-{number}", cpu=0.5, mark=number)], (number + 1) * NS_PER_SECOND)
+            totals.add(
+                [main, process(number, f"job-{number}", cpu=0.5, mark=number)],
+                (number + 1) * NS_PER_SECOND,
+            )
             if number == 749:
                 half_bytes = tracemalloc.get_traced_memory()[0]
         assert tracemalloc.get_traced_memory()[0] - half_bytes < 100_000
@@ -92,14 +105,22 @@ def commands(totals: ProcessTotals, until: int) -> dict[str, ProcessSeries]:
     return {row.command: row for row in series.processes}
 
 
-def test_cpu_time_is_that_between_two_readings_of_a_process_also_of_a_zombie_or_after_an_exec() -> None:
-    first = [process(1, "sh", cpu=0.25), process(2, "worker", cpu=0.5, held=5), process(3, "sh", cpu=0, held=1)]
+def test_cpu_time_is_that_between_two_readings_of_a_process_also_of_a_zombie_or_after_an_exec() -> (
+    None
+):
+    first = [
+        process(1, "sh", cpu=0.25),
+        process(2, "worker", cpu=0.5, held=5),
+        process(3, "sh", cpu=0, held=1),
+    ]
     zombie = process(2, "worker", cpu=0.75, mark=None)
     later = [process(1, "java", cpu=1.25, held=7), zombie, first[2]]
     found = commands(with_series([first, later, [later[0], zombie, later[2]]]), 3)
     assert found == {
         "java": ProcessSeries(command="java", vcpu_used=(0, 1, 0), memory_used_mb=(0, 7, 7)),
-        "worker": ProcessSeries(command="worker", vcpu_used=(0.5, 0.25, 0), memory_used_mb=(5, 0, 0)),
+        "worker": ProcessSeries(
+            command="worker", vcpu_used=(0.5, 0.25, 0), memory_used_mb=(5, 0, 0)
+        ),
         "sh": ProcessSeries(command="sh", vcpu_used=(0.25, 0, 0), memory_used_mb=(11, 1, 1)),
     }
 
@@ -114,7 +135,9 @@ def test_what_a_process_used_before_it_executed_another_program_belongs_to_the_o
     )
     totals = with_series([[reading] for reading in readings])
     for _ in range(2):
-        found = [(one.name, one.count, one.cpu_seconds, one.max_memory_used_mb) for one in totals.top()]
+        found = [
+            (one.name, one.count, one.cpu_seconds, one.max_memory_used_mb) for one in totals.top()
+        ]
         assert found == [("python3 export.py", 1, 1, 20), ("python3 load.py", 1, 0.5, 60)]
         totals.add([])
 
@@ -132,7 +155,9 @@ def test_what_a_child_used_after_its_last_reading_is_its_names_and_at_most_the_s
 
 
 @pytest.mark.parametrize("has_shell", [False, True])
-def test_what_was_read_of_a_child_is_no_other_childs_if_its_parent_waits_after_its_reading(*, has_shell: bool) -> None:
+def test_what_was_read_of_a_child_is_no_other_childs_if_its_parent_waits_after_its_reading(
+    *, has_shell: bool
+) -> None:
     totals, first = ProcessTotals(), process(2, "worker", cpu=10, parent_pid=4 if has_shell else 1)
     others = [process(1, "make"), *[process(4, "sh", parent_pid=1)][:has_shell]]
     totals.add([*others, first, process(3, "worker", cpu=1, parent_pid=others[-1].pid)], 0)
@@ -142,35 +167,63 @@ def test_what_was_read_of_a_child_is_no_other_childs_if_its_parent_waits_after_i
 
 
 @pytest.mark.parametrize(
-    ("readings", "state"), [((0.5, 1.0), "S"), ((0.5, 0.5), "R"), ((0.5,), "R")], ids=["ran", "runs", "only reading"]
+    ("readings", "state"),
+    [((0.5, 1.0), "S"), ((0.5, 0.5), "R"), ((0.5,), "R")],
+    ids=["ran", "runs", "only reading"],
 )
 def test_what_a_child_used_before_it_ended_with_its_waiting_shell_is_not_lost(
     readings: Sequence[float], state: str
 ) -> None:
     shells = [process(1, "time"), process(2, "sh", cpu=0.1, parent_pid=1, state="S")]
-    steps = [[*shells, process(3, "sqlite3", cpu=cpu, parent_pid=2, state=state)] for cpu in readings]
+    steps = [
+        [*shells, process(3, "sqlite3", cpu=cpu, parent_pid=2, state=state)] for cpu in readings
+    ]
     totals = with_series([*steps, [process(1, "time", mark=None, children_cpu_ns=1_600_000_000)]])
     shown = {one.name: one.cpu_seconds for one in totals.top()}
     assert shown == {"time": 0, "sh": 0.1, "sqlite3": 1.5}
     rows = commands(totals, len(readings) + 1).items()
-    assert {name: sum(filter(None, one.vcpu_used or ())) for name, one in rows} == pytest.approx(shown)
+    assert {name: sum(filter(None, one.vcpu_used or ())) for name, one in rows} == pytest.approx(
+        shown
+    )
 
 
 def test_what_two_commands_that_ran_used_before_they_ended_is_divided_between_none() -> None:
     totals = ProcessTotals()
     for step, cpu in enumerate((0.5, 1.0)):
-        both = [process(pid, name, cpu=cpu, parent_pid=1) for pid, name in ((2, "sort"), (3, "uniq"))]
+        both = [
+            process(pid, name, cpu=cpu, parent_pid=1) for pid, name in ((2, "sort"), (3, "uniq"))
+        ]
         totals.add([process(1, "sh"), *both], step * NS_PER_SECOND)
     totals.add([process(1, "sh", mark=None, children_cpu_ns=3_000_000_000)], 2 * NS_PER_SECOND)
-    assert {one.name: one.cpu_seconds for one in totals.top()} == {"sh": 0, "sort": 1.0, "uniq": 1.0}
-    expected = "The CPU time of each process is a lower bound: processes ended before 33 % of it was read."
+    assert {one.name: one.cpu_seconds for one in totals.top()} == {
+        "sh": 0,
+        "sort": 1.0,
+        "uniq": 1.0,
+    }
+    expected = (
+        "The CPU time of each process is a lower bound: processes ended before 33 % of it was read."
+    )
     assert totals.warnings(3_000_000_000) == (expected,)
     assert totals.warnings(2_100_000_000) == totals.warnings(2_000_000_000) == ()
 
 
-def test_the_largest_by_cpu_time_and_by_peak_are_shown_at_most_eight_and_the_others_together() -> None:
-    totals = with_series([[process(pid, f"p{pid}", cpu=pid / 10, mark=100 - pid) for pid in range(20)]])
-    assert list(commands(totals, 1)) == ["p19", "p18", "p17", "p16", "p3", "p2", "p1", "p0", "other"]
+def test_the_largest_by_cpu_time_and_by_peak_are_shown_at_most_eight_and_the_others_together() -> (
+    None
+):
+    totals = with_series(
+        [[process(pid, f"p{pid}", cpu=pid / 10, mark=100 - pid) for pid in range(20)]]
+    )
+    assert list(commands(totals, 1)) == [
+        "p19",
+        "p18",
+        "p17",
+        "p16",
+        "p3",
+        "p2",
+        "p1",
+        "p0",
+        "other",
+    ]
     by_cpu_and_by_mark = ["p19", "p18", "p17", "p16", "p15", "p4", "p3", "p2", "p1", "p0"]
     assert [shown.name for shown in totals.top()] == by_cpu_and_by_mark
 
@@ -189,7 +242,13 @@ def test_without_a_series_of_the_run_or_of_the_commands_there_is_none_to_add() -
 
 
 _readings = st.lists(
-    st.builds(process, st.integers(1, 5), st.sampled_from("ab"), cpu=st.floats(0, 1e6), mark=st.integers(0, 1000)),
+    st.builds(
+        process,
+        st.integers(1, 5),
+        st.sampled_from("ab"),
+        cpu=st.floats(0, 1e6),
+        mark=st.integers(0, 1000),
+    ),
     max_size=5,
     unique_by=lambda reading: reading.pid,
 )
@@ -211,7 +270,9 @@ def ended(name: str, mib: int = 100) -> ProcessReading:
     return process(7, name, mark=mib)
 
 
-def kills(steps: Sequence[Step], *, on_fargate: bool = False, exit_code: int = 137) -> MemoryKills | None:
+def kills(
+    steps: Sequence[Step], *, on_fargate: bool = False, exit_code: int = 137
+) -> MemoryKills | None:
     watch = OomKillTracker()
     for counted, gone, missed_pids in steps:
         has_main_ended = any(one.name == "main" for one in gone)
@@ -228,7 +289,9 @@ def machine(count: int) -> Counts:
 
 
 def killed(*names: str, mib: int = 100) -> MemoryKills:
-    return MemoryKills(count=1, processes=tuple(Process(name=name, max_memory_used_mb=mib) for name in names))
+    return MemoryKills(
+        count=1, processes=tuple(Process(name=name, max_memory_used_mb=mib) for name in names)
+    )
 
 
 LIFE: list[Step] = [(group(0), [], 0)] * 50
@@ -242,7 +305,15 @@ WORKER, MAIN = [ended("worker")], [ended("main")]
     [
         # The group's counter identifies the largest process, also if it ends only with the next reading.
         ([(group(0), [], 0), (group(1), [ended("cat", 1), *WORKER], 0)], killed("worker")),
-        ([(group(0), [], 0), (group(1), [], 0), (group(1), WORKER, 0), (group(1), [ended("x")], 0)], killed("worker")),
+        (
+            [
+                (group(0), [], 0),
+                (group(1), [], 0),
+                (group(1), WORKER, 0),
+                (group(1), [ended("x")], 0),
+            ],
+            killed("worker"),
+        ),
         # Kills before the first reading count, and those of an old group stay.
         ([(group(3), [], 0)], MemoryKills(count=3)),
         ([(group(2), [], 0), (group(0), [], 0), (group(1), [], 0)], MemoryKills(count=3)),
@@ -259,7 +330,9 @@ WORKER, MAIN = [ended("worker")], [ended("main")]
         ([*QUIET, (machine(45), WORKER, 0), (machine(45), [], 0), (machine(45), MAIN, 0)], None),
     ],
 )
-def test_a_kill_is_that_of_a_process_that_ended_at_this_time(steps: Sequence[Step], found: MemoryKills | None) -> None:
+def test_a_kill_is_that_of_a_process_that_ended_at_this_time(
+    steps: Sequence[Step], found: MemoryKills | None
+) -> None:
     assert kills(steps) == found
 
 
@@ -271,7 +344,9 @@ def test_a_kill_is_that_of_a_process_that_ended_at_this_time(steps: Sequence[Ste
         ([*QUIET, (machine(45), [], 1)], MemoryKills(count=1)),  # of a process that was never seen
     ],
 )
-def test_where_no_other_task_runs_a_kill_is_the_batchs(steps: Sequence[Step], found: MemoryKills) -> None:
+def test_where_no_other_task_runs_a_kill_is_the_batchs(
+    steps: Sequence[Step], found: MemoryKills
+) -> None:
     assert kills(steps, on_fargate=True, exit_code=0) == found
     assert kills(steps, exit_code=0) is None
 

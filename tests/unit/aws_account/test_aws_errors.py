@@ -12,11 +12,21 @@ from profiler.forwarder.batch_report import EcsDefinitions
 from profiler.sinks import LogTarget, TransientFailure
 from profiler.sinks.logs_client import failure_of
 
-THROTTLED = ("ThrottlingException", "EC2ThrottledException", "KMSThrottling", "TooManyRequestsException", "SlowDown")
+THROTTLED = (
+    "ThrottlingException",
+    "EC2ThrottledException",
+    "KMSThrottling",
+    "TooManyRequestsException",
+    "SlowDown",
+)
 
 
-@pytest.mark.parametrize("code", [*THROTTLED, "RequestLimitExceeded", "ProvisionedThroughputExceededException"])
-def test_a_throttled_call_is_known_to_commands_to_the_forwarder_and_to_the_monitor(code: str) -> None:
+@pytest.mark.parametrize(
+    "code", [*THROTTLED, "RequestLimitExceeded", "ProvisionedThroughputExceededException"]
+)
+def test_a_throttled_call_is_known_to_commands_to_the_forwarder_and_to_the_monitor(
+    code: str,
+) -> None:
     """Nobody has to repeat a command that repeats the call itself, as watch does, and no report is given up for it."""
     throttled = refused(code, "Rate exceeded")
     with pytest.raises(TaskProfilerError) as error, aws_errors("The list is unknown"):
@@ -24,7 +34,9 @@ def test_a_throttled_call_is_known_to_commands_to_the_forwarder_and_to_the_monit
     assert str(error.value) == (
         f"The list is unknown: AWS returned {code} (Rate exceeded), because there are too many calls: wait a minute."
     )
-    assert isinstance(failure_of(throttled, LogTarget(group="/ecs/a", stream="s")), TransientFailure)
+    assert isinstance(
+        failure_of(throttled, LogTarget(group="/ecs/a", stream="s")), TransientFailure
+    )
     answers = Mock(side_effect=[throttled, {"taskDefinition": {"family": "etl"}}])
     ecs = Mock(describe_task_definition=answers)
     assert EcsDefinitions(ecs, print).describe("arn", lambda: True) == {"family": "etl"}
@@ -43,17 +55,61 @@ def refused(code: str, message: str) -> ClientError:
 @pytest.mark.parametrize(
     ("raised", "permission", "said"),
     [
-        (ResponseParserError("invalid XML: b'<!doctype html>hunter2'"), None, "is not one of AWS: check HTTPS_PROXY"),
-        (ParamValidationError(report="Invalid length: 0"), None, "It cannot be read: wrong name (Invalid length: 0)."),
-        (refused("AccessDenied", REFUSED.format("ecs:A")), "ecs:A and ecs:B", "ecs:A action): allow ecs:A and ecs:B."),
-        (refused("AccessDenied", REFUSED.format("iam:PassRole")), "events:PutTargets", "action): allow iam:PassRole."),
-        (refused("AccessDenied", REFUSED.format("iam:GetRole")), None, "action): allow iam:GetRole."),
-        (refused("403", "Forbidden"), "s3:ListBucket", "AWS refused (403: Forbidden): allow s3:ListBucket."),
-        (refused("404", "Not Found"), None, "AWS cannot find it (Not Found): check the name, --region and --profile."),
-        (refused("ValidationException", "Only on the Standard log class."), None, "): read it by Logs Insights, or"),
-        (refused("InvalidOperationException", "It is of log-group-class X."), None, "X): read it by Logs Insights"),
-        (refused("ValidationError", "Template\nerror: x."), None, "It cannot be read: Template error: x."),
-        (refused("KMS.DisabledException", "0f3c is disabled."), None, "DisabledException: 0f3c is disabled): check"),
+        (
+            ResponseParserError("invalid XML: b'<!doctype html>hunter2'"),
+            None,
+            "is not one of AWS: check HTTPS_PROXY",
+        ),
+        (
+            ParamValidationError(report="Invalid length: 0"),
+            None,
+            "It cannot be read: wrong name (Invalid length: 0).",
+        ),
+        (
+            refused("AccessDenied", REFUSED.format("ecs:A")),
+            "ecs:A and ecs:B",
+            "ecs:A action): allow ecs:A and ecs:B.",
+        ),
+        (
+            refused("AccessDenied", REFUSED.format("iam:PassRole")),
+            "events:PutTargets",
+            "action): allow iam:PassRole.",
+        ),
+        (
+            refused("AccessDenied", REFUSED.format("iam:GetRole")),
+            None,
+            "action): allow iam:GetRole.",
+        ),
+        (
+            refused("403", "Forbidden"),
+            "s3:ListBucket",
+            "AWS refused (403: Forbidden): allow s3:ListBucket.",
+        ),
+        (
+            refused("404", "Not Found"),
+            None,
+            "AWS cannot find it (Not Found): check the name, --region and --profile.",
+        ),
+        (
+            refused("ValidationException", "Only on the Standard log class."),
+            None,
+            "): read it by Logs Insights, or",
+        ),
+        (
+            refused("InvalidOperationException", "It is of log-group-class X."),
+            None,
+            "X): read it by Logs Insights",
+        ),
+        (
+            refused("ValidationError", "Template\nerror: x."),
+            None,
+            "It cannot be read: Template error: x.",
+        ),
+        (
+            refused("KMS.DisabledException", "0f3c is disabled."),
+            None,
+            "DisabledException: 0f3c is disabled): check",
+        ),
     ],
 )
 def test_an_error_is_a_sentence_with_the_permission_and_the_sentence_of_aws(

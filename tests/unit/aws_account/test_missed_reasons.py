@@ -47,11 +47,19 @@ class FakeSqs:
     def receive_message(self, **given: Any) -> dict[str, Any]:
         assert given["MaxNumberOfMessages"] <= 10
         self.reads += 1
-        asked = self.messages if given.get("WaitTimeSeconds") else self.messages[self.reads % 3 :: 3]
-        found = [one for one in asked if one["MessageId"] not in self.hidden][: given["MaxNumberOfMessages"]]
+        asked = (
+            self.messages if given.get("WaitTimeSeconds") else self.messages[self.reads % 3 :: 3]
+        )
+        found = [one for one in asked if one["MessageId"] not in self.hidden][
+            : given["MaxNumberOfMessages"]
+        ]
         if given["VisibilityTimeout"]:
             self.hidden.update(message["MessageId"] for message in found)
-        return {"Messages": [{**one, "ReceiptHandle": one["MessageId"]} for one in found]} if found else {}
+        return (
+            {"Messages": [{**one, "ReceiptHandle": one["MessageId"]} for one in found]}
+            if found
+            else {}
+        )
 
     def change_message_visibility_batch(self, **given: Any) -> dict[str, Any]:
         assert len(given["Entries"]) <= 10
@@ -61,18 +69,25 @@ class FakeSqs:
         return {"Successful": [{"Id": entry["Id"]} for entry in given["Entries"]]}
 
 
-def letter(source: str, code: str = "AccessDenied", *, body: str = "{}", **attributes: str) -> dict[str, Any]:
+def letter(
+    source: str, code: str = "AccessDenied", *, body: str = "{}", **attributes: str
+) -> dict[str, Any]:
     name, _, arn = source.partition("=")
     values = {name: arn, "ERROR_CODE": code, "ERROR_MESSAGE": "Not allowed.", **attributes}
     return {
         "MessageId": repr((source, body, attributes)),
         "Body": body,
-        "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in values.items()},
+        "MessageAttributes": {
+            name: {"DataType": "String", "StringValue": value} for name, value in values.items()
+        },
     }
 
 
 def reasons(
-    trail: Any = None, sqs: Any = None, said: list[str] | None = None, waited: list[float] | None = None
+    trail: Any = None,
+    sqs: Any = None,
+    said: list[str] | None = None,
+    waited: list[float] | None = None,
 ) -> MissedReasons:
     return MissedReasons(
         {"cloudtrail": trail or FakeCloudTrail(), "sqs": sqs or FakeSqs()}.__getitem__,
@@ -81,12 +96,20 @@ def reasons(
     )
 
 
-INACTIVE: Any = {"errorCode": "ClientException", "errorMessage": "TaskDefinition is inactive", "responseElements": None}
+INACTIVE: Any = {
+    "errorCode": "ClientException",
+    "errorMessage": "TaskDefinition is inactive",
+    "responseElements": None,
+}
 NOT_ALLOWED = (
     "User: x is not authorized to perform: ecs:RunTask on resource: "
     f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly:3 because no policy allows it"
 )
-REFUSED_CALL = {"errorCode": "AccessDenied", "errorMessage": NOT_ALLOWED, "sourceIPAddress": "events.amazonaws.com"}
+REFUSED_CALL = {
+    "errorCode": "AccessDenied",
+    "errorMessage": NOT_ALLOWED,
+    "sourceIPAddress": "events.amazonaws.com",
+}
 CALLED = "2026-11-20T03:00:41Z"
 FULL = "Capacity is unavailable at this time. Please try again later."
 
@@ -96,8 +119,14 @@ FULL = "Capacity is unavailable at this time. Please try again later."
     [
         (run_task(CALLED, failure="RESOURCE:MEMORY"), "RunTask started no task: RESOURCE:MEMORY."),
         (run_task(CALLED, failure=FULL), f"RunTask started no task: {FULL}"),
-        (run_task(CALLED, **INACTIVE), "RunTask failed with ClientException: TaskDefinition is inactive."),
-        (event("RunTask", CALLED, None, **REFUSED_CALL), f"RunTask failed with AccessDenied: {NOT_ALLOWED}."),
+        (
+            run_task(CALLED, **INACTIVE),
+            "RunTask failed with ClientException: TaskDefinition is inactive.",
+        ),
+        (
+            event("RunTask", CALLED, None, **REFUSED_CALL),
+            f"RunTask failed with AccessDenied: {NOT_ALLOWED}.",
+        ),
         (run_task(CALLED), None),
         (run_task("2026-11-20T02:58:00Z", failure="RESOURCE:CPU"), None),
         (run_task("2026-11-20T03:04:00Z", failure="RESOURCE:CPU"), None),
@@ -106,11 +135,16 @@ FULL = "Capacity is unavailable at this time. Please try again later."
         (run_task(CALLED, failure="RESOURCE:CPU", cluster="other"), None),
         (event("RunTask", CALLED, None, **{**REFUSED_CALL, "errorMessage": "iam:PassRole"}), None),
         # A person who may not start the task either.
-        (event("RunTask", CALLED, None, **{**REFUSED_CALL, "sourceIPAddress": "198.51.100.7"}), None),
+        (
+            event("RunTask", CALLED, None, **{**REFUSED_CALL, "sourceIPAddress": "198.51.100.7"}),
+            None,
+        ),
         (event("RunTask", CALLED, {"startedBy": 7}, responseElements=[]), None),
     ],
 )
-def test_the_schedules_own_failed_call_is_the_reason_and_no_other_one(call: dict[str, Any], reason: str | None) -> None:
+def test_the_schedules_own_failed_call_is_the_reason_and_no_other_one(
+    call: dict[str, Any], reason: str | None
+) -> None:
     assert reasons(FakeCloudTrail(call)).find(SCHEDULE, DUE_NS) == reason
 
 
@@ -118,10 +152,16 @@ def test_all_pages_of_a_window_are_read_once_and_slowly() -> None:
     late = run_task("2026-11-20T03:20:00Z", failure="RESOURCE:CPU")
     assert reasons(FakeCloudTrail(late)).find(replace(SCHEDULE, window_minutes=30), DUE_NS)
     waited: list[float] = []
-    others = [run_task("2026-11-20T03:00:59Z", started_by=f"events-rule/{number}") for number in range(5)]
+    others = [
+        run_task("2026-11-20T03:00:59Z", started_by=f"events-rule/{number}") for number in range(5)
+    ]
     trail = FakeCloudTrail(*others, run_task("2026-11-20T03:00:05Z", failure="RESOURCE:CPU"))
     found = reasons(trail, waited=waited)
-    assert found.find(SCHEDULE, DUE_NS) == found.find(SCHEDULE, DUE_NS) == "RunTask started no task: RESOURCE:CPU."
+    assert (
+        found.find(SCHEDULE, DUE_NS)
+        == found.find(SCHEDULE, DUE_NS)
+        == "RunTask started no task: RESOURCE:CPU."
+    )
     assert (len(trail.requests), waited) == (3, [0.5, 0.5])
 
 
@@ -131,10 +171,17 @@ def test_requests_are_bounded() -> None:
     assert {found.find(SCHEDULE, DUE_NS + minute * MINUTE_NS) for minute in range(100)} == {None}
     assert len(trail.requests) == 20
     said: list[str] = []
-    sqs = FakeSqs(*[letter("SCHEDULE_ARN=x", SCHEDULED_TIME=DUE, NUMBER=str(number)) for number in range(1100)])
+    sqs = FakeSqs(
+        *[
+            letter("SCHEDULE_ARN=x", SCHEDULED_TIME=DUE, NUMBER=str(number))
+            for number in range(1100)
+        ]
+    )
     assert reasons(sqs=sqs, said=said).find(SCHEDULE, DUE_NS) is None
     assert (sqs.reads, sqs.hidden) == (100, set())
-    assert said == ["The dead-letter queue failed-starts has too many messages to read all: delete old ones."]
+    assert said == [
+        "The dead-letter queue failed-starts has too many messages to read all: delete old ones."
+    ]
     sqs = FakeSqs(is_redriven=True)  # SQS moves a message that was read too often
     assert reasons(sqs=sqs).find(SCHEDULE, DUE_NS) is None
     assert sqs.reads == 0
@@ -142,7 +189,10 @@ def test_requests_are_bounded() -> None:
 
 def test_a_long_dead_letter_queue_is_read_to_its_end_and_its_messages_are_visible_again() -> None:
     arn = f"SCHEDULE_ARN=arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/"
-    others = [letter(f"{arn}other", SCHEDULED_TIME=f"2026-11-19T03:{n // 60:02}:{n % 60:02}Z") for n in range(288)]
+    others = [
+        letter(f"{arn}other", SCHEDULED_TIME=f"2026-11-19T03:{n // 60:02}:{n % 60:02}Z")
+        for n in range(288)
+    ]
     sqs = FakeSqs(*others, letter(f"{arn}nightly", SCHEDULED_TIME=DUE))
     found = reasons(sqs=sqs)
     assert found.find(SCHEDULE, DUE_NS) == "AccessDenied: Not allowed."
@@ -156,20 +206,29 @@ def test_the_dead_letter_queue_of_a_rule_has_the_event() -> None:
     sqs = FakeSqs(
         letter(f"{arn}rule/elsewhere/nightly", "Other", body=json.dumps({"time": DUE})),
         letter(f"{arn}rule/nightly", "Early", body=json.dumps({"time": "2026-11-20T02:00:00Z"})),
-        letter(f"{arn}rule/nightly", body=json.dumps({"time": DUE, "detail-type": "Scheduled Event"})),
+        letter(
+            f"{arn}rule/nightly", body=json.dumps({"time": DUE, "detail-type": "Scheduled Event"})
+        ),
         {"MessageId": "x", "Body": "not of EventBridge"},
     )
     assert reasons(sqs=sqs).find(RULE, DUE_NS) == "AccessDenied: Not allowed."
 
 
-DENIED = Mock(side_effect=ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "LookupEvents"))
+DENIED = Mock(
+    side_effect=ClientError(
+        {"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "LookupEvents"
+    )
+)
 REFUSING = Mock(lookup_events=DENIED, get_queue_url=DENIED)
 
 
 def test_what_cannot_be_read_gives_no_reason_but_one_warning() -> None:
     said: list[str] = []
     found = reasons(REFUSING, REFUSING, said)
-    assert [found.find(SCHEDULE, DUE_NS + minutes * MINUTE_NS) for minutes in (0, 60)] == [None, None]
+    assert [found.find(SCHEDULE, DUE_NS + minutes * MINUTE_NS) for minutes in (0, 60)] == [
+        None,
+        None,
+    ]
     refused = "cannot be read: AWS refused (AccessDeniedException: no): allow"
     sqs = "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and sqs:ChangeMessageVisibility"
     assert said == [
@@ -199,7 +258,9 @@ def change(name: str, /, **parameters: Any) -> dict[str, Any]:
         (change("DisableRule", name="nightly"), False),
     ],
 )
-def test_a_rule_that_was_changed_later_may_not_have_been_due(called: dict[str, Any], *, is_changed: bool) -> None:
+def test_a_rule_that_was_changed_later_may_not_have_been_due(
+    called: dict[str, Any], *, is_changed: bool
+) -> None:
     assert reasons(FakeCloudTrail(called)).was_changed(RULE, DUE_NS, END_NS) is is_changed
     assert not reasons(FakeCloudTrail(called)).was_changed(SCHEDULE, DUE_NS, END_NS)
 

@@ -27,14 +27,23 @@ REPORT = '{"type":"task.report"}'
 
 
 def event(number: int, stream: str = "ecs/batch/1", message: str = REPORT) -> dict[str, Any]:
-    return {"logStreamName": stream, "eventId": str(number), "timestamp": number, "message": message}
+    return {
+        "logStreamName": stream,
+        "eventId": str(number),
+        "timestamp": number,
+        "message": message,
+    }
 
 
 def logs_with(events: list[dict[str, Any]]) -> Mock:
     """The client of CloudWatch Logs, which ignores the filter pattern."""
 
     def pages(**asked: Any) -> Iterator[dict[str, Any]]:
-        return ({"events": [one]} for one in events if asked["startTime"] <= one["timestamp"] <= asked["endTime"])
+        return (
+            {"events": [one]}
+            for one in events
+            if asked["startTime"] <= one["timestamp"] <= asked["endTime"]
+        )
 
     return Mock(get_paginator=lambda _operation: Mock(paginate=pages))
 
@@ -52,7 +61,9 @@ class FakeFunction:
         return Counter({"indexed": len(ids)})
 
 
-def run(events: list[dict[str, Any]], function: FakeFunction | None, windows: list[int]) -> ReplayCounts:
+def run(
+    events: list[dict[str, Any]], function: FakeFunction | None, windows: list[int]
+) -> ReplayCounts:
     """Replay the events. ``windows`` gets the ends of the windows that are done."""
     return replay(
         logs_with(events),
@@ -69,7 +80,10 @@ def test_every_report_goes_through_the_function_once() -> None:
     function = FakeFunction()
     events = [event(number * 1000, f"ecs/batch/{number % 7}") for number in range(500)]
     windows: list[int] = []
-    others = [event(5, message="plain line"), event(6, message='{"type":"task.stacks","taskId":"1"}')]
+    others = [
+        event(5, message="plain line"),
+        event(6, message='{"type":"task.stacks","taskId":"1"}'),
+    ]
     counts = run([*events, *others], function, windows)
     assert counts == {"read": 500, "indexed": 500}
     assert sorted(function.ids) == sorted(event["eventId"] for event in events)
@@ -80,9 +94,16 @@ def test_every_report_goes_through_the_function_once() -> None:
     assert windows == [WINDOW_MS]
 
 
-@given(st.lists(st.tuples(st.integers(0, 99), st.sampled_from("abc"), st.integers(1, 700_000)), max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 99), st.sampled_from("abc"), st.integers(1, 700_000)), max_size=12
+    )
+)
 def test_payloads_hold_one_stream_in_order_and_fit(lines: list[tuple[int, str, int]]) -> None:
-    events = [event(at, stream, "x" * size) | {"eventId": index} for index, (at, stream, size) in enumerate(lines)]
+    events = [
+        event(at, stream, "x" * size) | {"eventId": index}
+        for index, (at, stream, size) in enumerate(lines)
+    ]
     packed = list(split_into_payloads(events))
     assert sorted(one["eventId"] for payload in packed for one in payload) == [*range(len(lines))]
     for payload in packed:
@@ -95,7 +116,10 @@ def test_payloads_hold_one_stream_in_order_and_fit(lines: list[tuple[int, str, i
 def test_answers_of_the_function() -> None:
     counts = {"indexed": 2, "failed": 3}
     assert parse_response(b'{"indexed": 2, "skipped": 1, "failed": 3}', None) == counts
-    for answer, said in ((b'{"errorMessage": "no route", "errorType": "X"}', "no route"), (b"{}", "Unhandled")):
+    for answer, said in (
+        (b'{"errorMessage": "no route", "errorType": "X"}', "no route"),
+        (b"{}", "Unhandled"),
+    ):
         with pytest.raises(TaskProfilerError, match=rf"failed \({said}\)"):
             parse_response(answer, "Unhandled")
     for answer in (b"", b"null", b"{}", b'{"indexed": "x"}', b"nonsense"):
@@ -108,14 +132,21 @@ def test_the_memory_resumes_what_was_broken_off_and_nothing_else(tmp_path: Path)
     memory = partial(ReplayProgressFile, path)
     assert memory(1000).resume_ms() == 1000
     memory(1000).save(5000)
-    assert [memory(since).resume_ms() for since in (1000, 1200, 900, 6000)] == [5000, 5000, 900, 6000]
+    assert [memory(since).resume_ms() for since in (1000, 1200, 900, 6000)] == [
+        5000,
+        5000,
+        900,
+        6000,
+    ]
     memory(1000).clear()
     assert memory(1000).resume_ms() == 1000
     path.write_text("nonsense")
     assert memory(1000).resume_ms() == 1000
 
 
-def test_the_memory_is_of_one_region_and_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_is_of_one_region_and_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     places = ("eu-west-1 111122223333", "us-east-1 111122223333", "eu-west-1 444455556666")
     assert len({_state_file("/ecs/jobs", "forwarder", place) for place in places}) == 3

@@ -24,11 +24,26 @@ def state(status: str, **parameters: str) -> StackState:
         ("DELETE_COMPLETE", "absent", None, None),
         ("UPDATE_IN_PROGRESS", "in progress", "note", "wait, and run the command again"),
         ("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "in progress", "note", "wait"),
-        ("ROLLBACK_COMPLETE", "failed", "problem", "(task-profiler setup stack --name tp --region eu-west-1 --delete)"),
+        (
+            "ROLLBACK_COMPLETE",
+            "failed",
+            "problem",
+            "(task-profiler setup stack --name tp --region eu-west-1 --delete)",
+        ),
         ("CREATE_FAILED", "failed", "problem", "is incomplete and cannot be updated"),
         ("DELETE_FAILED", "failed", "problem", "--delete), and run the command again"),
-        ("UPDATE_ROLLBACK_FAILED", "failed", "problem", "continue-update-rollback --stack-name tp --region eu-west-1,"),
-        ("UPDATE_FAILED", "failed", "problem", "aws cloudformation rollback-stack --stack-name tp --region eu-west-1,"),
+        (
+            "UPDATE_ROLLBACK_FAILED",
+            "failed",
+            "problem",
+            "continue-update-rollback --stack-name tp --region eu-west-1,",
+        ),
+        (
+            "UPDATE_FAILED",
+            "failed",
+            "problem",
+            "aws cloudformation rollback-stack --stack-name tp --region eu-west-1,",
+        ),
     ],
 )
 def test_every_status_has_its_phase_its_finding_and_a_way_on(
@@ -55,7 +70,9 @@ def test_the_version_is_that_of_the_code_and_an_absent_stack_has_no_parameters_t
 def test_the_line_to_export_names_the_cluster_with_its_prefix_or_the_log_groups() -> None:
     url = {"ElasticsearchUrl": "https://search:9200/", "IndexPrefix": "task", "LogGroups": "/ecs/a"}
     assert [*export_lines(url)] == ["export TASK_PROFILER_FROM=https://search:9200/"]
-    assert [*export_lines({**url, "IndexPrefix": "team"})] == ["export TASK_PROFILER_FROM=https://search:9200/team"]
+    assert [*export_lines({**url, "IndexPrefix": "team"})] == [
+        "export TASK_PROFILER_FROM=https://search:9200/team"
+    ]
     groups = {"ElasticsearchUrl": "", "LogGroups": "/ecs/a,/ecs/b*"}
     assert [*export_lines(groups)] == ["export TASK_PROFILER_FROM='logs:/ecs/a logs:/ecs/b*'"]
     assert [*export_lines({"LogGroups": ""})] == []

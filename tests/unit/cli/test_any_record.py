@@ -43,7 +43,9 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     run = PastRun(report=report, line=line)
     view = View(width=80, now_ns=NOW_NS)
     other = compare(run, PastRun(report=shown_runs.etl()), "run", is_complete=True)
-    assert page_lines(run, view, report.record.series, other, find_advice(run, None, PriceOverrides()))
+    assert page_lines(
+        run, view, report.record.series, other, find_advice(run, None, PriceOverrides())
+    )
     assert len(table_lines([run], 80)) >= 2
     families = Families()
     families.add(report)

@@ -32,12 +32,16 @@ def test_the_list_of_commands_has_the_whole_first_sentence_of_their_help() -> No
         command = present(group.get_command(click.Context(group), name))
         assert command.get_short_help_str(1_000) == sentence
     shown = CliRunner().invoke(group, ["setup", "--help"], terminal_width=60).output
-    assert "Build the monitor's image, push it to Amazon ECR, and print its URI." in " ".join(shown.split())
+    assert "Build the monitor's image, push it to Amazon ECR, and print its URI." in " ".join(
+        shown.split()
+    )
 
 
 def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
     shown = CliRunner().invoke(group, ["--help"], terminal_width=80).output
-    listed = [line.split()[0] for line in shown.splitlines() if re.match(r"  [a-z]+  |[A-Z].*:$", line)]
+    listed = [
+        line.split()[0] for line in shown.splitlines() if re.match(r"  [a-z]+  |[A-Z].*:$", line)
+    ]
     assert " ".join(listed) == (
         "Options: Profile: run compare Look show history report recommend Now: watch schedules "
         "AWS: setup taskdef doctor replay kibana notify Shell: completion"
@@ -56,9 +60,15 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
         ("show --logs x", "'x' is not a valid whole number."),
         ("run --interval 1ms -- true", "'1ms' is not a time from 0.02 to 3600 seconds."),
         ("recommend --max-slowdown -1", "-1.0 is not in the range 0 to 10000."),
-        ("recommend --from logs:", "--from 'logs:' has no name: write history:FILE, logs:GLOB or insights:CLUSTER."),
+        (
+            "recommend --from logs:",
+            "--from 'logs:' has no name: write history:FILE, logs:GLOB or insights:CLUSTER.",
+        ),
         ("show --from a --from ''", "--from '' has no name"),
-        ("history --from http://me:hun/ter2@search", "set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD"),
+        (
+            "history --from http://me:hun/ter2@search",
+            "set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD",
+        ),
         ("history --from logs:/ecs/jobs --services", "--services is for --from insights:CLUSTER"),
         ("doctor a.json --cluster b", "are different checks: use one of them"),
         ("notify", "Missing argument 'FILE'."),
@@ -67,9 +77,15 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
         ("show --stacks --logs", "--stacks shows nothing else"),
         ("history --delete", "--delete needs ids of runs"),
         ("compare a ''", "The name of a set is empty"),
-        *((f"{name} --on-fargate=", "--on-fargate is empty: name a Region") for name in ("compare a b", "report")),
+        *(
+            (f"{name} --on-fargate=", "--on-fargate is empty: name a Region")
+            for name in ("compare a b", "report")
+        ),
         ("recommend --on-fargate=", "--on-fargate is empty: name a Region"),
-        ("show a 'b c'", "show is for one run: to compare two, write task-profiler compare a 'b c'"),
+        (
+            "show a 'b c'",
+            "show is for one run: to compare two, write task-profiler compare a 'b c'",
+        ),
         ("completion tcsh", "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
         ("history --statsu x", "--status"),
         ("run --nmae x -- true", "--name"),
@@ -95,7 +111,13 @@ def history(tmp_path: Path) -> dict[str, str]:
     """The variable of a history with some families."""
     path = tmp_path / "history.sqlite3"
     families = (("0b", "nightly-copy"), ("0a", "nightly-etl"), ("2b", "two words"))
-    history_of(path, *(report(number, family=name, task_id=part * 8) for number, (part, name) in enumerate(families)))
+    history_of(
+        path,
+        *(
+            report(number, family=name, task_id=part * 8)
+            for number, (part, name) in enumerate(families)
+        ),
+    )
     return {"TASK_PROFILER_HISTORY": str(path)}
 
 
@@ -127,11 +149,19 @@ def test_a_shell_completes_commands_options_families_and_runs_and_keeps_files(
 ) -> None:
     words = ["task-profiler", *line.split()]
     position = words[-1] if shell == "fish" else str(len(words) - 1)
-    variables = {"_TASK_PROFILER_COMPLETE": f"{shell}_complete", "COMP_CWORD": position, "COMP_WORDS": " ".join(words)}
+    variables = {
+        "_TASK_PROFILER_COMPLETE": f"{shell}_complete",
+        "COMP_CWORD": position,
+        "COMP_WORDS": " ".join(words),
+    }
     lines = run_here({**history, **variables}).stdout.splitlines()
     step = 3 if shell == "zsh" else 1
     kinds = lines[::step] if shell == "zsh" else [one.partition(",")[0] for one in lines]
-    names = lines[1::step] if shell == "zsh" else [one.partition(",")[2].partition("\t")[0] for one in lines]
+    names = (
+        lines[1::step]
+        if shell == "zsh"
+        else [one.partition(",")[2].partition("\t")[0] for one in lines]
+    )
     assert list(zip(kinds, names, strict=True)) == (
         [("file", words[-1])] if expected is None else [("plain", name) for name in expected]
     )
@@ -147,10 +177,17 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"), [("show nig", ["nightly-etl", "nightly-copy"]), ("report -o pag", ["compopt -o default"])]
+    ("line", "expected"),
+    [("show nig", ["nightly-etl", "nightly-copy"]), ("report -o pag", ["compopt -o default"])],
 )
-def test_a_real_shell_completes_with_the_script(line: str, expected: list[str], history: dict[str, str]) -> None:
-    environment = {**os.environ, **history, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+def test_a_real_shell_completes_with_the_script(
+    line: str, expected: list[str], history: dict[str, str]
+) -> None:
+    environment = {
+        **os.environ,
+        **history,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     command = ["bash", "-c", _BASH, "bash", f"task-profiler {line}"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == " ".join(expected).split()
@@ -168,7 +205,9 @@ print(*sys.modules)
 
 def test_the_help_imports_no_command_and_a_commands_help_no_client_of_a_service() -> None:
     def modules(*lines: str) -> set[str]:
-        done = subprocess.run([sys.executable, "-c", _HELP, *lines], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", _HELP, *lines], capture_output=True, text=True, check=True
+        )
         return set(done.stdout.split())
 
     assert not {"msgspec", "ssl", "profiler.record", "pathlib"} & modules("")
@@ -184,7 +223,9 @@ def test_defaults_in_the_help_are_those_of_the_module_that_it_does_not_import() 
     assert defaults["memory_margin_percent"] == policy.memory_margin_percent
 
 
-@pytest.mark.parametrize("name", ["show", "history", "report", "recommend", "compare", "schedules", "watch"])
+@pytest.mark.parametrize(
+    "name", ["show", "history", "report", "recommend", "compare", "schedules", "watch"]
+)
 def test_the_help_lists_a_commands_own_options_before_the_sources(name: str) -> None:
     shown = CliRunner().invoke(group, [name, "--help"], terminal_width=80).output
     own, heading, shared = shown.partition("\nSources and filters:\n")
@@ -198,12 +239,21 @@ def test_the_help_lists_a_commands_own_options_before_the_sources(name: str) -> 
 
 def test_all_commands_together_have_at_most_250_option_slots() -> None:
     commands = [group, *dict(leaves(group, ())).values()]
-    assert sum(isinstance(parameter, click.Option) for command in commands for parameter in command.params) <= 250
+    assert (
+        sum(
+            isinstance(parameter, click.Option)
+            for command in commands
+            for parameter in command.params
+        )
+        <= 250
+    )
 
 
 def test_a_terminal_without_a_character_of_the_help_gets_its_code() -> None:
     words = (sys.executable, "-m", "profiler", "run", "--help")
-    done = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, check=True)
+    done = subprocess.run(
+        words, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, check=True
+    )
     assert rb"OTEL_EXPORTER_OTLP_\u2026" in done.stdout
 
 
@@ -226,7 +276,9 @@ def test_every_help_fits_the_screen_and_has_no_raw_type_no_cut_line_and_no_path_
 
 
 def test_the_help_of_the_monitor_lists_every_setting_of_the_page() -> None:
-    rows = re.findall(r"^\| (`[A-Z].*?) \|", (ROOT / "docs" / "monitor.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (`[A-Z].*?) \|", (ROOT / "docs" / "monitor.md").read_text(), re.MULTILINE
+    )
     settings = {name for row in rows for name in re.findall(r"`([A-Z_0-9]+)`", row)}
     shown = CliRunner().invoke(group, ["monitor", "--help"], terminal_width=200).output
     assert len(settings) > 15

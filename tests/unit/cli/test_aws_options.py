@@ -36,16 +36,25 @@ def test_a_client_has_the_region_of_the_variables(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_the_users_number_of_attempts_is_kept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], profile: str | None, attempts: int
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    variables: dict[str, str],
+    profile: str | None,
+    attempts: int,
 ) -> None:
     file = tmp_path / "config"
     file.write_text("[profile patient]\nmax_attempts = 30\n")
     for name, value in ({"AWS_CONFIG_FILE": str(file)} | variables).items():
         monkeypatch.setenv(name, value)
-    assert open_clients("eu-west-1", profile)("ecs").meta.config.retries["total_max_attempts"] == attempts
+    assert (
+        open_clients("eu-west-1", profile)("ecs").meta.config.retries["total_max_attempts"]
+        == attempts
+    )
 
 
-def test_a_throttled_call_waits_for_half_a_minute_at_most_and_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_throttled_call_waits_for_half_a_minute_at_most_and_says_so(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """Once, however many clients and calls wait. Other errors have botocore's own waits."""
     open_client = open_clients("eu-west-1", None)
 
@@ -53,14 +62,23 @@ def test_a_throttled_call_waits_for_half_a_minute_at_most_and_says_so(capfd: pyt
         meta = open_client(service).meta
         model = meta.service_model
         response = SimpleNamespace(status_code=400, headers={}), {"Error": {"Code": code}}
-        call: Any = {"response": response, "caught_exception": None, "request_dict": {"context": {}}}
+        call: Any = {
+            "response": response,
+            "caught_exception": None,
+            "request_dict": {"context": {}},
+        }
         event = f"needs-retry.{model.service_id.hyphenize()}.{operation}"
         call["operation"] = model.operation_model(operation)
-        emitted = (meta.events.emit(event, attempts=attempt, **call)[0][1] for attempt in range(1, 12))
+        emitted = (
+            meta.events.emit(event, attempts=attempt, **call)[0][1] for attempt in range(1, 12)
+        )
         return list(takewhile(bool, emitted))
 
     for service, operation in (("logs", "FilterLogEvents"), ("ecs", "ListTasks")):
-        assert (sum(waits(service, operation, "ThrottlingException")), waits(service, operation, "Other")) == (23, [])
+        assert (
+            sum(waits(service, operation, "ThrottlingException")),
+            waits(service, operation, "Other"),
+        ) == (23, [])
     sentence = "AWS returned ThrottlingException, because there are too many calls: trying again for up to half"
     assert capfd.readouterr().err == f"task-profiler: {sentence} a minute.\n"
 
@@ -83,7 +101,12 @@ def test_a_function_is_awaited_until_its_longest_time_and_other_services_are_not
     ],
 )
 def test_the_region_is_known_before_boto3_is_imported_if_boto3_knows_it(
-    config: str, profile: str | None, *, is_known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: str,
+    profile: str | None,
+    *,
+    is_known: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -102,7 +125,10 @@ def test_setup_that_can_read_nothing_fails_and_a_missing_region_is_said_once() -
     done = run_here({"HOME": os.devnull}, "setup")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"task-profiler: AWS cannot be used: {UNKNOWN_REGION}\n"
-    done = run_here({"HOME": os.devnull, "AWS_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"}, "setup")
+    done = run_here(
+        {"HOME": os.devnull, "AWS_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"},
+        "setup",
+    )
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.count("there are no AWS credentials") == 3
 
@@ -116,7 +142,9 @@ print(*sys.modules)
 """
 
 
-@pytest.mark.parametrize("words", [("history", "--from", "https://search"), ("watch", "--cluster", "jobs")])
+@pytest.mark.parametrize(
+    "words", [("history", "--from", "https://search"), ("watch", "--cluster", "jobs")]
+)
 def test_a_missing_region_is_an_error_before_the_slow_imports(words: tuple[str, ...]) -> None:
     """So a terminal of watch gets a sentence, and no screen with an error that stays."""
     environment = {"HOME": os.devnull, "ELASTICSEARCH_AWS_AUTH": "es"}

@@ -32,7 +32,11 @@ def nights(revision: str, peak_mb: float, count: int = 8, **metrics: Any) -> lis
             first + number,
             peak_mb=peak_mb * (1 + (number % 3 - 1) / 100),
             revision=revision,
-            metrics={"duration_ms": 60_000 + 600 * (number % 3), "memory_used_mb": Distribution(avg=100.5), **metrics},
+            metrics={
+                "duration_ms": 60_000 + 600 * (number % 3),
+                "memory_used_mb": Distribution(avg=100.5),
+                **metrics,
+            },
         )
         for number in range(count)
     ]
@@ -55,12 +59,23 @@ def test_json_is_the_object_of_the_contract(cli: Cli) -> None:
     (line,) = found.out.splitlines()
     shown = json.loads(line)
     assert list(shown) == ["a", "b", "metrics"]
-    assert (shown["a"], shown["b"]) == ({"set": "nightly@1", "runs": 8}, {"set": "nightly@2", "runs": 8})
+    assert (shown["a"], shown["b"]) == (
+        {"set": "nightly@1", "runs": 8},
+        {"set": "nightly@2", "runs": 8},
+    )
     assert list(shown["metrics"]) == [
         "durationMs", "cpuSeconds", "maxMemoryUsedMB", "memoryAverageMB", "blockReadBytes", "blockWriteBytes", "costUsd"
     ]  # fmt: skip
     for change in shown["metrics"].values():
-        assert list(change) == ["a", "b", "changePercent", "lowPercent", "highPercent", "verdict", "runsNeeded"]
+        assert list(change) == [
+            "a",
+            "b",
+            "changePercent",
+            "lowPercent",
+            "highPercent",
+            "verdict",
+            "runsNeeded",
+        ]
     peak, duration = shown["metrics"]["maxMemoryUsedMB"], shown["metrics"]["durationMs"]
     assert (peak["a"], peak["b"], peak["changePercent"], peak["verdict"]) == (400, 500, 25, "more")
     assert 22 < peak["lowPercent"] < 25 < peak["highPercent"] < 28
@@ -73,7 +88,11 @@ def test_json_is_the_object_of_the_contract(cli: Cli) -> None:
 
 def test_a_few_kilobytes_are_not_0(cli: Cli) -> None:
     sets = nights("1", 400, block_write_bytes=3000), nights("2", 400, block_write_bytes=0)
-    written = next(row for row in cli("compare", *BOTH, "--from", kept(*sets)).out.splitlines() if "written" in row)
+    written = next(
+        row
+        for row in cli("compare", *BOTH, "--from", kept(*sets)).out.splitlines()
+        if "written" in row
+    )
     assert re.split(r"  +", written)[:4] == ["written", "2.9 KB", "0 MB", "-100.0 %"]
 
 
@@ -96,7 +115,9 @@ def test_the_exit_code_is_3_if_a_whole_interval_is_above_the_limit(cli: Cli) -> 
     for limit in ("10%", "10", "20.0%"):
         above = cli("compare", *BOTH, *source, "--fail-above", limit)
         assert above.code == 3
-        assert above.err.startswith(f"task-profiler: B is above A by more than {limit[:2]} %: memory peak (max")
+        assert above.err.startswith(
+            f"task-profiler: B is above A by more than {limit[:2]} %: memory peak (max"
+        )
         assert above.err.count("\n") == 1
         assert "duration" not in above.err
     for limit in ("25%", "1000%"):
@@ -104,7 +125,9 @@ def test_the_exit_code_is_3_if_a_whole_interval_is_above_the_limit(cli: Cli) -> 
         assert (within.code, within.err) == (0, "")
     assert cli("compare", *BOTH[::-1], *source, "--fail-above", "0").code == 0
     for wrong in ("-1%", "ten", "nan%"):
-        with pytest.raises(click.UsageError, match=r"range 0 to 10000|not a valid number|'nan%' is not a number"):
+        with pytest.raises(
+            click.UsageError, match=r"range 0 to 10000|not a valid number|'nan%' is not a number"
+        ):
             cli("compare", *BOTH, *source, "--fail-above", wrong)
 
 
@@ -122,13 +145,22 @@ def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(cli: Cli) -> None:
 
 
 def test_too_few_runs_do_not_fail_and_that_is_said(cli: Cli) -> None:
-    few = cli("compare", *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500)), "--fail-above", "10%")
+    few = cli(
+        "compare",
+        *BOTH,
+        "--from",
+        kept(nights("1", 400, 4), nights("2", 500)),
+        "--fail-above",
+        "10%",
+    )
     assert few.code == 0
     assert few.err.startswith(
         "task-profiler: It is unknown whether B is above A by more than 10 %: duration (durationMs"
     )
     rows = [re.split(r"  +", row.strip()) for row in few.out.splitlines()]
-    assert [row[-3:] for row in rows if row[0] == "memory peak"] == [["+25.6 %", "-", "fewer than five runs"]]
+    assert [row[-3:] for row in rows if row[0] == "memory peak"] == [
+        ["+25.6 %", "-", "fewer than five runs"]
+    ]
     assert few.out.splitlines()[-1] == (
         "To see a change of 5 %, about this many runs per side are needed: duration 5, memory peak 5, memory average 5."
     )
@@ -145,10 +177,17 @@ def test_local_runs_have_a_cost_as_if_on_fargate(cli: Cli) -> None:
     ]
     words = (*BOTH, "--from", kept(local), "--json", "--metric", "costUsd")
     assert json.loads(cli("compare", *words).out)["metrics"]["costUsd"]["a"] is None
-    priced = json.loads(cli("compare", *words, "--on-fargate", "us-east-1").out)["metrics"]["costUsd"]
-    odd = [replace(one, record=replace(one.record, metrics=replace(one.record.metrics, vcpu_size=3))) for one in local]
+    priced = json.loads(cli("compare", *words, "--on-fargate", "us-east-1").out)["metrics"][
+        "costUsd"
+    ]
+    odd = [
+        replace(one, record=replace(one.record, metrics=replace(one.record.metrics, vcpu_size=3)))
+        for one in local
+    ]
     without = cli("compare", *BOTH, "--from", kept(odd), "--on-fargate", "us-east-1")
-    assert without.err.startswith("task-profiler: No run has a price on Fargate in us-east-1: its machine has a size")
+    assert without.err.startswith(
+        "task-profiler: No run has a price on Fargate in us-east-1: its machine has a size"
+    )
     assert priced["b"] == pytest.approx(120 / 3600 * (0.04048 + 2 * 0.004445), rel=1e-4)
 
 
@@ -164,8 +203,12 @@ def test_github_gets_annotations_above_the_limit_and_a_summary(
     failed = cli("compare", *words, "--fail-above", "10%")
     commands = [line for line in failed.out.splitlines() if line.startswith("::")]
     assert (failed.code, len(commands)) == (3, 1)
-    assert commands[0].startswith("::error title=task-profiler compare%3A maxMemoryUsedMB::memory peak +25.0 %25 (")
-    assert commands[0].endswith(" %25), above the limit of 10 %25: 500 MB in nightly@2, 400 MB in nightly@1.")
+    assert commands[0].startswith(
+        "::error title=task-profiler compare%3A maxMemoryUsedMB::memory peak +25.0 %25 ("
+    )
+    assert commands[0].endswith(
+        " %25), above the limit of 10 %25: 500 MB in nightly@2, 400 MB in nightly@1."
+    )
     text = summary.read_text()
     assert text.startswith("before\n### nightly@2 compared with nightly@1\n\n|  | A | B |")
     assert text.count("| memory peak | 400 MB | 500 MB | +25.0 % |") == 2
@@ -201,7 +244,9 @@ def test_names_are_escaped_for_workflow_commands_markdown_and_the_terminal(here:
     assert r"\<img\>\*c\* \`d\` [2J compared" in text.replace(r"\[", "[")
     assert r"| A | a\|b% ::error::x | 1 |" in text
     assert r"it's \*so\*" in text
-    drawn = render_lines(comparison_lines(HOSTILE, exceeded, 80), is_coloured=False, encoding="utf-8").decode()
+    drawn = render_lines(
+        comparison_lines(HOSTILE, exceeded, 80), is_coloured=False, encoding="utf-8"
+    ).decode()
     assert "\n::" not in drawn
     assert "\x1b" not in drawn
 
@@ -218,7 +263,9 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
     ]
     exceeded, (above, unknown) = check_limit(changes, 10)
     assert [one.metric.name for one in exceeded] == ["cpuSeconds"]
-    assert above == "B is above A by more than 10 %: CPU time (cpuSeconds) +100.0 % (+10.1 % or more)."
+    assert (
+        above == "B is above A by more than 10 %: CPU time (cpuSeconds) +100.0 % (+10.1 % or more)."
+    )
     assert unknown == (
         "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB), read (blockReadBytes)."
     )
@@ -226,15 +273,24 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
 
 def test_a_change_of_the_cpu_wait_is_named_before_the_metrics(cli: Cli) -> None:
     def waited(revision: str, percent: float, duration_ms: int) -> list[Report]:
-        waits: dict[str, Any] = {"cpu_wait_percent": percent, "cpu_wait_seconds": percent / 2, "cpu_seconds": 50.0}
+        waits: dict[str, Any] = {
+            "cpu_wait_percent": percent,
+            "cpu_wait_seconds": percent / 2,
+            "cpu_seconds": 50.0,
+        }
         return nights(revision, 400, **waits, duration_ms=duration_ms)
 
     sets = (waited("1", 4, 60_000), waited("2", 35, 90_000))
     found = cli("compare", *BOTH, "--from", kept(*sets))
-    sentence = "Threads that could run waited for a CPU 4 % of the time in A and 35 % in B: other work"
+    sentence = (
+        "Threads that could run waited for a CPU 4 % of the time in A and 35 % in B: other work"
+    )
     assert 0 < found.out.index(sentence) < found.out.index("duration")
     assert sentence in cli("compare", *BOTH, "--json", "--from", kept(*sets)).err
-    assert "waited for a CPU" not in cli("compare", *BOTH, "--from", kept(waited("1", 4, 1), waited("2", 9, 2))).out
+    assert (
+        "waited for a CPU"
+        not in cli("compare", *BOTH, "--from", kept(waited("1", 4, 1), waited("2", 9, 2))).out
+    )
     unread = Sampling(cpu_wait_covered_percent=40)
     partial = [replace(one, record=replace(one.record, sampling=unread)) for one in sets[1]]
     found = cli("compare", *BOTH, "--from", kept(sets[0], partial))
@@ -243,16 +299,32 @@ def test_a_change_of_the_cpu_wait_is_named_before_the_metrics(cli: Cli) -> None:
 
 def test_cpu_time_that_was_not_measured_to_the_end_is_compared_by_its_average(cli: Cli) -> None:
     """The same work on Fargate: of one set half was seen, of the other three quarters."""
-    sets = (nights(name, 400, cpu_seconds=seen, vcpu_used=Distribution(avg=1)) for name, seen in (("1", 30), ("2", 45)))
+    sets = (
+        nights(name, 400, cpu_seconds=seen, vcpu_used=Distribution(avg=1))
+        for name, seen in (("1", 30), ("2", 45))
+    )
     covered = Sampling(cpu_covered_percent=60)
-    partial = ([replace(one, record=replace(one.record, sampling=covered)) for one in runs] for runs in sets)
+    partial = (
+        [replace(one, record=replace(one.record, sampling=covered)) for one in runs]
+        for runs in sets
+    )
     found = cli("compare", *BOTH, "--from", kept(*partial)).out
-    assert "The CPU time of 16 runs is the measured part's average over the whole duration." in found
+    assert (
+        "The CPU time of 16 runs is the measured part's average over the whole duration." in found
+    )
     assert re.search(r"CPU time +1m 01s +1m 01s +\+0.0 %", found)
 
 
 def test_peaks_of_different_sources_are_compared_with_a_note(cli: Cli) -> None:
-    found = cli("compare", *BOTH, "--from", kept(nights("1", 400), nights("2", 500, memory_peak_source="kernel")))
-    assert "The memory peak is the kernel's in 0 of 8 runs of A and in 8 of 8 of B. The others were" in found.out
+    found = cli(
+        "compare",
+        *BOTH,
+        "--from",
+        kept(nights("1", 400), nights("2", 500, memory_peak_source="kernel")),
+    )
+    assert (
+        "The memory peak is the kernel's in 0 of 8 runs of A and in 8 of 8 of B. The others were"
+        in found.out
+    )
     assert "more" in found.out
     assert "is the kernel's" not in cli("compare", *BOTH, "--from", kept(*GROWN)).out

@@ -25,11 +25,17 @@ def test_account_and_region_have_columns_only_where_there_are_several() -> None:
     rest = ["Result", "Time", "CPU", "Memory"]
     assert head(report(), report(1)) == [*first, *rest]
     assert head(report(account_id="1"), report(1, account_id="2")) == [*first, "Account", *rest]
-    assert head(report(account_id="1"), report(1, account_id="1", region="eu-west-1")) == [*first, "Region", *rest]
+    assert head(report(account_id="1"), report(1, account_id="1", region="eu-west-1")) == [
+        *first,
+        "Region",
+        *rest,
+    ]
 
 
 def test_a_retry_is_marked() -> None:
-    rows = table_lines([PastRun(report=report(number)) for number in range(2)], None, {report(1).record.task_id})
+    rows = table_lines(
+        [PastRun(report=report(number)) for number in range(2)], None, {report(1).record.task_id}
+    )
     assert [" retry" in row for row in texts(rows)] == [False, False, True]
 
 
@@ -48,7 +54,10 @@ def test_the_command_line_is_the_first_column_that_gives_way_to_the_width(
 ) -> None:
     name, long = "日本語夜間バッチ", "nightly-etl-customer-reports-of-all-regions"
     commands = {name: "job.py --day 2026-11-20", long: None, "nightly": None}
-    runs = [PastRun(report=report(family=family), command=command) for family, command in commands.items()]
+    runs = [
+        PastRun(report=report(family=family), command=command)
+        for family, command in commands.items()
+    ]
     head, first, second, third = rows = texts(table_lines(runs, width))
     assert first.endswith(end)
     assert ((long in second), max(map(columns_of, rows)) <= (width or 200)) == (width is None, True)
@@ -72,7 +81,9 @@ def test_a_time_of_the_table_selects_its_run(tmp_path: Path, cli: Cli) -> None:
     assert shown() == ["2026-11-20 06:00", "2026-11-19 22:00", "2026-11-19 14:00"]
     assert shown("--since", "2026-11-20") == ["2026-11-20 06:00"]
     assert shown("--until", "2026-11-20") == ["2026-11-19 22:00", "2026-11-19 14:00"]
-    assert shown("--since", "2026-11-19 22:00", "--until", "2026-11-20T06:00") == ["2026-11-19 22:00"]
+    assert shown("--since", "2026-11-19 22:00", "--until", "2026-11-20T06:00") == [
+        "2026-11-19 22:00"
+    ]
     assert shown("--since", "2026-11-20T06:00:00Z") == ["2026-11-20 06:00", "2026-11-19 22:00"]
 
 
@@ -92,7 +103,10 @@ def test_runs_are_deleted_by_the_beginnings_of_their_ids_or_not_at_all(
 ) -> None:
     """An id that is the beginning of another one is not ambiguous."""
     file = tmp_path / "history.sqlite3"
-    store = history_of(file, *(report(number, task_id=task_id) for number, task_id in enumerate(("ab", "abc", "bcd"))))
+    store = history_of(
+        file,
+        *(report(number, task_id=task_id) for number, task_id in enumerate(("ab", "abc", "bcd"))),
+    )
     kept = 3 - (len(words) if message is None else 0)
     arguments = ["history", "--from", f"history:{file}", "--delete", *words]
     if message is None:
@@ -109,7 +123,10 @@ def test_runs_that_are_not_shown_are_mentioned(tmp_path: Path) -> None:
     shown = run_here({}, "history", "--from", str(file), "--last", "2")
     assert len(shown.stdout.splitlines()) == 3
     assert "Only the newest 2 runs are shown" in shown.stderr
-    assert "Only the newest run is shown" in run_here({}, "history", "--from", str(file), "--last", "1").stderr
+    assert (
+        "Only the newest run is shown"
+        in run_here({}, "history", "--from", str(file), "--last", "1").stderr
+    )
     assert run_here({}, "history", "--from", str(file), "--last", "3").stderr == ""
 
 

@@ -45,8 +45,12 @@ def family(random: Random, name: str) -> Iterator[Report]:
         metrics = {
             "duration_ms": round(1000 * seconds),
             "init_duration_ms": None if launch_type == "LOCAL" else round(1000 * pull_seconds),
-            "billed_duration_ms": None if launch_type == "LOCAL" else 1000 * max(60, int(seconds + pull_seconds) + 1),
-            "slowdown_at_vcpu": slowdown(**{f"v{size.vcpu / 2:g}".replace(".", "_"): (least, least * 1.2)}),
+            "billed_duration_ms": None
+            if launch_type == "LOCAL"
+            else 1000 * max(60, int(seconds + pull_seconds) + 1),
+            "slowdown_at_vcpu": slowdown(
+                **{f"v{size.vcpu / 2:g}".replace(".", "_"): (least, least * 1.2)}
+            ),
             "vcpu_saturated_percent": random.uniform(0, 30),
         }
         made = report(
@@ -61,22 +65,32 @@ def family(random: Random, name: str) -> Iterator[Report]:
             status="failure" if is_killed else "success",
             exit_code=137 if is_killed else 0,
             likely_out_of_memory=is_killed,
-            metrics={**metrics, **({"vcpu_size": 4, "memory_size_mb": 8192} if launch_type == "LOCAL" else {})},
+            metrics={
+                **metrics,
+                **({"vcpu_size": 4, "memory_size_mb": 8192} if launch_type == "LOCAL" else {}),
+            },
         )
         yield checkpoint(made) if random.random() < 0.05 else made
 
 
 @pytest.mark.parametrize("on_fargate", [None, "us-east-1"])
-def test_every_place_gives_a_family_the_same_size_and_money(tmp_path: Path, on_fargate: str | None) -> None:
+def test_every_place_gives_a_family_the_same_size_and_money(
+    tmp_path: Path, on_fargate: str | None
+) -> None:
     file = tmp_path / "lines"
     random = Random(20261122)
-    made = {f"family-{number}": list(family(random, f"family-{number}")) for number in range(FAMILIES)}
+    made = {
+        f"family-{number}": list(family(random, f"family-{number}")) for number in range(FAMILIES)
+    }
     file.write_bytes(lines(one for reports in made.values() for one in reports))
     source = FileRuns(str(file), 0)
     every = list(source.runs(RunFilter()))
     found = read_families(source, RunFilter(), LAST_RUNS, on_fargate).families
     labels = family_labels(found.keys())
-    page = {row["family"]: row for row in size_rows(evidence_of_past_runs(every, on_fargate), labels, NONE)}
+    page = {
+        row["family"]: row
+        for row in size_rows(evidence_of_past_runs(every, on_fargate), labels, NONE)
+    }
     checked = 0
     for key, evidence in found.items():
         if evidence is None:
@@ -99,7 +113,9 @@ def test_every_place_gives_a_family_the_same_size_and_money(tmp_path: Path, on_f
 
 def local(number: int, peak_mb: float) -> Report:
     made = report(number, peak_mb=peak_mb, launch_type="LOCAL", size=None, region=None)
-    return replace(made, record=replace(made.record, recommendation=Recommendation(vcpu=0.25, memory_mb=64)))
+    return replace(
+        made, record=replace(made.record, recommendation=Recommendation(vcpu=0.25, memory_mb=64))
+    )
 
 
 def test_the_end_of_run_names_the_size_of_the_family_with_this_run(tmp_path: Path) -> None:
@@ -107,7 +123,9 @@ def test_the_end_of_run_names_the_size_of_the_family_with_this_run(tmp_path: Pat
     store = history_of(path, *(local(number, 500 + 10 * number) for number in range(9)))
     run = local(9, 300)
     shown = with_family_size(run, store, None).record.recommendation
-    (found,) = read_families(LocalRuns(history_of(path, run)), RunFilter(), LAST_RUNS).families.values()
+    (found,) = read_families(
+        LocalRuns(history_of(path, run)), RunFilter(), LAST_RUNS
+    ).families.values()
     size = advise(present(found), Policy(), NONE).choice.size
     assert shown is not None
     assert (shown.vcpu, shown.memory_mb) == (size.vcpu, size.memory_mb) == (0.25, 896)

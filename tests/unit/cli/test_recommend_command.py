@@ -19,17 +19,25 @@ pytestmark = pytest.mark.usefixtures("here")
 def kept(reports: Iterable[Report], *, more: bytes = b"") -> str:
     """A file with the runs. A task belongs to one family, so that its id contains the family here."""
     named = (
-        replace(one, record=replace(one.record, task_id=f"{one.record.family}-{one.record.task_id}")) for one in reports
+        replace(
+            one, record=replace(one.record, task_id=f"{one.record.family}-{one.record.task_id}")
+        )
+        for one in reports
     )
     Path("runs.jsonl").write_bytes(lines(named) + more)
     return "runs.jsonl"
 
 
 def test_json_is_an_object_a_line_and_family(cli: Cli) -> None:
-    weekly = [replace(one, record=replace(one.record, family="weekly")) for one in (report(0), report(1))]
+    weekly = [
+        replace(one, record=replace(one.record, family="weekly")) for one in (report(0), report(1))
+    ]
     found = cli("recommend", "--json", "--from", kept([*weekly, report()]))
     assert found.code == 0
-    assert [(one["family"], one["runs"]) for one in found.objects] == [("nightly", 1), ("weekly", 2)]
+    assert [(one["family"], one["runs"]) for one in found.objects] == [
+        ("nightly", 1),
+        ("weekly", 2),
+    ]
     assert found.objects[0]["recommended"] == {"vcpu": 0.25, "memoryMB": 512}
     assert found.err == ""
 
@@ -40,19 +48,42 @@ def test_the_table_has_sizes_saving_and_reasons(cli: Cli) -> None:
     head, row, *_ = found.out.splitlines()
     hint = "task-profiler recommend FAMILY gives the reasons."
     assert cli("recommend", "--from", source).out.splitlines() == [head, row, "", hint]
-    assert re.split("  +", head) == ["Family", "Runs", "Current", "Recommended", "Saving", "$ a month"]
-    assert re.split("  +", row) == ["nightly", "6", "1 vCPU, 2 GB", "0.25 vCPU, 512 MB", "75 %", "$0.19"]
-    assert "- 6 runs used at most 400 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU." in found.out
+    assert re.split("  +", head) == [
+        "Family",
+        "Runs",
+        "Current",
+        "Recommended",
+        "Saving",
+        "$ a month",
+    ]
+    assert re.split("  +", row) == [
+        "nightly",
+        "6",
+        "1 vCPU, 2 GB",
+        "0.25 vCPU, 512 MB",
+        "75 %",
+        "$0.19",
+    ]
+    assert (
+        "- 6 runs used at most 400 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU."
+        in found.out
+    )
 
 
 @pytest.mark.parametrize(
-    ("gpu_hours", "shown"), [(0.5, ["nightly: 15.22 idle GPU-hours a month"]), (0.0, []), (None, [])]
+    ("gpu_hours", "shown"),
+    [(0.5, ["nightly: 15.22 idle GPU-hours a month"]), (0.0, []), (None, [])],
 )
-def test_the_idle_time_of_the_gpus_in_a_month(cli: Cli, gpu_hours: float | None, shown: list[str]) -> None:
+def test_the_idle_time_of_the_gpus_in_a_month(
+    cli: Cli, gpu_hours: float | None, shown: list[str]
+) -> None:
     """The mean of a run times 30.4375 runs a month."""
     for scope, more in ((None, ""), ("instance", " (all GPUs of its instances)")):
         factors = (0.5, 1.5, 1, 1, 1)
-        idle = [None if gpu_hours is None else GpuIdle(percent=50, gpu_hours=gpu_hours * one) for one in factors]
+        idle = [
+            None if gpu_hours is None else GpuIdle(percent=50, gpu_hours=gpu_hours * one)
+            for one in factors
+        ]
         source = kept(report(n, gpu_idle=one, gpu_scope=scope) for n, one in enumerate(idle))
         rows = cli("recommend", "--from", source).out.splitlines()
         assert [one for one in rows if "GPU-hours" in one] == [one + more for one in shown]
@@ -64,7 +95,10 @@ def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(cli: Cli) -> 
     bare = report(peak_mb=None, p95=None, family="bare")
     found = cli("recommend", "--json", "--from", kept([bare, report()]))
     assert [one["family"] for one in found.objects] == ["nightly"]
-    assert found.err == "task-profiler: No run of bare was measured, so its size cannot be recommended.\n"
+    assert (
+        found.err
+        == "task-profiler: No run of bare was measured, so its size cannot be recommended.\n"
+    )
     alone = cli("recommend", "--json", "--from", kept([bare]))
     assert (alone.code, alone.out) == (0, "")
 
@@ -82,7 +116,10 @@ def test_families_are_chosen_by_name_or_pattern(cli: Cli) -> None:
 
 def slow(**more: Any) -> Report:
     """A run that half the vCPUs would slow down by at most 40 %."""
-    metrics = {"slowdown_at_vcpu": slowdown(v0_25=(2, 3), v0_5=(1.1, 1.4)), "vcpu_saturated_percent": 12.0}
+    metrics = {
+        "slowdown_at_vcpu": slowdown(v0_25=(2, 3), v0_5=(1.1, 1.4)),
+        "vcpu_saturated_percent": 12.0,
+    }
     return report(metrics=metrics, **more)
 
 
@@ -96,14 +133,18 @@ def slow(**more: Any) -> Report:
         ("--last 1", (0.25, 1024)),
     ],
 )
-def test_the_policy_and_the_number_of_runs_are_options(words: str, size: tuple[float, int], cli: Cli) -> None:
+def test_the_policy_and_the_number_of_runs_are_options(
+    words: str, size: tuple[float, int], cli: Cli
+) -> None:
     runs = [slow(number=0), report(1, peak_mb=500)]
     (found,) = cli("recommend", *words.split(), "--json", "--from", kept(runs)).objects
     assert (found["recommended"]["vcpu"], found["recommended"]["memoryMB"]) == size
 
 
 def test_sizes_prints_what_each_size_would_take_and_cost(cli: Cli) -> None:
-    found = cli("recommend", "--sizes", "--from", kept([slow(number=n, peak_mb=500) for n in range(5)]))
+    found = cli(
+        "recommend", "--sizes", "--from", kept([slow(number=n, peak_mb=500) for n in range(5)])
+    )
     assert [" ".join(line.split()) for line in found.out.splitlines()[4:9]] == [
         "Size Times as long Run Month Saving",
         "0.25 vCPU, 1 GB 2 to 3 $0.0072 $0.22 13 % too slow",
@@ -130,13 +171,21 @@ def test_sizes_prints_what_each_size_would_take_and_cost(cli: Cli) -> None:
         ([report()], "nightly fails the check: the recommended size saves 75 %."),
         ([report(status="failure")], None),
         ([report(peak_mb=400, size=(0.25, 512))], None),
-        ([report(peak_mb=200, size=(0.25, 512), likely_out_of_memory=True)], "1 run ran out of memory."),
+        (
+            [report(peak_mb=200, size=(0.25, 512), likely_out_of_memory=True)],
+            "1 run ran out of memory.",
+        ),
         ([report(launch_type="EC2", peak_mb=100)], None),
         ([report(launch_type="LOCAL", size=None)], None),
-        ([report(peak_mb=400, size=(0.25, 512)), report(family="weekly")], "weekly fails the check"),
+        (
+            [report(peak_mb=400, size=(0.25, 512)), report(family="weekly")],
+            "weekly fails the check",
+        ),
     ],
 )
-def test_check_ends_with_3_for_a_risk_or_a_saving(reports: list[Report], problem: str | None, cli: Cli) -> None:
+def test_check_ends_with_3_for_a_risk_or_a_saving(
+    reports: list[Report], problem: str | None, cli: Cli
+) -> None:
     source = kept(reports)
     found = cli("recommend", "--from", source, "--check")
     assert found.code == (0 if problem is None else 3)
@@ -148,7 +197,11 @@ def test_check_ends_with_3_for_a_risk_or_a_saving(reports: list[Report], problem
 def test_the_saving_of_a_month_sorts_the_families_and_has_a_total_and_a_limit(cli: Cli) -> None:
     """1 vCPU and 2 GiB for ten minutes, 30.4375 runs a month, of which three quarters are saved."""
     made = [
-        report(n, family=name, metrics={"duration_ms": 590_000 * longer, "billed_duration_ms": 600_000 * longer})
+        report(
+            n,
+            family=name,
+            metrics={"duration_ms": 590_000 * longer, "billed_duration_ms": 600_000 * longer},
+        )
         for name, count, longer in (("hourly", 6, 1), ("nightly", 6, 100), ("new", 1, 1))
         for n in range(count)
     ]
@@ -160,16 +213,27 @@ def test_the_saving_of_a_month_sorts_the_families_and_has_a_total_and_a_limit(cl
     assert "3 of 3 families, $18.97 a month of $25.30." in found.out
     problem = "nightly fails the check: the recommended size saves 75 %, $18.78 a month."
     assert (found.code, found.err) == (3, f"task-profiler: {problem}\n")
-    assert cli("recommend", "--from", source, "--check", "--min-saving-usd", "1", "--min-saving", "76").code == 0
+    assert (
+        cli(
+            "recommend", "--from", source, "--check", "--min-saving-usd", "1", "--min-saving", "76"
+        ).code
+        == 0
+    )
     first, *_ = cli("recommend", "--from", source, "--json").objects
-    assert (first["family"], first["usdPerMonth"], first["savingUsdPerMonth"]) == ("nightly", 25.04, 18.78)
+    assert (first["family"], first["usdPerMonth"], first["savingUsdPerMonth"]) == (
+        "nightly",
+        25.04,
+        18.78,
+    )
 
 
 def test_the_last_runs_are_those_that_the_filters_leave(cli: Cli) -> None:
     source = kept(report(n, cluster="a" if n % 2 else "b") for n in range(6))
     (found,) = cli("recommend", "--json", "--from", source, "--cluster", "a", "--last", "2").objects
     assert found["runs"] == 2
-    with pytest.raises(TaskProfilerError, match=r"No run in runs.jsonl matches: use fewer filters."):
+    with pytest.raises(
+        TaskProfilerError, match=r"No run in runs.jsonl matches: use fewer filters."
+    ):
         cli("recommend", "--from", source, "--cluster", "c")
 
 
@@ -203,7 +267,9 @@ def test_families_of_one_name_in_several_accounts_are_apart_and_only_they_name_i
 
 
 def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(cli: Cli) -> None:
-    runs = [report(n, launch_type="LOCAL", region=None, size=None, metrics=MACHINE) for n in range(6)]
+    runs = [
+        report(n, launch_type="LOCAL", region=None, size=None, metrics=MACHINE) for n in range(6)
+    ]
     source = kept(runs)
     found = cli("recommend", "--on-fargate", "us-east-1", "--sizes", "--from", source)
     assert found.out.startswith(
@@ -221,4 +287,8 @@ def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(cli: Cli)
     assert re.search(r"\$\d", without.out) is None
 
 
-MACHINE: dict[str, Any] = {"vcpu_size": 4, "memory_size_mb": 16_000, "slowdown_at_vcpu": slowdown(v0_25=(1, 1.1))}
+MACHINE: dict[str, Any] = {
+    "vcpu_size": 4,
+    "memory_size_mb": 16_000,
+    "slowdown_at_vcpu": slowdown(v0_25=(1, 1.1)),
+}

@@ -30,7 +30,11 @@ PAGE = Path("task-report.html")
 
 
 def data_of_page() -> Any:
-    texts = dict(re.findall(r'<script type="application/gzip" id="task-(\w+)">(.*)</script>', PAGE.read_text()))
+    texts = dict(
+        re.findall(
+            r'<script type="application/gzip" id="task-(\w+)">(.*)</script>', PAGE.read_text()
+        )
+    )
     return {**unpacked(texts["data"]), "series": parsed(texts["series"])}
 
 
@@ -38,10 +42,17 @@ def keep(here: Path, *task_ids: str) -> None:
     (here / "task-profiler").mkdir()
     history = HistoryStore(here / "task-profiler" / "history.sqlite3", FakeClock())
     for day, task_id in enumerate(task_ids, start=1):
-        history.add(encode(report(task_id, day=day)), report(task_id, day=day), b"[[1000,0.5,1048576]]", max_runs=100)
+        history.add(
+            encode(report(task_id, day=day)),
+            report(task_id, day=day),
+            b"[[1000,0.5,1048576]]",
+            max_runs=100,
+        )
 
 
-def test_the_history_becomes_a_page_and_json_names_the_file_and_counts_the_runs(here: Path, cli: Cli) -> None:
+def test_the_history_becomes_a_page_and_json_names_the_file_and_counts_the_runs(
+    here: Path, cli: Cli
+) -> None:
     keep(here, "a", "b")
     assert cli("report").out == f"task-report.html: 2 runs, {PAGE.stat().st_size / 1e6:.1f} MB\n"
     assert PAGE.stat().st_size < 8_000_000
@@ -49,7 +60,9 @@ def test_the_history_becomes_a_page_and_json_names_the_file_and_counts_the_runs(
     assert [run["id"] for run in data["runs"]] == ["b", "a"]
     assert data["series"][0] == {"ms": [1000], "vcpu": [0.5], "mb": [1]}
     assert [path.name for path in here.iterdir() if path.name.startswith(".")] == []
-    assert cli("report", "--json").objects == [{"file": str(PAGE), "bytes": PAGE.stat().st_size, "runs": 2}]
+    assert cli("report", "--json").objects == [
+        {"file": str(PAGE), "bytes": PAGE.stat().st_size, "runs": 2}
+    ]
 
 
 def test_the_page_on_standard_output_is_all_that_is_there(here: Path, cli: Cli) -> None:
@@ -64,22 +77,35 @@ def test_the_page_on_standard_output_is_all_that_is_there(here: Path, cli: Cli) 
 def test_what_does_not_fit_into_the_page_is_said(cli: Cli) -> None:
     chance = random.Random(1)
     texts = (b64encode(chance.randbytes(size)).decode() for size in (48_000, 100_000) * 120)
-    made = [run_of(report(next(texts), labels={"own": next(texts)}), (step(1000),)) for _ in range(120)]
+    made = [
+        run_of(report(next(texts), labels={"own": next(texts)}), (step(1000),)) for _ in range(120)
+    ]
     Path("lines").write_bytes(lines(run.past.report for run in made))
     done = cli("report", "--from", "lines")
     kept = len(data_of_page()["runs"])
     assert 50 < kept < 120
     assert done.out.startswith(f"task-report.html: {kept} runs, ")
     runs, details = done.err.splitlines()
-    assert runs.startswith(f"task-profiler: The oldest {120 - kept} of 120 runs do not fit into a page of 8 MB")
-    assert details.startswith(f"task-profiler: Labels, processes, GPUs and the like of {kept} runs do not fit")
+    assert runs.startswith(
+        f"task-profiler: The oldest {120 - kept} of 120 runs do not fit into a page of 8 MB"
+    )
+    assert details.startswith(
+        f"task-profiler: Labels, processes, GPUs and the like of {kept} runs do not fit"
+    )
     assert PAGE.stat().st_size < 8_000_000
 
 
-def test_lines_that_are_no_records_are_counted_and_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = b"\n".join([b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint(1, task_id="a"))])
+def test_lines_that_are_no_records_are_counted_and_named(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = b"\n".join(
+        [b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint(1, task_id="a"))]
+    )
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
-    assert cli("report", "--from", "-").err == "task-profiler: standard input: skipped 3 invalid lines: 1, 4, 5\n"
+    assert (
+        cli("report", "--from", "-").err
+        == "task-profiler: standard input: skipped 3 invalid lines: 1, 4, 5\n"
+    )
     assert data_of_page()["series"][0]["ms"] == [60_000]
 
 
@@ -106,7 +132,9 @@ def test_a_page_for_one_run_has_the_last_success_and_open_says_when_it_cannot_sh
 
 
 @pytest.mark.parametrize("order", [None, "sorted"])
-def test_the_page_has_the_call_stacks_of_the_file(cli: Cli, order: Literal["sorted"] | None) -> None:
+def test_the_page_has_the_call_stacks_of_the_file(
+    cli: Cli, order: Literal["sorted"] | None
+) -> None:
     stacks = msgspec.json.encode(shown_runs.waiting_stacks(), order=order)
     Path("lines").write_bytes(stacks + b"\n" + encode(shown_runs.waiting()))
     assert cli("report", "--from", "lines").err == ""
@@ -126,7 +154,9 @@ def test_the_page_has_the_missed_runs_since_the_oldest_run(cli: Cli) -> None:
     missed = shown_runs.missed_notice()
     older = replace(missed, notice=replace(missed.notice, due_at="2026-11-01T00:00:00.000Z"))
     run = shown_runs.etl(days_ago=1)
-    Path("lines").write_bytes(b"\n".join((encode(run), encode_notice(missed), encode_notice(older))))
+    Path("lines").write_bytes(
+        b"\n".join((encode(run), encode_notice(missed), encode_notice(older)))
+    )
     for words, notices in ((), [missed.notice.message]), (("--run", run.record.task_id), []):
         cli("report", "--from", "lines", *words)
         assert [one["text"] for one in data_of_page()["notices"]] == notices

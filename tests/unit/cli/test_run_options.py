@@ -10,7 +10,12 @@ from profiler.cli.run_options import RunOptions, parse_usual
 from profiler.cli.wiring.build_export import max_export_seconds, standard_targets, user_attributes
 from profiler.core.errors import UsageError
 
-_OPTIONS = tuple(name for parameter in command.params if isinstance(parameter, click.Option) for name in parameter.opts)
+_OPTIONS = tuple(
+    name
+    for parameter in command.params
+    if isinstance(parameter, click.Option)
+    for name in parameter.opts
+)
 _TYPED = (
     "auto human json text 1 0.02 3600 1e1 1_0 nan inf 0 -1 x - -- a=b 5 10000 10001 900MB 1.5gib 90s 1.5h 0.5 60 900 "
     "0MB 1h30m -1s 100ms 900m 0.9g"
@@ -19,7 +24,9 @@ _VALUES = (*_TYPED.split(), " 2 ", "", "900 MB")
 _words = st.one_of(
     st.sampled_from(_OPTIONS),
     st.sampled_from(_VALUES),
-    st.builds("{}={}".format, st.sampled_from((*_OPTIONS, "--nam", "-n")), st.sampled_from(_VALUES)),
+    st.builds(
+        "{}={}".format, st.sampled_from((*_OPTIONS, "--nam", "-n")), st.sampled_from(_VALUES)
+    ),
     st.text(max_size=4),
     st.text("-=ah", max_size=4),
 )
@@ -33,7 +40,9 @@ def parsed_by_click(arguments: list[str]) -> RunOptions:
 @example(["--", "--", "true"])
 @example(["-", "--live"])
 @example(["--name", "--", "true"])
-@example(["--label", "a=b", "--label=c=d=e", "--name=x", "--name", "y", "--", "true", "--name", "z"])
+@example(
+    ["--label", "a=b", "--label=c=d=e", "--name=x", "--name", "y", "--", "true", "--name", "z"]
+)
 def test_what_is_parsed_without_click_is_what_click_parses(arguments: list[str]) -> None:
     options = parse_usual(arguments)
     if options is not None:
@@ -51,7 +60,17 @@ _USUAL = [
     ["--stacks", "off", "on"],
     ["--stacks=moments", "--", "python", "etl.py", "--stacks"],
     ["--name", "--stacks", "--stacks", "true"],
-    ["--runs", "5", "--max-memory", "900MB", "--max-duration=10m", "--max-cpu-seconds", "60", "--", "true"],
+    [
+        "--runs",
+        "5",
+        "--max-memory",
+        "900MB",
+        "--max-duration=10m",
+        "--max-cpu-seconds",
+        "60",
+        "--",
+        "true",
+    ],
     ["-q", "--json", "-o", "runs.jsonl", "true"],
     ["--json", "--quiet", "--format", "text", "--", "true"],
     ["--format=auto", "--format", "human", "true"],
@@ -67,8 +86,22 @@ def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) 
 @pytest.mark.parametrize(
     "line",
     [
-        *("", "--", "--help", "-h", "--unknown true", "--name", "--live=yes true", "--format JSON true"),
-        *("--interval 0.001 true", "--interval nan true", "--interval fast true", "--stacks=always true"),
+        *(
+            "",
+            "--",
+            "--help",
+            "-h",
+            "--unknown true",
+            "--name",
+            "--live=yes true",
+            "--format JSON true",
+        ),
+        *(
+            "--interval 0.001 true",
+            "--interval nan true",
+            "--interval fast true",
+            "--stacks=always true",
+        ),
         *("--runs 0 true", "--runs 10001 true", "--max-memory 900 true", "--max-duration 10x true"),
         "--max-cpu-seconds 60MB true",
     ],
@@ -81,11 +114,18 @@ def addresses(**environment: str) -> dict[str, str]:
     return {signal: target.url for signal, target in standard_targets(environment).items()}
 
 
-def test_all_signals_whose_exporter_is_not_none_go_to_the_local_collector_and_grpc_is_refused() -> None:
+def test_all_signals_whose_exporter_is_not_none_go_to_the_local_collector_and_grpc_is_refused() -> (
+    None
+):
     traces = {"traces": "http://localhost:4318/v1/traces"}
     others = {signal: f"http://localhost:4318/v1/{signal}" for signal in ("logs", "metrics")}
     assert addresses() == traces | others
-    assert addresses(OTEL_LOGS_EXPORTER="none", OTEL_METRICS_EXPORTER="None", OTEL_TRACES_EXPORTER="otlp") == traces
+    assert (
+        addresses(
+            OTEL_LOGS_EXPORTER="none", OTEL_METRICS_EXPORTER="None", OTEL_TRACES_EXPORTER="otlp"
+        )
+        == traces
+    )
     sentence = "^The run was not exported: OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or"
     with pytest.raises(UsageError, match=sentence):
         addresses(OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
@@ -93,7 +133,17 @@ def test_all_signals_whose_exporter_is_not_none_go_to_the_local_collector_and_gr
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("", 5), ("10000", 5), ("2500", 2.5), (" 300 ", 0.3), ("0", 5), ("-1", 5), ("2s", 5), ("1e3", 5), ("²", 5)],
+    [
+        ("", 5),
+        ("10000", 5),
+        ("2500", 2.5),
+        (" 300 ", 0.3),
+        ("0", 5),
+        ("-1", 5),
+        ("2s", 5),
+        ("1e3", 5),
+        ("²", 5),
+    ],
 )
 def test_the_time_is_that_of_the_variable_and_at_most_ours(text: str, seconds: float) -> None:
     assert max_export_seconds({"OTEL_EXPORTER_OTLP_TIMEOUT": text}) == seconds
@@ -101,7 +151,12 @@ def test_the_time_is_that_of_the_variable_and_at_most_ours(text: str, seconds: f
 
 def test_the_users_attributes_are_decoded_and_the_service_has_its_own_variable() -> None:
     text = "deployment.environment.name=pre%2Cprod, team = data%20platform ,broken,=x,empty=,service.name=b,a=b=c"
-    attributes = {"deployment.environment.name": "pre,prod", "team": "data platform", "service.name": "b", "a": "b=c"}
+    attributes = {
+        "deployment.environment.name": "pre,prod",
+        "team": "data platform",
+        "service.name": "b",
+        "a": "b=c",
+    }
     assert user_attributes({"OTEL_RESOURCE_ATTRIBUTES": text}) == attributes
     named = user_attributes({"OTEL_RESOURCE_ATTRIBUTES": text, "OTEL_SERVICE_NAME": "etl"})
     assert named == attributes | {"service.name": "etl"}

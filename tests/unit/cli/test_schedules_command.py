@@ -8,7 +8,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.schedules_command import ScheduleRow, judge_account, order_of, past_tasks, schedule_row, table_lines
+from profiler.cli.schedules_command import (
+    ScheduleRow,
+    judge_account,
+    order_of,
+    past_tasks,
+    schedule_row,
+    table_lines,
+)
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.family_identity import FamilyKey, UsualDuration
@@ -29,16 +36,27 @@ HOUR_NS = 3600 * NS_PER_SECOND
 def ecs(created_ns: int | None) -> Mock:
     """A client of ECS whose cluster has a task of the rule, unless ``created_ns`` is None."""
     created = datetime.fromtimestamp((created_ns or 0) / NS_PER_SECOND, UTC)
-    task = {"taskArn": "t/1", "taskDefinitionArn": "d/nightly:1", "startedBy": "events-rule/nightly"}
+    task = {
+        "taskArn": "t/1",
+        "taskDefinitionArn": "d/nightly:1",
+        "startedBy": "events-rule/nightly",
+    }
     client = Mock(describe_tasks=Mock(return_value={"tasks": [task | {"createdAt": created}]}))
-    client.get_paginator().paginate.return_value = [{"taskArns": [] if created_ns is None else ["t/1"]}]
+    client.get_paginator().paginate.return_value = [
+        {"taskArns": [] if created_ns is None else ["t/1"]}
+    ]
     return client
 
 
 def schedule(hours_ago: float, **more: Any) -> Schedule:
     name = more.get("name", "nightly")
     arn = f"arn:aws:ecs:eu-west-1:123456789012:task-definition/{name}"
-    identity: dict[str, Any] = {"kind": "schedule", "name": name, "definition_arn": arn, "cluster_arn": CLUSTER}
+    identity: dict[str, Any] = {
+        "kind": "schedule",
+        "name": name,
+        "definition_arn": arn,
+        "cluster_arn": CLUSTER,
+    }
     created_ns = NOW_NS - round(hours_ago * HOUR_NS) - 24 * HOUR_NS
     return Schedule(**identity | {"expression": "rate(1 day)", "created_ns": created_ns} | more)
 
@@ -58,7 +76,10 @@ def judged(
 
 def past_run(hours_ago: float, started_by: str | None = "chronos-schedule/nightly") -> PastRun:
     place = {"account_id": "123456789012", "region": "eu-west-1", "cluster": "jobs"}
-    return PastRun(report=run("a1", hours_ago, family="nightly", **place), event=TaskEvent(started_by=started_by))
+    return PastRun(
+        report=run("a1", hours_ago, family="nightly", **place),
+        event=TaskEvent(started_by=started_by),
+    )
 
 
 def test_a_due_time_that_ecs_has_forgotten_is_answered_by_a_past_run_which_does_not_prove_a_late_task(
@@ -85,10 +106,14 @@ def test_a_missed_run_with_a_reason_is_refused() -> None:
 
 
 MOMENT = format_ms(NOW_NS - HOUR_NS // 2)
-RULE = schedule(0, kind="rule", created_ns=None, expression=f"cron({MOMENT[14:16]} {MOMENT[11:13]} * * ? *)")
+RULE = schedule(
+    0, kind="rule", created_ns=None, expression=f"cron({MOMENT[14:16]} {MOMENT[11:13]} * * ? *)"
+)
 
 
-def test_a_rule_that_was_or_may_have_been_enabled_after_its_due_time_or_changed_before_its_late_task() -> None:
+def test_a_rule_that_was_or_may_have_been_enabled_after_its_due_time_or_changed_before_its_late_task() -> (
+    None
+):
     assert judged(RULE).outcome == "missed"
     enabled = event("EnableRule", format_ms(NOW_NS - HOUR_NS // 4), {"name": "nightly"})
     assert judged(RULE, cloudtrail=FakeCloudTrail(enabled)).outcome == "unknown"
@@ -98,7 +123,10 @@ def test_a_rule_that_was_or_may_have_been_enabled_after_its_due_time_or_changed_
     assert judged(RULE, cloudtrail=FakeCloudTrail(put), created_ns=created_ns).outcome == "unknown"
     due = judged(RULE, cloudtrail=Mock(lookup_events=Mock(side_effect=TaskProfilerError("no"))))
     assert due.outcome == "unknown"
-    assert due.reason == "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
+    assert (
+        due.reason
+        == "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
+    )
 
 
 DAILY = TaskEvent(started_by="chronos-schedule/daily", stop_code="EssentialContainerExited")
@@ -108,14 +136,19 @@ def test_only_runs_whose_starter_is_known_are_tasks() -> None:
     runs = [
         PastRun(report=run("a1", 3, family="etl", cluster="jobs", exit_code=3), event=DAILY),
         PastRun(report=run("a2", 4, family="etl", cluster="jobs")),
-        PastRun(report=run("a3", 5, family="etl", cluster="jobs"), event=TaskEvent(stop_code="UserInitiated")),
+        PastRun(
+            report=run("a3", 5, family="etl", cluster="jobs"),
+            event=TaskEvent(stop_code="UserInitiated"),
+        ),
         PastRun(report=run("a4", 6, family="e*", cluster="other"), event=DAILY),
         PastRun(report=run("a5", 7, family="else", cluster="jobs"), event=DAILY),
         PastRun(report=run("a7", 3, family="etl", cluster="jobs", account_id="2"), event=DAILY),
         PastRun(report=run("a6", 300, family="etl", cluster="jobs"), event=DAILY),
     ]
     keys = [FamilyKey("etl", None, "us-east-1"), FamilyKey("e*", None, "us-east-1")]
-    found = past_tasks(ListedRuns(runs * 2), keys, NOW_NS - 24 * HOUR_NS)  # a task with several containers is one
+    found = past_tasks(
+        ListedRuns(runs * 2), keys, NOW_NS - 24 * HOUR_NS
+    )  # a task with several containers is one
     families = {cluster: [task.family for task in tasks] for cluster, tasks in found.items()}
     assert families == {"jobs": ["etl"], "other": ["e*"]}
     (task,) = found["jobs"]
@@ -136,19 +169,27 @@ def rows() -> list[tuple[str, ScheduleRow]]:
     judged = (
         (listed("nightly-etl", "cron(0 2 * * ? *)"), due("ran"), 20),
         (listed("load", "cron(30 7 * * ? *)", time_zone="Europe/Berlin"), due("missed"), None),
-        (listed("hourly-import", "rate(1 hour)", group="imports"), due("overlapped", reason="It still ran."), 70),
+        (
+            listed("hourly-import", "rate(1 hour)", group="imports"),
+            due("overlapped", reason="It still ran."),
+            70,
+        ),
         (listed("weekly-a", "cron(0 2 ? * MON *)"), due("unknown", reason="ECS forgot."), None),
         (listed("weekly-b", "cron(0 2 ? * MON *)"), due("unknown", reason="ECS forgot."), None),
     )
     made = [
         schedule_row(
             JudgedSchedule(schedule=one, due_times=(last,)),
-            UsualDuration(median_ms=minutes * MINUTE_MS, p95_ms=minutes * MINUTE_MS, runs=9) if minutes else None,
+            UsualDuration(median_ms=minutes * MINUTE_MS, p95_ms=minutes * MINUTE_MS, runs=9)
+            if minutes
+            else None,
             NOW,
         )
         for one, last, minutes in judged
     ]
-    made.append(schedule_row(JudgedSchedule(schedule=listed("new", "cron(0 9 * * ? *)")), None, NOW))
+    made.append(
+        schedule_row(JudgedSchedule(schedule=listed("new", "cron(0 9 * * ? *)")), None, NOW)
+    )
     return sorted(made, key=order_of)
 
 
@@ -181,17 +222,25 @@ def test_the_table() -> None:
 @pytest.mark.usefixtures("los_angeles")
 def test_the_times_of_the_sentences_are_those_of_the_table() -> None:
     title, row = rows()[0]
-    late = replace(row, last_due="2026-11-20T01:00:00Z", reason="It ran at 2026-11-20T01:00:06.000Z.")
+    late = replace(
+        row, last_due="2026-11-20T01:00:00Z", reason="It ran at 2026-11-20T01:00:06.000Z."
+    )
     text = "\n".join(texts(table_lines([(title, late)], None)))
     assert "(PST/PDT)" in text
     assert text.count("2026-11-19 17:00") == 2
 
 
 def test_a_row_as_json() -> None:
-    _, unread = schedule_row(JudgedSchedule(schedule=listed("x", "cron(x)"), problem="Cannot be read."), None, NOW)
+    _, unread = schedule_row(
+        JudgedSchedule(schedule=listed("x", "cron(x)"), problem="Cannot be read."), None, NOW
+    )
     assert (unread.outcome, unread.reason, unread.next_due) == ("unknown", "Cannot be read.", None)
     (row,) = [one for title, one in rows() if title == "imports/hourly-import"]
     assert " ".join(msgspec.to_builtins(row)) == (
         "name kind expression timeZone cluster family lastDue outcome reason nextDue usualDurationMs overlap"
     )
-    assert (row.name, row.last_due, row.usual_duration_ms) == ("hourly-import", "2026-11-20T02:00:00.000Z", 4_200_000)
+    assert (row.name, row.last_due, row.usual_duration_ms) == (
+        "hourly-import",
+        "2026-11-20T02:00:00.000Z",
+        4_200_000,
+    )

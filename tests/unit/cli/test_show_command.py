@@ -51,10 +51,14 @@ def made(kind: str) -> Report:
     return report
 
 
-def drawn(report: Report, comparison: RunComparison | None = None, *, width: int = 80) -> list[Line]:
+def drawn(
+    report: Report, comparison: RunComparison | None = None, *, width: int = 80
+) -> list[Line]:
     run = PastRun(report=report, line=encode(report))
     view = View(width=width, now_ns=NOW_NS)
-    return page_lines(run, view, report.record.series, comparison, find_advice(run, None, PriceOverrides()))
+    return page_lines(
+        run, view, report.record.series, comparison, find_advice(run, None, PriceOverrides())
+    )
 
 
 def page(report: Report, *, against: Report | None = None, width: int = 80) -> list[str]:
@@ -63,9 +67,16 @@ def page(report: Report, *, against: Report | None = None, width: int = 80) -> l
 
 
 def compared(
-    this: Report, that: Report, *, is_complete: bool = False, earlier: Sequence[Record] = (), name: str = "last success"
+    this: Report,
+    that: Report,
+    *,
+    is_complete: bool = False,
+    earlier: Sequence[Record] = (),
+    name: str = "last success",
 ) -> RunComparison:
-    return compare(PastRun(report=this), PastRun(report=that), name, is_complete=is_complete, earlier=earlier)
+    return compare(
+        PastRun(report=this), PastRun(report=that), name, is_complete=is_complete, earlier=earlier
+    )
 
 
 def etl_with(**metrics: Any) -> Report:
@@ -91,7 +102,9 @@ def test_a_long_record_loses_the_least_important_lines() -> None:
         status="failure",
         exit_code=1,
         processes=tuple(Process(name=f"worker-{number}" * 5) for number in range(9)),
-        recommendation=Recommendation(vcpu=1, memory_mb=2048, reasons=("", "long " * 80, "longer " * 80)),
+        recommendation=Recommendation(
+            vcpu=1, memory_mb=2048, reasons=("", "long " * 80, "longer " * 80)
+        ),
     )
     shown = page(replace(report, record=record), against=made("local"))
     assert len(shown) <= MAX_LINES
@@ -102,7 +115,9 @@ def test_a_long_record_loses_the_least_important_lines() -> None:
 @pytest.mark.usefixtures("los_angeles")
 def test_a_run_at_the_end_of_summer_time_has_two_zones() -> None:
     """From 01:30 to 01:30: without the zones, it would seem to have taken no time."""
-    shown = page(with_record(etl(), started_at="2026-11-01T08:30:00Z", finished_at="2026-11-01T09:30:00Z"))
+    shown = page(
+        with_record(etl(), started_at="2026-11-01T08:30:00Z", finished_at="2026-11-01T09:30:00Z")
+    )
     assert [row for row in shown if "Sun 2026-11-01 01:30:00 PDT → 01:30:00 PST" in row]
 
 
@@ -131,11 +146,17 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "           or -Xmx/max_old_space_size/workers.",
     ),
     "it saw more CPUs": (
-        with_record(etl_with(cpu_wait_seconds=4000.0, cpu_wait_percent=75.6), visible=Visible(memory_mb=4200, cpus=8)),
+        with_record(
+            etl_with(cpu_wait_seconds=4000.0, cpu_wait_percent=75.6),
+            visible=Visible(memory_mb=4200, cpus=8),
+        ),
         "           it sees 8 CPUs and may use 2: set the number of workers.",
     ),
     "price": (etl(cost=LISTED), "  cost     $0.0082 for 20m 01s billed, on-demand price"),
-    "Spot": (etl(cost=cost_on("FARGATE_SPOT", LISTED)), "  cost     ≥ $0.0025 (Spot) for 20m 01s billed"),
+    "Spot": (
+        etl(cost=cost_on("FARGATE_SPOT", LISTED)),
+        "  cost     ≥ $0.0025 (Spot) for 20m 01s billed",
+    ),
     "the memory of a name is that of its processes together": (
         etl(processes=(PROCESS, replace(PROCESS, count=500, max_memory_used_processes=8))),
         "  largest  python3 ×9 (392 MB) · python3 ×500 (392 MB in 8 of them)",
@@ -151,7 +172,10 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "  CPU      █░░░░░░░░░░░░░░░░░░·    0.001    0.002     1.95  of 2 vCPU",
     ),
     "local": (made("local"), "  run      0f1e2d3c-4b5 · host laptop · commit 0123456789ab"),
-    "GPUs that were never idle": (with_record(made("gpu"), gpu_idle=None), "  GPU      SM active 30 %"),
+    "GPUs that were never idle": (
+        with_record(made("gpu"), gpu_idle=None),
+        "  GPU      SM active 30 %",
+    ),
 }
 
 
@@ -165,7 +189,10 @@ def test_the_rows_of_a_page(kind: str) -> None:
 def test_a_memory_near_its_limit_is_red() -> None:
     for peak_mb, is_red in ((3900, True), (3500, False)):
         rows = drawn(etl_with(max_memory_used_mb=peak_mb))
-        assert (next(row for row in rows if row and row[0].text.startswith("  Memory"))[1].style == "red") is is_red
+        assert (
+            next(row for row in rows if row and row[0].text.startswith("  Memory"))[1].style
+            == "red"
+        ) is is_red
 
 
 def test_what_the_gpus_did() -> None:
@@ -193,7 +220,9 @@ def test_text_of_a_record_does_not_reach_the_terminal_as_it_is() -> None:
 def test_a_run_with_checkpoints_alone_has_their_series() -> None:
     report = made("running")
     view = View(width=80, now_ns=STARTED_NS + 730 * 10**9)
-    series = with_equal_steps(steps_of_checkpoints(shown_runs.checkpoints()), "2026-11-20T03:12:45.000Z")
+    series = with_equal_steps(
+        steps_of_checkpoints(shown_runs.checkpoints()), "2026-11-20T03:12:45.000Z"
+    )
     shown = texts(page_lines(PastRun(report=report, line=b""), view, series, None, None))
     assert shown[0] == "● nightly-etl:26 is running, for 12m 00s so far."
     (cpu,) = [one for one in shown if one.startswith("  CPU") and "▔" in one]
@@ -203,7 +232,8 @@ def test_a_run_with_checkpoints_alone_has_their_series() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=6), st.integers(1, 40))
 def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: int) -> None:
     sections = [
-        (rank, [line(f"{number}.{row}") for row in range(length)]) for number, (length, rank) in enumerate(sizes)
+        (rank, [line(f"{number}.{row}") for row in range(length)])
+        for number, (length, rank) in enumerate(sizes)
     ]
     shown = texts(arrange(sections, height))
     assert len(shown) <= height
@@ -242,7 +272,10 @@ def test_only_numbers_that_changed_are_shown_of_a_failed_run() -> None:
 
 def test_a_number_that_is_usual_for_the_family_has_not_changed() -> None:
     """Read bytes of 1 to 3 GB are usual here, so 2.1 GB are, too; a peak of 4 GB is not."""
-    earlier = [etl_with(block_read_bytes=round(size)).record for size in (1.0e9, 1.4e9, 2.0e9, 2.6e9, 3.0e9)]
+    earlier = [
+        etl_with(block_read_bytes=round(size)).record
+        for size in (1.0e9, 1.4e9, 2.0e9, 2.6e9, 3.0e9)
+    ]
     found = compared(made("out_of_memory"), etl(days_ago=1), earlier=earlier)
     changed = {row.name for row in changed_rows(found.rows)}
     assert "read" not in changed
@@ -255,7 +288,11 @@ def test_a_number_that_is_usual_for_the_family_has_not_changed() -> None:
 
 
 def test_peaks_that_were_found_differently_are_compared_with_a_note() -> None:
-    for this, that, exact in (("kernel", "sampled", ["this"]), ("sampled", "kernel", ["that"]), ("sampled", None, [])):
+    for this, that, exact in (
+        ("kernel", "sampled", ["this"]),
+        ("sampled", "kernel", ["that"]),
+        ("sampled", None, []),
+    ):
         run = etl_with(memory_peak_source=this)
         found = compared(run, etl_with(memory_peak_source=that), is_complete=True)
         shown = "\n".join(texts(drawn(run, found, width=120)))
@@ -273,16 +310,23 @@ NEW, OLD = ("sha256:" + beginning * 5 for beginning in ("a1b2c3d4e5f6", "0f9e8d7
         (("etl:8", "etl:7"), (NEW, OLD), ("8", "7")),
     ],
 )
-def test_a_changed_image_is_shown_by_its_tag_or_its_digest(images: Any, digests: Any, shown: tuple[str, str]) -> None:
+def test_a_changed_image_is_shown_by_its_tag_or_its_digest(
+    images: Any, digests: Any, shown: tuple[str, str]
+) -> None:
     pairs = zip(images, digests, strict=True)
-    this, that = (etl(container=Container(name="batch", image=one, image_digest=digest)) for one, digest in pairs)
+    this, that = (
+        etl(container=Container(name="batch", image=one, image_digest=digest))
+        for one, digest in pairs
+    )
     rows = compared(this, that, is_complete=True).rows
     assert [(row.this, row.other) for row in rows if row.name == "image"] == [shown]
 
 
 def test_a_number_that_only_one_run_has_one_that_was_zero_and_those_that_look_alike() -> None:
     """200 bytes and nothing are both 0 MB."""
-    that = etl(metrics=replace(etl().record.metrics, block_read_bytes=0, max_pids=None), revision="25")
+    that = etl(
+        metrics=replace(etl().record.metrics, block_read_bytes=0, max_pids=None), revision="25"
+    )
     found = compared(etl(), that, is_complete=True).rows
     rows = {row.name: (row.other, row.change_percent, row.is_changed) for row in found}
     assert rows["read"] == ("0 MB", None, True)
@@ -290,15 +334,26 @@ def test_a_number_that_only_one_run_has_one_that_was_zero_and_those_that_look_al
     assert rows["revision"] == ("25", None, True)
     assert rows["duration"] == ("19m 42s", None, False)
     assert "GPU average" not in rows
-    found = compared(etl_with(block_write_bytes=0), etl_with(block_write_bytes=200), is_complete=True).rows
+    found = compared(
+        etl_with(block_write_bytes=0), etl_with(block_write_bytes=200), is_complete=True
+    ).rows
     (written,) = [row for row in found if row.name == "written"]
-    assert (written.this, written.other, written.change, written.is_changed) == ("0 MB", "0 MB", "=", False)
+    assert (written.this, written.other, written.change, written.is_changed) == (
+        "0 MB",
+        "0 MB",
+        "=",
+        False,
+    )
 
 
 def test_parts_of_the_time_that_changed_are_shown_with_the_processors() -> None:
     now = made("waiting").record.time_breakdown
-    old = replace(present(now), on_cpu_percent=41.1, network_percent=40, lock_percent=5, other_percent=1.9)
-    other = shown_runs.waiting(time_breakdown=old, processor=Processor(model="AMD EPYC 7R13 Processor"))
+    old = replace(
+        present(now), on_cpu_percent=41.1, network_percent=40, lock_percent=5, other_percent=1.9
+    )
+    other = shown_runs.waiting(
+        time_breakdown=old, processor=Processor(model="AMD EPYC 7R13 Processor")
+    )
     for is_complete in (False, True):
         comparison = compared(made("waiting"), other, is_complete=is_complete)
         rows = {row.name: (row.this, row.other) for row in changed_rows(comparison.rows)}
@@ -316,15 +371,22 @@ class PlayedLogs:
 
     def __init__(self) -> None:
         start_ms = STARTED_NS // 1_000_000
-        self.events = [{"timestamp": start_ms + 60_000 * n, "message": f"minute {n}\n"} for n in range(20)]
+        self.events = [
+            {"timestamp": start_ms + 60_000 * n, "message": f"minute {n}\n"} for n in range(20)
+        ]
         own_lines = msgspec.json.encode(shown_runs.waiting_stacks()), encode(etl())
-        self.events += [{"timestamp": start_ms + 1_182_500, "message": line.decode()} for line in own_lines]
+        self.events += [
+            {"timestamp": start_ms + 1_182_500, "message": line.decode()} for line in own_lines
+        ]
 
     def get_log_events(self, **parameters: Any) -> dict[str, Any]:
         assert parameters["startFromHead"] is False
         before = [event for event in self.events if event["timestamp"] < parameters["endTime"]]
         first_is_empty = "nextToken" not in parameters
-        return {"events": [] if first_is_empty else before[-parameters["limit"] :], "nextBackwardToken": "b/1"}
+        return {
+            "events": [] if first_is_empty else before[-parameters["limit"] :],
+            "nextBackwardToken": "b/1",
+        }
 
 
 def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
@@ -369,7 +431,9 @@ def test_cpu_time_that_was_not_measured_to_the_end_is_a_lower_bound_without_a_ch
     assert "CPU time" not in "".join(page(first, against=second))
 
 
-def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(file: Path, cli: Cli) -> None:
+def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(
+    file: Path, cli: Cli
+) -> None:
     text = cli("show", "--from", str(file)).out
     assert "ran out of memory" in text
     assert "(based on 3 runs)" in text
@@ -381,7 +445,9 @@ def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(f
 
 @pytest.mark.usefixtures("here")
 def test_an_id_that_the_local_history_lacks_names_the_other_sources(cli: Cli) -> None:
-    with pytest.raises(TaskProfilerError, match=r"same source, or name another source \(--from FILE, .*logs:GLOB"):
+    with pytest.raises(
+        TaskProfilerError, match=r"same source, or name another source \(--from FILE, .*logs:GLOB"
+    ):
         cli("show", "0123abcd")
 
 

@@ -14,16 +14,22 @@ from tests.terminals import shown_on_terminal, texts
 
 COLUMNS = (Column("Name", folds=True), Column("Count", is_right=True), Column("Result"))
 WORDS = st.text("abcXYZ019漢", min_size=1, max_size=30)
-ROWS = st.lists(st.tuples(WORDS, st.integers(0, 10**6).map(str), st.sampled_from(["success", "failure 137"])))
+ROWS = st.lists(
+    st.tuples(WORDS, st.integers(0, 10**6).map(str), st.sampled_from(["success", "failure 137"]))
+)
 
 
 @given(ROWS, st.integers(30, 60))
 @example([("000000000漢漢", "0", "failure 137")], 30)
-def test_a_table_fits_into_its_width_and_loses_no_character(rows: list[tuple[str, str, str]], width: int) -> None:
+def test_a_table_fits_into_its_width_and_loses_no_character(
+    rows: list[tuple[str, str, str]], width: int
+) -> None:
     lines = texts(table(COLUMNS, rows, gap=1, width=width))
     assert all(columns_of(one) <= max(width, 8 + 1 + 7 + 1 + 11) for one in lines)
     shown = "".join("".join(lines).split())
-    assert sorted(shown) == sorted("NameCountResult" + "".join("".join(row) for row in rows).replace(" ", ""))
+    assert sorted(shown) == sorted(
+        "NameCountResult" + "".join("".join(row) for row in rows).replace(" ", "")
+    )
 
 
 def test_characters_that_a_terminal_acts_on_are_escaped_before_the_columns_are_aligned() -> None:
@@ -48,14 +54,20 @@ with progress_row() as show:
 
 def in_terminal(output: Path, **environment: str) -> str:
     """What the program writes to a terminal that is its standard error."""
-    settings = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
+    settings = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {
+        "TERM": "xterm"
+    }
     with output.open("wb") as file:
-        shown = shown_on_terminal([sys.executable, "-c", PROGRAM], settings | environment, stdout=file.fileno())
+        shown = shown_on_terminal(
+            [sys.executable, "-c", PROGRAM], settings | environment, stdout=file.fileno()
+        )
     assert (shown[1], output.read_bytes()) == (0, b"registered\n")
     return shown[0]
 
 
-def test_the_progress_is_in_the_bottom_row_until_the_end_if_the_terminal_has_control_codes(tmp_path: Path) -> None:
+def test_the_progress_is_in_the_bottom_row_until_the_end_if_the_terminal_has_control_codes(
+    tmp_path: Path,
+) -> None:
     written = in_terminal(tmp_path / "output")
     assert "3 runs …" in written
     assert "9 runs" not in written

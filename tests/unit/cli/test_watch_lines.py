@@ -49,21 +49,41 @@ def test_what_is_unknown_is_a_dash() -> None:
     metrics = replace(LINE.record.metrics, vcpu_size=None)
     bare = replace(LINE, record=replace(LINE.record, interval=None, metrics=metrics))
     (row,) = shown(watched(bare, usual=None, elapsed_ms=None))[2:]
-    assert row.split() == ["158d1c80", "nightly-etl", "-", "-", "-", "-", "-", "/", "-", "-", "/", "2", "GB"]
-    reading = Interval(vcpu_used=Distribution(avg=0.5), memory_used_mb=Distribution(avg=512))  # of a local run
+    assert row.split() == [
+        "158d1c80",
+        "nightly-etl",
+        "-",
+        "-",
+        "-",
+        "-",
+        "-",
+        "/",
+        "-",
+        "-",
+        "/",
+        "2",
+        "GB",
+    ]
+    reading = Interval(
+        vcpu_used=Distribution(avg=0.5), memory_used_mb=Distribution(avg=512)
+    )  # of a local run
     (row,) = shown(watched(replace(bare, record=replace(bare.record, interval=reading))))[2:]
     assert row.endswith("0.5 / -  512 MB / 2 GB")
     assert shown() == ["jobs: nothing runs"]
 
 
-@pytest.mark.parametrize(("minutes", "colour"), [(14, "green"), (16, "yellow"), (21, "red"), (90, "red")])
+@pytest.mark.parametrize(
+    ("minutes", "colour"), [(14, "green"), (16, "yellow"), (21, "red"), (90, "red")]
+)
 def test_the_colour_of_the_bar_is_how_unusual_the_time_is(minutes: int, colour: str) -> None:
     (*_, row) = watch_lines([watched(elapsed_ms=60_000 * minutes)], "jobs", width=120, height=None)
     (bar,) = [span for span in row if set(span.text) <= {"█", "·"} and span.text]
     assert (bar.style, bar.text.count("█")) == (colour, min(minutes, 20))
 
 
-def test_notices_silence_and_a_result_are_in_the_row_and_the_texts_of_notices_below_the_table() -> None:
+def test_notices_silence_and_a_result_are_in_the_row_and_the_texts_of_notices_below_the_table() -> (
+    None
+):
     rows = shown(watched(notices=(NOTICE,), silent_ms=260_000), watched(silent_ms=200_000))
     assert "stuck, last seen 4m 20s ago" in " ".join(" ".join(rows).split())
     assert rows[-1] == f"! 158d1c80 nightly-etl, stuck: {MESSAGE}"
@@ -75,7 +95,9 @@ def test_notices_silence_and_a_result_are_in_the_row_and_the_texts_of_notices_be
 @pytest.mark.parametrize("noticed", [0, 40])
 @pytest.mark.parametrize("width", [80, 109, 110, 200])
 def test_the_lines_fit_and_the_rest_is_counted(height: int, noticed: int, width: int) -> None:
-    long = replace(LINE, record=replace(LINE.record, family="nightly-export-of-all-orders-to-the-warehouse"))
+    long = replace(
+        LINE, record=replace(LINE.record, family="nightly-export-of-all-orders-to-the-warehouse")
+    )
     runs = [watched(long, notices=(NOTICE,) if number < noticed else ()) for number in range(40)]
     rows = shown(*runs, height=height, width=width)
     assert len(rows) <= height
@@ -102,7 +124,9 @@ def test_a_read_every_15_seconds_and_a_table_every_second() -> None:
 
 @pytest.mark.parametrize("size", [(100, 24), (80, 5)])
 def test_what_is_drawn_fits_the_terminal(
-    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    size: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     columns, rows = size
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -10,13 +10,27 @@ from profiler.readers import Unavailable
 from profiler.record.record_model import Container, Monitor, Record
 from tests.values import present
 
-CHECKPOINT = Record(task_id="1", container=Container(name="batch"), status="running", monitor=Monitor(warnings=("a.",)))
-REPORT = Record(task_id="1", container=Container(name="batch"), status="success", monitor=Monitor(warnings=("a.",)))
+CHECKPOINT = Record(
+    task_id="1",
+    container=Container(name="batch"),
+    status="running",
+    monitor=Monitor(warnings=("a.",)),
+)
+REPORT = Record(
+    task_id="1",
+    container=Container(name="batch"),
+    status="success",
+    monitor=Monitor(warnings=("a.",)),
+)
 
 
-def found(answer: Mapping[str, str] | Unavailable | None, record: Record = REPORT) -> tuple[object, tuple[str, ...]]:
+def found(
+    answer: Mapping[str, str] | Unavailable | None, record: Record = REPORT
+) -> tuple[object, tuple[str, ...]]:
     """The tags and the warnings of a record; without an answer, the request is still under way."""
-    request: Any = SimpleNamespace(result_so_far=lambda: answer)  # nothing can wait for it: it has no ``result``
+    request: Any = SimpleNamespace(
+        result_so_far=lambda: answer
+    )  # nothing can wait for it: it has no ``result``
     requests = iter([request])  # the only one
     tags = TaskTags(lambda _batch: next(requests))
     collected = with_collected(record, (tags,))
@@ -50,5 +64,8 @@ def test_a_defect_in_one_collector_costs_only_its_own_values() -> None:
     collectors = Collectors(_Broken(), TaskTags(lambda _batch: request))
     collected = with_collected(REPORT, collectors)
     left_out = "Values are left out because of an error in the profiler (ValueError in _Broken)."
-    assert (collected.tags, present(collected.monitor).warnings) == ({"team": "data"}, ("a.", left_out))
+    assert (collected.tags, present(collected.monitor).warnings) == (
+        {"team": "data"},
+        ("a.", left_out),
+    )
     assert collectors.stacks_line(REPORT) is None

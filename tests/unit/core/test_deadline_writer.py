@@ -127,7 +127,12 @@ def test_a_terminal_that_stops_its_background_jobs_does_not_stop_this_process() 
     settings[3] |= termios.TOSTOP
     termios.tcsetattr(theirs, termios.TCSANOW, settings)
     termios.tcsetwinsize(theirs, (24, 80))
-    done = subprocess.run([sys.executable, "-c", IN_THE_BACKGROUND], stderr=theirs, start_new_session=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_THE_BACKGROUND],
+        stderr=theirs,
+        start_new_session=True,
+        check=False,
+    )
     assert done.returncode == 0
     assert os.read(ours, 100) == b"report\r\n"
     os.close(ours)
@@ -159,7 +164,11 @@ def test_log_lines_are_json(pipe: Pipe) -> None:
     log.error("It broke.", reason='with "quotes"\nand a newline')
     log.info("Fine.")
     first, second = [json.loads(line) for line in pipe.read_lines()]
-    assert (first["level"], first["event"], first["reason"]) == ("error", "It broke.", 'with "quotes"\nand a newline')
+    assert (first["level"], first["event"], first["reason"]) == (
+        "error",
+        "It broke.",
+        'with "quotes"\nand a newline',
+    )
     assert second["level"] == "info"
     assert first["timestamp"].endswith("Z")
 

@@ -35,8 +35,13 @@ FIRELENS = {"logConfiguration": {"logDriver": "awsfirelens"}}
 
 
 @pytest.mark.parametrize(("options", "stream"), STREAMS)
-def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(options: dict[str, str], stream: str) -> None:
-    options, expected = GROUP | options, LogTarget(group="/ecs/jobs", stream=stream, region="eu-west-1")
+def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(
+    options: dict[str, str], stream: str
+) -> None:
+    options, expected = (
+        GROUP | options,
+        LogTarget(group="/ecs/jobs", stream=stream, region="eu-west-1"),
+    )
     container = ContainerMetadata(name="batch", log_driver="awslogs", log_options=options)
     task = TaskMetadata(arn=ARN, containers=(container,))
     assert log_target(container, task, TaskSettings(), None) == expected
@@ -73,7 +78,9 @@ def see(*containers: Mapping[str, Any]) -> Seen:
     with suppress(TaskProfilerError):
         command = find_batch(read_containers(definition), None).name
     monitor = select_batch(endpoint, requested=None, own=endpoint.container("task-monitor")).names
-    return Seen(identify_containers(definition, task), identify_containers(None, task), monitor, command)
+    return Seen(
+        identify_containers(definition, task), identify_containers(None, task), monitor, command
+    )
 
 
 @pytest.mark.parametrize("sidecar", SIDECARS.values(), ids=SIDECARS)
@@ -83,12 +90,20 @@ def test_a_sidecar_is_not_the_batch_if_it_is_not_essential_else_the_batch_is_amb
 ) -> None:
     both = {"etl", sidecar["name"]}
     seen = see(*(BATCH, {**sidecar, "essential": False})[::order], MONITOR, *INJECTED)
-    assert (seen.forwarder.batch, seen.forwarder.monitor, seen.command) == ("etl", "task-monitor", "etl")
+    assert (seen.forwarder.batch, seen.forwarder.monitor, seen.command) == (
+        "etl",
+        "task-monitor",
+        "etl",
+    )
     # Neither the event nor the endpoint has the field "essential".
     assert set(seen.forwarder_without_definition.candidates) == set(seen.monitor) == both
 
     seen = see(*(BATCH, sidecar)[::order], MONITOR, *INJECTED)
-    assert (seen.forwarder.batch, seen.forwarder.monitor, seen.command) == (None, "task-monitor", None)
+    assert (seen.forwarder.batch, seen.forwarder.monitor, seen.command) == (
+        None,
+        "task-monitor",
+        None,
+    )
     assert set(seen.forwarder.candidates) == set(seen.monitor) == both
     monitor = {**MONITOR, "environment": [{"name": "TASK_PROFILER_CONTAINER", "value": "etl"}]}
     assert see(sidecar, BATCH, monitor).forwarder.candidates == ("etl",)
@@ -97,13 +112,19 @@ def test_a_sidecar_is_not_the_batch_if_it_is_not_essential_else_the_batch_is_amb
 @pytest.mark.parametrize("name", ["logs", "log_router", "Log-Router"])
 def test_a_log_router_is_not_the_batch(name: str) -> None:
     seen = see({**ROUTER, "name": name}, BATCH | FIRELENS, MONITOR, *INJECTED)
-    assert seen.forwarder.candidates == seen.forwarder_without_definition.candidates == seen.monitor == ("etl",)
+    assert (
+        seen.forwarder.candidates
+        == seen.forwarder_without_definition.candidates
+        == seen.monitor
+        == ("etl",)
+    )
     assert seen.command == "etl"
 
 
 def test_the_order_has_no_meaning() -> None:
     containers = [
-        TaskContainer(name=str(one["name"]), image=str(one.get("image"))) for one in (BATCH, MONITOR, ROUTER, XRAY)
+        TaskContainer(name=str(one["name"]), image=str(one.get("image")))
+        for one in (BATCH, MONITOR, ROUTER, XRAY)
     ]
     for shuffled in permutations(containers):
         roles = container_roles(shuffled)
@@ -112,8 +133,14 @@ def test_the_order_has_no_meaning() -> None:
 
 WORDS: dict[str, tuple[dict[str, Any], str]] = {
     "our image by default": ({"image": OWN}, "monitor"),
-    "our image by its digest": ({"image": "task-profiler@sha256:59", "command": ["monitor"]}, "monitor"),
-    "entry point and command": ({"entryPoint": ["task-profiler"], "command": ["monitor"]}, "monitor"),
+    "our image by its digest": (
+        {"image": "task-profiler@sha256:59", "command": ["monitor"]},
+        "monitor",
+    ),
+    "entry point and command": (
+        {"entryPoint": ["task-profiler"], "command": ["monitor"]},
+        "monitor",
+    ),
     "a path": ({"command": ["/opt/bin/task-profiler", "monitor"]}, "monitor"),
     "a module": ({"entryPoint": ["python", "-m", "profiler"], "command": ["monitor"]}, "monitor"),
     "a shell": ({"command": ["sh", "-c", "exec task-profiler monitor"]}, "monitor"),
@@ -121,17 +148,34 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
     "a registry of this name": ({"image": "task-profiler:5000/etl"}, "batch"),
     "a longer name": ({"image": "acme/task-profiler-demo:1"}, "batch"),
     "a name that ends alike": ({"image": "acme/my-task-profiler@sha256:59"}, "batch"),
-    "the wrapper as entry point": ({"image": OWN, "entryPoint": ["task-profiler", "run", "--"]}, "batch"),
+    "the wrapper as entry point": (
+        {"image": OWN, "entryPoint": ["task-profiler", "run", "--"]},
+        "batch",
+    ),
     "the wrapper in our image": ({"image": OWN, "command": ["run", "--", "monitor"]}, "batch"),
-    "the wrapper in a shell": ({"image": OWN, "command": ["sh", "-c", "exec task-profiler run -- monitor"]}, "batch"),
-    "the wrapper as a module": ({"image": OWN, "entryPoint": ["python", "-m", "profiler", "run", "--"]}, "batch"),
-    "a program in our image": ({"image": OWN, "entryPoint": ["python"], "command": ["etl.py"]}, "batch"),
-    "a word of the command": ({"command": ["etl", "--from", "my-task-profiler", "monitor"]}, "batch"),
+    "the wrapper in a shell": (
+        {"image": OWN, "command": ["sh", "-c", "exec task-profiler run -- monitor"]},
+        "batch",
+    ),
+    "the wrapper as a module": (
+        {"image": OWN, "entryPoint": ["python", "-m", "profiler", "run", "--"]},
+        "batch",
+    ),
+    "a program in our image": (
+        {"image": OWN, "entryPoint": ["python"], "command": ["etl.py"]},
+        "batch",
+    ),
+    "a word of the command": (
+        {"command": ["etl", "--from", "my-task-profiler", "monitor"]},
+        "batch",
+    ),
 }
 
 
 @pytest.mark.parametrize(("container", "role"), WORDS.values(), ids=WORDS)
-def test_commands_and_forwarder_know_the_monitor_by_the_same_words(container: dict[str, Any], role: str) -> None:
+def test_commands_and_forwarder_know_the_monitor_by_the_same_words(
+    container: dict[str, Any], role: str
+) -> None:
     """With an essential container next to it, so that the image alone does not decide."""
     definition = {"containerDefinitions": [{"name": "one", **container}, BATCH]}
     found = identify_containers(definition, StoppedTask(arn="arn"))

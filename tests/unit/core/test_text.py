@@ -28,14 +28,19 @@ from tests.fakes import seconds
 def test_lone_surrogates_are_replaced_and_other_text_stays() -> None:
     assert without_surrogates("größer 🚀") == "größer 🚀"
     assert without_surrogates("a\udc80\ud800b") == "a??b"
-    assert without_surrogates("a\udc80b", "\N{REPLACEMENT CHARACTER}") == "a\N{REPLACEMENT CHARACTER}b"
+    assert (
+        without_surrogates("a\udc80b", "\N{REPLACEMENT CHARACTER}") == "a\N{REPLACEMENT CHARACTER}b"
+    )
 
 
 def test_control_characters_and_changes_of_direction_are_escaped_or_blank() -> None:
     text = "a\x1b[31m\tb\n\N{RIGHT-TO-LEFT OVERRIDE}c\udc80"
     assert printable(text) == r"a\x1b[31m\tb\n\u202ec\udc80"
     assert on_one_line(text) == "a [31m b  c?"
-    assert [first_names("abcdef"[:count]) for count in (5, 6)] == ["a, b, c, d, e", "a, b, c, d, e, …"]
+    assert [first_names("abcdef"[:count]) for count in (5, 6)] == [
+        "a, b, c, d, e",
+        "a, b, c, d, e, …",
+    ]
 
 
 @given(st.text(st.characters(categories=None)))
@@ -48,14 +53,22 @@ def test_any_text_can_be_printed_and_written(text: str) -> None:
 @pytest.mark.parametrize(
     ("parse", "written"),
     [
-        (parse_memory_mb, {"900MB": 900, "1.5GB": 1536, "900 MB": 900, "2gib": 2048, "0.5mib": 0.5}),
+        (
+            parse_memory_mb,
+            {"900MB": 900, "1.5GB": 1536, "900 MB": 900, "2gib": 2048, "0.5mib": 0.5},
+        ),
         (parse_memory_mb, {"900m": 900, "0.5g": 512, "999999999GB": 1023999998976}),
-        (parse_duration_ms, {"90s": 90_000, "10m": 600_000, "1.5h": 5_400_000, "0.2 S": 200, "1h30m": 5_400_000}),
+        (
+            parse_duration_ms,
+            {"90s": 90_000, "10m": 600_000, "1.5h": 5_400_000, "0.2 S": 200, "1h30m": 5_400_000},
+        ),
         (parse_duration_ms, {"1h 30m": 5_400_000, "100ms": 100, "10": 10_000, "2d": 172_800_000}),
         (parse_seconds, {"60": 60, "0.5": 0.5, "1m": 60}),
     ],
 )
-def test_quantities_are_written_with_their_units(parse: Callable[[str], float], written: dict[str, float]) -> None:
+def test_quantities_are_written_with_their_units(
+    parse: Callable[[str], float], written: dict[str, float]
+) -> None:
     assert {text: parse(text) for text in written} == written
 
 
@@ -63,8 +76,37 @@ def test_quantities_are_written_with_their_units(parse: Callable[[str], float], 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "0", "0MB", "0.0s", "-1", "-1s", "-1MB", "nan", "inf", "1e9", "1e9s", "1_0s", "9" * 10, "9" * 400 + "MB"),
-        *("MB", "1h30", "10w", "5KB", "5 m b", " 5s", "5s ", "0.0001MB", "0.0001", "٣s", "5s\n", "1.MB", ".5h"),
+        *(
+            "",
+            "0",
+            "0MB",
+            "0.0s",
+            "-1",
+            "-1s",
+            "-1MB",
+            "nan",
+            "inf",
+            "1e9",
+            "1e9s",
+            "1_0s",
+            "9" * 10,
+            "9" * 400 + "MB",
+        ),
+        *(
+            "MB",
+            "1h30",
+            "10w",
+            "5KB",
+            "5 m b",
+            " 5s",
+            "5s ",
+            "0.0001MB",
+            "0.0001",
+            "٣s",
+            "5s\n",
+            "1.MB",
+            ".5h",
+        ),
     ],
 )
 def test_other_values_are_errors_that_say_what_to_write(parse: object, text: str) -> None:
@@ -109,9 +151,14 @@ def test_a_time_needs_a_zone() -> None:
 @pytest.mark.usefixtures("los_angeles")
 def test_a_person_gets_the_times_of_this_machine() -> None:
     text = "A run was due at 2026-11-20T01:00:06.000Z; the one of 9999-01-01T00:00:00Z was not."
-    assert with_local_times(text) == ("A run was due at 2026-11-19 17:00; the one of 9999-01-01T00:00:00Z was not.")
+    assert with_local_times(text) == (
+        "A run was due at 2026-11-19 17:00; the one of 9999-01-01T00:00:00Z was not."
+    )
     assert local_zone() == "PST/PDT"
-    assert (format_local(parse_ns("2026-11-20T14:00:00Z")), format_local(None)) == ("2026-11-20 06:00", None)
+    assert (format_local(parse_ns("2026-11-20T14:00:00Z")), format_local(None)) == (
+        "2026-11-20 06:00",
+        None,
+    )
 
 
 @pytest.mark.usefixtures("los_angeles")
@@ -124,7 +171,10 @@ def test_a_local_time_is_an_instant() -> None:
         "2026-03-08T02:30:00.250": "2026-03-08T10:00:00.000Z",
         "2026-03-08T01:59:59.999": "2026-03-08T09:59:59.999Z",
     }
-    assert {local: format_datetime(instant_of_local(datetime.fromisoformat(local))) for local in instants} == instants
+    assert {
+        local: format_datetime(instant_of_local(datetime.fromisoformat(local)))
+        for local in instants
+    } == instants
 
 
 def test_ticks_lie_on_a_grid_and_lateness_does_not_accumulate() -> None:
@@ -155,11 +205,16 @@ def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> 
     assert redact(words) == shown
 
 
-SECRETS, NAMES = st.text(min_size=8, alphabet="abcdefgh12345"), st.sampled_from(["password", "TOKEN", "client-secret"])
+SECRETS, NAMES = (
+    st.text(min_size=8, alphabet="abcdefgh12345"),
+    st.sampled_from(["password", "TOKEN", "client-secret"]),
+)
 
 
 @given(st.lists(st.text()), SECRETS, NAMES)
-def test_the_value_of_a_secret_option_is_never_shown(others: list[str], value: str, name: str) -> None:
+def test_the_value_of_a_secret_option_is_never_shown(
+    others: list[str], value: str, name: str
+) -> None:
     words = [*others, f"--{name}", value]
     assert value not in redact(words) or value in redact(others)
     assert value not in redact([f"{name}={value}"])
@@ -168,7 +223,11 @@ def test_the_value_of_a_secret_option_is_never_shown(others: list[str], value: s
 def _mask_by_definition(word: str) -> str:
     """Masks opaque tokens as the definition reads, in quadratic time."""
     word = " ".join(word.split())
-    return re.sub(r"(?=\S*\d)(?=\S*[A-Za-z])[A-Za-z0-9+_=-]{24,}", "…", re.sub(r"(\w+://)[^/@\s]+@", r"\1…@", word))
+    return re.sub(
+        r"(?=\S*\d)(?=\S*[A-Za-z])[A-Za-z0-9+_=-]{24,}",
+        "…",
+        re.sub(r"(\w+://)[^/@\s]+@", r"\1…@", word),
+    )
 
 
 @given(st.text(alphabet="ab1 /@:+é\u0661") | st.text(alphabet="aB1/+ ", min_size=20, max_size=200))
@@ -177,7 +236,9 @@ def test_the_fast_form_masks_what_the_definition_masks(word: str) -> None:
 
 
 @given(
-    st.sampled_from(["a", "1", "a/", "://", "a://", "a://b", "_=", "a ", "a@", "--a-", "key=", "a" * 23 + "/"]),
+    st.sampled_from(
+        ["a", "1", "a/", "://", "a://", "a://b", "_=", "a ", "a@", "--a-", "key=", "a" * 23 + "/"]
+    ),
     st.sampled_from(["", "1", "@", " 1a", "=", "://x@y"]),
 )
 def test_a_long_word_takes_linear_time(unit: str, end: str) -> None:
@@ -187,4 +248,7 @@ def test_a_long_word_takes_linear_time(unit: str, end: str) -> None:
 
 
 def test_a_hint_to_install_a_package_is_right_under_pipx_too() -> None:
-    assert install_hint("ruamel.yaml") == "pip install ruamel.yaml (with pipx: pipx inject task-profiler ruamel.yaml)"
+    assert (
+        install_hint("ruamel.yaml")
+        == "pip install ruamel.yaml (with pipx: pipx inject task-profiler ruamel.yaml)"
+    )

@@ -6,7 +6,13 @@ from collections.abc import Callable
 import pytest
 
 from profiler.core.clock import SystemClock
-from profiler.core.threads import BackgroundCall, PeriodicReader, StoppableThread, Waiter, run_with_timeout
+from profiler.core.threads import (
+    BackgroundCall,
+    PeriodicReader,
+    StoppableThread,
+    Waiter,
+    run_with_timeout,
+)
 from profiler.core.timestamps import NS_PER_SECOND
 from tests.fakes import FakeClock, seconds
 from tests.values import present
@@ -26,14 +32,18 @@ def test_a_call_returns_its_result_or_none_after_the_timeout() -> None:
 
 def test_the_result_of_a_background_call_can_be_looked_at_without_waiting() -> None:
     may_return = threading.Event()
-    call = BackgroundCall(lambda: may_return.wait(30) and threading.current_thread().daemon, SystemClock(), 0)
+    call = BackgroundCall(
+        lambda: may_return.wait(30) and threading.current_thread().daemon, SystemClock(), 0
+    )
     assert call.is_over  # its time
     assert call.result_so_far() is None
     assert call.result() is None
     may_return.set()
     wait_until(lambda: call.result_so_far() is not None, 10, "the result")
     assert call.result() is True
-    assert BackgroundCall(lambda: threading.Event().wait(0.05), SystemClock(), 10).result() is False  # waited for
+    assert (
+        BackgroundCall(lambda: threading.Event().wait(0.05), SystemClock(), 10).result() is False
+    )  # waited for
 
 
 @pytest.mark.usefixtures("no_threads")
@@ -68,7 +78,9 @@ class FakeWaiter(Waiter):
 
 
 def readings(
-    *events: tuple[float, bool], until: float, on_wait: Callable[[PeriodicReader], object] = lambda _: None
+    *events: tuple[float, bool],
+    until: float,
+    on_wait: Callable[[PeriodicReader], object] = lambda _: None,
 ) -> list[tuple[float, bool]]:
     """When a reader read that ends by itself at ``until``, and whether the reading was complete."""
     clock, found, closed = FakeClock(), [], threading.Event()
@@ -80,7 +92,9 @@ def readings(
             found.append((at, is_complete))
         return at < until
 
-    reader = PeriodicReader("reader", read, closed.set, waiter=waiter, clock=clock, interval_ns=seconds(1))
+    reader = PeriodicReader(
+        "reader", read, closed.set, waiter=waiter, clock=clock, interval_ns=seconds(1)
+    )
     waiter.on_wait = lambda: on_wait(reader)
     reader.start()
     assert closed.wait(_TEST_SECONDS)
@@ -95,9 +109,13 @@ def test_the_reading_after_an_event_or_a_request_is_complete_and_the_grid_stays(
     assert requested == [(0, False), (1, False), (1.25, True), (2, False)]
 
 
-def reader_of(read: Callable[..., bool], close: Callable[[], None] = lambda: None) -> PeriodicReader:
+def reader_of(
+    read: Callable[..., bool], close: Callable[[], None] = lambda: None
+) -> PeriodicReader:
     """A reader that reads again only on request."""
-    return PeriodicReader("reader", read, close, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600))
+    return PeriodicReader(
+        "reader", read, close, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600)
+    )
 
 
 def test_a_reading_that_hangs_delays_nothing_and_counts_as_missing() -> None:

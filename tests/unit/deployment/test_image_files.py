@@ -32,7 +32,9 @@ def test_the_last_stage_needs_neither_a_shell_nor_root_and_has_no_health_check()
         assert all(isinstance(word, str) for word in json.loads(words))
 
 
-@pytest.mark.parametrize("name", ["taskdef/Dockerfile", "taskdef/Dockerfile.neuron", "docs/task-definitions.md"])
+@pytest.mark.parametrize(
+    "name", ["taskdef/Dockerfile", "taskdef/Dockerfile.neuron", "docs/task-definitions.md"]
+)
 def test_images_carry_the_name_that_task_definitions_use(name: str) -> None:
     named = set(re.findall(r"task-profiler:([0-9][^\s`\"')]*)", (ROOT / name).read_text()))
     assert {tag.removesuffix("-neuron").removesuffix("-arm64") for tag in named} == {VERSION}
@@ -43,7 +45,11 @@ def test_images_carry_the_name_that_task_definitions_use(name: str) -> None:
 def test_the_context_holds_what_the_wheel_is_made_of_and_nothing_else() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    metadata = {project["project"]["readme"], *project["project"]["license-files"], "pyproject.toml"}
+    metadata = {
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+        "pyproject.toml",
+    }
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert lines[1] == "*"
     let_in = {line.removeprefix("!") for line in lines if line.startswith("!")}
@@ -62,7 +68,11 @@ def test_whatever_goes_into_the_image_is_pinned_and_installed_with_hashes() -> N
     for name in pinned:
         for line in requirements_with_hashes(PINNED / name):
             assert re.fullmatch(r"[\w.-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", line), line
-    commands = [command for command in DOCKERFILE.replace("\\\n", " ").split("-m pip")[1:] if " install " in command]
+    commands = [
+        command
+        for command in DOCKERFILE.replace("\\\n", " ").split("-m pip")[1:]
+        if " install " in command
+    ]
     assert len(commands) == 3
     for command in commands:
         assert "--require-hashes" in command or "--no-index" in command.partition("&&")[0], command
@@ -77,7 +87,9 @@ def test_the_pinned_versions_are_those_that_the_package_takes(extra: str) -> Non
     pinned = {canonicalize_name(name): Version(version) for name, version in pins.items()}
     assert wanted
     for requirement in map(Requirement, wanted):
-        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), requirement
+        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), (
+            requirement
+        )
 
 
 def test_botocore_keeps_the_services_that_are_called() -> None:
@@ -93,7 +105,9 @@ def test_botocore_keeps_the_services_that_are_called() -> None:
     assert called <= trim_botocore.SERVICES
 
 
-def test_trimming_leaves_the_files_beside_the_services(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trimming_leaves_the_files_beside_the_services(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "lib" / "python3.13" / "site-packages" / "botocore" / "data"
     for service in ("logs", "sts", "ec2", "s3"):
         (data / service / "2014-03-28").mkdir(parents=True)

@@ -23,10 +23,20 @@ DEFINITIONS = [*MONITORED, ON_INSTANCE, "wrapper.json"]
 POLICIES = sorted(path.name for path in (FOLDER / "iam").glob("*.json"))
 # Actions for which AWS's service authorization reference names no type of resource.
 WITHOUT_RESOURCE = {
-    *("ecr:GetAuthorizationToken", "events:ListEventBuses", "events:ListRules", "scheduler:ListSchedules"),
+    *(
+        "ecr:GetAuthorizationToken",
+        "events:ListEventBuses",
+        "events:ListRules",
+        "scheduler:ListSchedules",
+    ),
     *(
         f"ecs:{name}"
-        for name in ("DescribeTaskDefinition", "ListClusters", "ListServices", "ListTaskDefinitionFamilies")
+        for name in (
+            "DescribeTaskDefinition",
+            "ListClusters",
+            "ListServices",
+            "ListTaskDefinitionFamilies",
+        )
     ),
 }
 MAX_STOP_TIMEOUT_SECONDS = 120
@@ -57,7 +67,9 @@ def test_every_file_is_looked_at_here() -> None:
 def test_aws_knows_every_field_and_the_wrapper_runs_the_batch() -> None:
     for name in DEFINITIONS:
         assert problems("ecs", "RegisterTaskDefinition", read(name)) == "", name
-        assert "Unknown parameter" in problems("ecs", "RegisterTaskDefinition", {**read(name), "odd": 1})
+        assert "Unknown parameter" in problems(
+            "ecs", "RegisterTaskDefinition", {**read(name), "odd": 1}
+        )
     assert problems("batch", "RegisterJobDefinition", read(JOB)) == ""
     (batch,) = read("wrapper.json")["containerDefinitions"]
     starts = ["python3", "-I", "-m", "profiler", "run"]
@@ -66,14 +78,20 @@ def test_aws_knows_every_field_and_the_wrapper_runs_the_batch() -> None:
 
 
 @pytest.mark.parametrize("name", MONITORED)
-def test_the_monitor_in_it_is_the_one_that_the_command_adds_and_has_time_to_leave(name: str) -> None:
+def test_the_monitor_in_it_is_the_one_that_the_command_adds_and_has_time_to_leave(
+    name: str,
+) -> None:
     whole = read(name)
     batch, monitor = parts(whole)
-    bare = {field: value for field, value in whole.items() if field != "pidMode"} | {"containerDefinitions": [batch]}
+    bare = {field: value for field, value in whole.items() if field != "pidMode"} | {
+        "containerDefinitions": [batch]
+    }
     options = AddMonitorOptions(image=monitor["image"], shared_pids="pidMode" in whole)
     added = add_monitor(bare, options)
     assert (added.definition, added.notes) == (whole, ())
-    own_seconds = read_settings({"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/1"}).stop_seconds
+    own_seconds = read_settings(
+        {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/1"}
+    ).stop_seconds
     assert own_seconds < monitor["stopTimeout"] <= MAX_STOP_TIMEOUT_SECONDS
     assert batch["stopTimeout"] <= MAX_STOP_TIMEOUT_SECONDS
 
@@ -103,7 +121,9 @@ def test_a_policy_names_its_actions_and_resources(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*DEFINITIONS, ALONE, JOB, *(f"iam/{name}" for name in POLICIES)])
-def test_placeholders_are_the_same_everywhere_and_the_documentation_explains_the_file(name: str) -> None:
+def test_placeholders_are_the_same_everywhere_and_the_documentation_explains_the_file(
+    name: str,
+) -> None:
     assert f"(../taskdef/{name})" in (ROOT / "docs" / "task-definitions.md").read_text()
     values = json.dumps(read(name)).split('"')
     places = {tuple(value.split(":")[3:5]) for value in values if value.startswith("arn:")}

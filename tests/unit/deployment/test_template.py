@@ -81,9 +81,14 @@ def test_the_clusters_differ_only_in_what_the_devices_ask_for() -> None:
     gpu, neuron = (read_template(path) for path in CLUSTERS)
     assert (gpu["Conditions"], gpu["Outputs"]) == (neuron["Conditions"], neuron["Outputs"])
     assert gpu["Resources"].keys() == neuron["Resources"].keys()
-    different = {name for name in gpu["Resources"] if gpu["Resources"][name] != neuron["Resources"][name]}
+    different = {
+        name for name in gpu["Resources"] if gpu["Resources"][name] != neuron["Resources"][name]
+    }
     assert different == {"LaunchTemplate", "TaskDefinition"}
-    mine, other = (one["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"] for one in (gpu, neuron))
+    mine, other = (
+        one["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"]
+        for one in (gpu, neuron)
+    )
     assert {name for name in mine if mine[name] != other[name]} == {"UserData"}
 
 
@@ -95,14 +100,22 @@ def parameters(path: Path) -> dict[str, Any]:
 
 
 # They take any text.
-FREE = {"SlackSuccessChannel", "SlackFailureChannel", "NotifyFamilies", "BatchCommand", "TaskPolicyArns"}
+FREE = {
+    "SlackSuccessChannel",
+    "SlackFailureChannel",
+    "NotifyFamilies",
+    "BatchCommand",
+    "TaskPolicyArns",
+}
 
 
 @pytest.mark.parametrize("path", [TEMPLATE, *CLUSTERS], ids=lambda path: path.stem)
 def test_every_parameter_is_described_bounded_and_in_one_group(path: Path) -> None:
     whole = read_template(path)
     groups = whole["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
-    assert sorted(name for group in groups for name in group["Parameters"]) == sorted(whole["Parameters"])
+    assert sorted(name for group in groups for name in group["Parameters"]) == sorted(
+        whole["Parameters"]
+    )
     for name, parameter in whole["Parameters"].items():
         assert parameter["Description"].endswith("."), name
         assert "NoEcho" not in parameter, "secrets are named, never given"
@@ -120,31 +133,71 @@ DOMAIN = f"arn:aws:es:{HERE}:domain/a-b"
 REGISTRY = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
 GPU_TYPES = "g4dn.xlarge g5.12xlarge g6e.2xlarge gr6.4xlarge p4d.xlarge p5.xlarge p6-b200.48xlarge"
 NO_GPU_TYPES = "m5.large g4ad.xlarge g5g.xlarge p6e-gb200.36xlarge g5 p2.xlarge inf2.xlarge"
-SECRETS = ["search", "team/search", "ssm:search", "ssm:/team/search", f"arn:aws:secretsmanager:{HERE}:secret:a-Xy"]
+SECRETS = [
+    "search",
+    "team/search",
+    "ssm:search",
+    "ssm:/team/search",
+    f"arn:aws:secretsmanager:{HERE}:secret:a-Xy",
+]
 
 
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("LogGroups", ["/ecs/a", LETTERS[:39], "/ecs/a.b_c-d#e", "/ecs/*,b"], [*BAD_GROUPS, LETTERS]),
-        ("ElasticsearchUrl", ["https://es:9200", "http://10.0.0.1:9200/x"], ["es:9200", "https://me:pw@es", *BAD_URLS]),
-        ("ElasticsearchSecretId", SECRETS, ["ssm:", "ssm:/a/", "a b", '{"api_key":"x"}', "arn:aws:ssm:x"]),
+        (
+            "LogGroups",
+            ["/ecs/a", LETTERS[:39], "/ecs/a.b_c-d#e", "/ecs/*,b"],
+            [*BAD_GROUPS, LETTERS],
+        ),
+        (
+            "ElasticsearchUrl",
+            ["https://es:9200", "http://10.0.0.1:9200/x"],
+            ["es:9200", "https://me:pw@es", *BAD_URLS],
+        ),
+        (
+            "ElasticsearchSecretId",
+            SECRETS,
+            ["ssm:", "ssm:/a/", "a b", '{"api_key":"x"}', "arn:aws:ssm:x"],
+        ),
         ("RetryOutOfMemory", ["", "nightly", "etl-*,load_?"], ["a, b", "a,", "arn:x", "[ab]"]),
-        ("OtlpEndpoint", ["https://otlp.example.com/x", "http://10.0.0.1:4318"], ["otlp:4318", "https://a@b"]),
+        (
+            "OtlpEndpoint",
+            ["https://otlp.example.com/x", "http://10.0.0.1:4318"],
+            ["otlp:4318", "https://a@b"],
+        ),
         ("OtlpSecretId", SECRETS, ["ssm:", "Authorization=Bearer x y"]),
         ("SlackSecretId", SECRETS, ["ssm:", "a b", "https://hooks.slack.com/services/T/B/x"]),
         ("OpenSearchArn", [DOMAIN], [f"{DOMAIN}/*", "*", f"arn:aws:aoss:{HERE}:collection/a1"]),
         ("ClusterArns", [f"arn:aws:ecs:{HERE}:cluster/a"], ["jobs", f"arn:aws:ecs:{HERE}:task/a"]),
-        ("Notify", ["all", "failure", "failure,running"], ["", "all,failure", "failure, running", "none"]),
-        ("ScheduleQueueArns", [f"arn:aws:sqs:{HERE}:a", f"arn:aws:sqs:{HERE}:*-dlq"], ["*", f"arn:aws:sqs:{HERE}:a,"]),
+        (
+            "Notify",
+            ["all", "failure", "failure,running"],
+            ["", "all,failure", "failure, running", "none"],
+        ),
+        (
+            "ScheduleQueueArns",
+            [f"arn:aws:sqs:{HERE}:a", f"arn:aws:sqs:{HERE}:*-dlq"],
+            ["*", f"arn:aws:sqs:{HERE}:a,"],
+        ),
         # Of the clusters
         ("Family", ["nightly-etl", "a_1"], ["", "a b", "a/b", "a:1"]),
-        ("BatchImage", ["python:3.13-slim", f"{REGISTRY}/a/b:1", "r:5000/a@sha256:0f"], ["", "a b", "/a", "a/"]),
-        ("ScheduleExpression", ["rate(1 day)", "cron(0 3 * * ? *)", "at(2026-11-20T03:00:00)"], ["0 3 * * *", "daily"]),
+        (
+            "BatchImage",
+            ["python:3.13-slim", f"{REGISTRY}/a/b:1", "r:5000/a@sha256:0f"],
+            ["", "a b", "/a", "a/"],
+        ),
+        (
+            "ScheduleExpression",
+            ["rate(1 day)", "cron(0 3 * * ? *)", "at(2026-11-20T03:00:00)"],
+            ["0 3 * * *", "daily"],
+        ),
         ("InstanceType", GPU_TYPES.split(), NO_GPU_TYPES.split()),
     ],
 )
-def test_patterns_take_what_is_meant_and_nothing_else(name: str, good: list[str], bad: list[str]) -> None:
+def test_patterns_take_what_is_meant_and_nothing_else(
+    name: str, good: list[str], bad: list[str]
+) -> None:
     pattern = (parameters(GPU) | PARAMETERS)[name]["AllowedPattern"]
     assert (pattern[0], pattern[-1]) == ("^", "$")
     assert [value for value in (*good, *bad) if re.search(pattern, value)] == good
@@ -163,7 +216,9 @@ class RecordedLookups(dict[str, str]):
         return super().get(key, default)
 
 
-def test_every_variable_is_a_setting_of_the_function_and_every_setting_is_reached_or_there_is_a_reason() -> None:
+def test_every_variable_is_a_setting_of_the_function_and_every_setting_is_reached_or_there_is_a_reason() -> (
+    None
+):
     known, reached = set[str](), set[str]()
     for function, readers in FUNCTIONS.items():
         lookups = RecordedLookups()
@@ -184,8 +239,16 @@ ENDED = "EndedWithoutReport"  # the query of the lines of task_stopped
 @pytest.mark.parametrize("name", QUERIES)
 def test_queries_begin_with_a_type_of_line(name: str) -> None:
     commands = QUERIES[name].split(" | ")
-    assert commands[0].startswith(f"filter type = '{'task.ended' if name == ENDED else 'task.report'}'")
-    assert {command.split()[0] for command in commands} <= {"filter", "stats", "fields", "sort", "limit"}
+    assert commands[0].startswith(
+        f"filter type = '{'task.ended' if name == ENDED else 'task.report'}'"
+    )
+    assert {command.split()[0] for command in commands} <= {
+        "filter",
+        "stats",
+        "fields",
+        "sort",
+        "limit",
+    }
 
 
 @pytest.mark.parametrize("name", sorted(QUERIES.keys() - {ENDED}))
@@ -195,14 +258,20 @@ def test_queries_name_fields_of_the_record(name: str) -> None:
     assert [field for field in fields if not is_in_the_record(field)] == []
     aliases = set(re.findall(r" as (\w+)", QUERIES[name]))
     sorted_by = re.findall(r"sort (\S+)", QUERIES[name])
-    assert [one for one in sorted_by if one not in aliases and one != "@timestamp" and not is_in_the_record(one)] == []
+    assert [
+        one
+        for one in sorted_by
+        if one not in aliases and one != "@timestamp" and not is_in_the_record(one)
+    ] == []
 
 
 def is_in_an_ended_run(path: str) -> bool:
     definitions: Any = describe_type(EndedRun, "")["$defs"]
     first, _, rest = path.partition(".")
     properties = definitions["EndedRun"]["properties"]
-    return first in properties and (not rest or rest in definitions[first.capitalize()]["properties"])
+    return first in properties and (
+        not rest or rest in definitions[first.capitalize()]["properties"]
+    )
 
 
 def test_the_query_of_ended_runs_names_their_fields() -> None:
@@ -214,19 +283,30 @@ def test_the_query_of_ended_runs_names_their_fields() -> None:
 
 
 def test_each_query_is_saved() -> None:
-    saved = [one["Properties"] for one in RESOURCES.values() if one["Type"] == "AWS::Logs::QueryDefinition"]
+    saved = [
+        one["Properties"]
+        for one in RESOURCES.values()
+        if one["Type"] == "AWS::Logs::QueryDefinition"
+    ]
     texts = [one["QueryString"]["Fn::Join"][1]["Fn::Split"][1]["Fn::FindInMap"] for one in saved]
     assert sorted(text[1] for text in texts) == sorted(QUERIES)
 
 
 def report(*, killed: bool | None = None) -> str:
-    record = Record(task_id="1", container=Container(name="batch"), status="failure", likely_out_of_memory=killed)
+    record = Record(
+        task_id="1",
+        container=Container(name="batch"),
+        status="failure",
+        likely_out_of_memory=killed,
+    )
     return encode(Report(time="2026-03-01T10:00:00Z", type="task.report", record=record)).decode()
 
 
 def test_the_query_for_memory_kills_finds_them() -> None:
     (expression,) = re.findall(r"like /(.*?)/", QUERIES["OutOfMemory"])
-    assert [one for one in (True, False, None) if re.search(expression, report(killed=one))] == [True]
+    assert [one for one in (True, False, None) if re.search(expression, report(killed=one))] == [
+        True
+    ]
 
 
 # The subscription's pattern
@@ -251,13 +331,18 @@ def test_all_subscriptions_have_one_pattern_which_the_docs_show() -> None:
 
 
 def test_the_docs_tell_what_each_alarm_means() -> None:
-    alarms = [one["Properties"] for one in RESOURCES.values() if one["Type"] == "AWS::CloudWatch::Alarm"]
+    alarms = [
+        one["Properties"] for one in RESOURCES.values() if one["Type"] == "AWS::CloudWatch::Alarm"
+    ]
     endings = {one["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-") for one in alarms}
     assert len(endings) == len(alarms)
     rows = re.findall(r"^\| ((?:`-[\w-]+`(?:, )?)+) \|", DOCS, re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`-([\w-]+)`", row)} == endings
     cost = (TEMPLATE.parents[1] / "docs" / "operate.md").read_text()
-    optional = ("watch-schedules", "forward-logs-stream")  # with WatchSchedules, with Ingestion=stream
+    optional = (
+        "watch-schedules",
+        "forward-logs-stream",
+    )  # with WatchSchedules, with Ingestion=stream
     count = sum(not ending.startswith(optional) for ending in endings)
     assert f"{count} alarms" in cost
     assert f"{count * 0.1:.2f} USD" in cost
@@ -272,7 +357,9 @@ def test_functions_may_use_subnets_and_security_groups_that_another_account_shar
     for kind in ("subnet", "security-group"):
         assert f"arn:${{AWS::Partition}}:ec2:${{AWS::Region}}:*:{kind}/*" in policy
     for function in FUNCTIONS:
-        assert {"Ref": "FunctionsPolicy"} in RESOURCES[function]["Metadata"]["Policies"][0]["Fn::If"]
+        assert {"Ref": "FunctionsPolicy"} in RESOURCES[function]["Metadata"]["Policies"][0][
+            "Fn::If"
+        ]
 
 
 # The documentation of the clusters

@@ -38,17 +38,27 @@ def test_actionlint_has_no_complaint() -> None:
     if not program.exists():
         pytest.skip("make actionlint builds the program with Go")
     done = subprocess.run(
-        [program, "-no-color", *WORKFLOWS, *EXAMPLES], cwd=ROOT, capture_output=True, text=True, check=False
+        [program, "-no-color", *WORKFLOWS, *EXAMPLES],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout + done.stderr == ""
 
 
-def test_a_workflow_only_reads_by_actions_of_releases_and_checkout_keeps_no_token(workflow: dict[str, Any]) -> None:
+def test_a_workflow_only_reads_by_actions_of_releases_and_checkout_keeps_no_token(
+    workflow: dict[str, Any],
+) -> None:
     assert workflow["permissions"] == {"contents": "read"}
     assert all("timeout-minutes" in job for job in workflow["jobs"].values())
     actions = [step["uses"] for step in steps(workflow) if "uses" in step]
-    assert [name for name in actions if name != PYPI_PUBLISH and not re.fullmatch(r"[\w/-]+@v\d+", name)] == []
-    checkouts = [step for step in steps(workflow) if step.get("uses", "").startswith("actions/checkout@")]
+    assert [
+        name for name in actions if name != PYPI_PUBLISH and not re.fullmatch(r"[\w/-]+@v\d+", name)
+    ] == []
+    checkouts = [
+        step for step in steps(workflow) if step.get("uses", "").startswith("actions/checkout@")
+    ]
     assert checkouts or "resize" in workflow["jobs"]  # which needs no file
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
@@ -62,7 +72,15 @@ def test_every_target_of_make_is_there(workflow: dict[str, Any]) -> None:
 def test_a_release_publishes_what_the_check_builds() -> None:
     release = read(ROOT / ".github" / "workflows" / "release.yml")
     jobs = release["jobs"]
-    (upload,) = [step for step in jobs["build"]["steps"] if step.get("uses", "").startswith("actions/upload-artifact@")]
+    (upload,) = [
+        step
+        for step in jobs["build"]["steps"]
+        if step.get("uses", "").startswith("actions/upload-artifact@")
+    ]
     assert upload["with"]["path"] == "dist/release"
     assert all("build" in jobs[name]["needs"] for name in ("image", "github", "pypi"))
-    assert {name for name, job in jobs.items() if "permissions" in job} == {"image", "github", "pypi"}
+    assert {name for name, job in jobs.items() if "permissions" in job} == {
+        "image",
+        "github",
+        "pypi",
+    }

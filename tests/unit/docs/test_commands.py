@@ -10,7 +10,12 @@ import click
 import pytest
 
 from profiler.aws_account.setup.stack_deployment import StackRequest
-from profiler.aws_account.setup.stack_template import find_gap, parameter_defaults, parameter_values, parse_parameters
+from profiler.aws_account.setup.stack_template import (
+    find_gap,
+    parameter_defaults,
+    parameter_values,
+    parse_parameters,
+)
 from profiler.cli.app import group
 from profiler.cli.setup.setup_commands import stack
 from tests.cloudformation import TEMPLATE, broken_rules
@@ -22,11 +27,16 @@ PAGES = pytest.mark.parametrize("page", pages(), ids=str)
 COMMANDS = dict(leaves(group, ()))
 NAMES = {names[0] for names in COMMANDS if names[1:]}
 GROUPS = {(name,): present(group.get_command(click.Context(group), name)) for name in NAMES}
-OUR_FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."} - {"dist", "build"}
+OUR_FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."} - {
+    "dist",
+    "build",
+}
 
 
 def inline_code(page: Path) -> list[str]:
-    prose = re.sub(r"^ *```.*?^ *```$", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(
+        r"^ *```.*?^ *```$", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL
+    )
     return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose)]
 
 
@@ -35,7 +45,11 @@ def parse(words: list[str]) -> None:
     command: click.Command = group
     context = click.Context(group, info_name="task-profiler")
     while isinstance(command, click.Group):
-        if command.invoke_without_command and command is not group and (not words or words[0].startswith("-")):
+        if (
+            command.invoke_without_command
+            and command is not group
+            and (not words or words[0].startswith("-"))
+        ):
             break
         name, *words = words or [""]
         child = command.get_command(context, name)
@@ -47,7 +61,10 @@ def parse(words: list[str]) -> None:
     try:
         command.make_context(command.name, words, parent=context)
     except click.BadParameter as error:
-        is_file = isinstance(error.param and error.param.type, click.File) or "that follows @" in error.message
+        is_file = (
+            isinstance(error.param and error.param.type, click.File)
+            or "that follows @" in error.message
+        )
         if not is_file:
             raise
 
@@ -61,7 +78,9 @@ def options_of(words: list[str]) -> set[str]:
 
 
 @PAGES
-def test_every_command_line_of_ours_is_one_that_the_command_takes(page: Path, tmp_path: Path) -> None:
+def test_every_command_line_of_ours_is_one_that_the_command_takes(
+    page: Path, tmp_path: Path
+) -> None:
     for words in commands_of("task-profiler", page, tmp_path):
         try:
             parse(words)
@@ -75,7 +94,9 @@ def test_every_setup_stack_deploys_a_stack_that_does_something(
 ) -> None:
     """The template's rules accept the values, and reports or notifications arrive somewhere."""
     template, requests = TEMPLATE.read_text(), list[StackRequest]()
-    monkeypatch.setattr("profiler.cli.setup.stack_output.deploy", lambda request, *_, **__: requests.append(request))
+    monkeypatch.setattr(
+        "profiler.cli.setup.stack_output.deploy", lambda request, *_, **__: requests.append(request)
+    )
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
         monkeypatch.setenv(name, "us-east-1")
     for words in commands_of("task-profiler", page, tmp_path):
@@ -84,12 +105,18 @@ def test_every_setup_stack_deploys_a_stack_that_does_something(
             for file in (word[1:] for word in words if word.startswith("@")):
                 (tmp_path / file).write_text("https://hooks.slack.com/services/T/B/x")
             stack.main(words[2:], standalone_mode=False)
-    assert requests or page not in (Path("README.md"), Path("docs/tutorial.md"), Path("docs/forwarder.md"))
+    assert requests or page not in (
+        Path("README.md"),
+        Path("docs/tutorial.md"),
+        Path("docs/forwarder.md"),
+    )
     for request in requests:
         secrets = dict.fromkeys(request.secrets, "name")
         parameters = parse_parameters(request.parameters, tuple(parameter_defaults(template)))
         given = {**parameters, **request.settings, **secrets}
-        engine = {"SearchEngine": "opensearch"} if "OpenSearchArn" in given else {}  # as the domain answers
+        engine = (
+            {"SearchEngine": "opensearch"} if "OpenSearchArn" in given else {}
+        )  # as the domain answers
         values = parameter_values(template, {**given, **engine}, {})
         assert not broken_rules(values)
         assert find_gap(values) == ("", ())
@@ -98,7 +125,11 @@ def test_every_setup_stack_deploys_a_stack_that_does_something(
 def mentioned(page: Path) -> Iterator[list[str]]:
     """The words of each command of ours in prose and in synopses, up to the command that it starts."""
     texts = [code for code in inline_code(page) if code.startswith("task-profiler ")]
-    texts += [line for block in synopses(page) for line in re.findall(r"\btask-profiler .*(?:\n +.*)*", block)]
+    texts += [
+        line
+        for block in synopses(page)
+        for line in re.findall(r"\btask-profiler .*(?:\n +.*)*", block)
+    ]
     for whole in texts:
         for part in re.split(r"\| *(?=task-profiler )", whole):
             own = re.split(r" --(?: |$)", part)[0]
@@ -106,17 +137,23 @@ def mentioned(page: Path) -> Iterator[list[str]]:
 
 
 @PAGES
-def test_commands_of_ours_in_prose_and_synopses_have_only_options_that_there_are(page: Path) -> None:
+def test_commands_of_ours_in_prose_and_synopses_have_only_options_that_there_are(
+    page: Path,
+) -> None:
     for words in mentioned(page):
         used = {word for word in words if word.startswith("-") and word != "-"}
         if words[0] in {"taskdef", "kibana"} and len(words) == 1:
             continue
-        known = {"--version", "--debug", "--help"} if words[0].startswith("-") else options_of(words)
+        known = (
+            {"--version", "--debug", "--help"} if words[0].startswith("-") else options_of(words)
+        )
         assert used <= known, words
 
 
 @pytest.mark.parametrize(("words", "command"), [((), group), *(GROUPS | COMMANDS).items()])
-def test_the_help_of_every_command_has_an_example_that_it_takes(words: tuple[str, ...], command: click.Command) -> None:
+def test_the_help_of_every_command_has_an_example_that_it_takes(
+    words: tuple[str, ...], command: click.Command
+) -> None:
     """Some are called by a definition and not by a command line."""
     call = ("task-profiler", *words)
     assert command.epilog is not None
@@ -149,14 +186,21 @@ def test_the_tests_that_contributors_run_alone_are_there(tmp_path: Path) -> None
     for place, *options in calls:
         assert (ROOT / place).exists()
         names = options[1::2]
-        assert all(any(f"def {name}" in file.read_text() for file in (ROOT / place).rglob("*.py")) for name in names)
+        assert all(
+            any(f"def {name}" in file.read_text() for file in (ROOT / place).rglob("*.py"))
+            for name in names
+        )
 
 
 @PAGES
 def test_every_file_of_ours_is_there(page: Path) -> None:
     for code in inline_code(page):
         name = code.partition(" ")[0].rstrip("/")
-        if "/" in name and name.partition("/")[0] in OUR_FOLDERS and re.fullmatch(r"[\w./*-]+", name):
+        if (
+            "/" in name
+            and name.partition("/")[0] in OUR_FOLDERS
+            and re.fullmatch(r"[\w./*-]+", name)
+        ):
             assert [*ROOT.glob(name)], name
 
 
@@ -183,7 +227,9 @@ def test_links_lead_to_files_and_headings_that_there_are(page: Path) -> None:
         if "://" not in target:
             file = (ROOT / page.parent / target).resolve() if target else ROOT / page
             assert file.exists(), target
-            assert not anchor or anchor in set(anchors(file.relative_to(ROOT))), f"{target}#{anchor}"
+            assert not anchor or anchor in set(anchors(file.relative_to(ROOT))), (
+                f"{target}#{anchor}"
+            )
 
 
 def test_every_page_is_in_the_index() -> None:

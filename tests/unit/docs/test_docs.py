@@ -36,18 +36,24 @@ def test_every_setting_of_the_monitor_is_documented() -> None:
     names = re.findall("^TASK_PROFILER_[A-Z_]+", settings_help(), re.MULTILINE)
     assert len(names) == 26
     assert {name for name in names if f"`{name}`" not in page} == set()
-    for name, default in re.findall(r"^\| `(TASK_PROFILER_[A-Z_]+)` \| `(\w+)` \|", page, re.MULTILINE):
+    for name, default in re.findall(
+        r"^\| `(TASK_PROFILER_[A-Z_]+)` \| `(\w+)` \|", page, re.MULTILINE
+    ):
         assert re.search(rf"^{name} .*\({default}\)$", settings_help(), re.MULTILINE), name
 
 
 def test_every_field_of_the_record_is_documented() -> None:
     page = "".join((ROOT / "docs" / name).read_text() for name in ("record.md", "gpu.md"))
-    fields = {name for definition in json_schema()["$defs"].values() for name in definition["properties"]}
+    fields = {
+        name for definition in json_schema()["$defs"].values() for name in definition["properties"]
+    }
     assert fields - set(re.findall(r"\w+", page)) == set()
 
 
 def test_the_line_on_the_page_is_a_report() -> None:
-    (line,) = re.findall(r"^```json\n(.*?)^```", (ROOT / "docs" / "record.md").read_text(), re.MULTILINE | re.DOTALL)
+    (line,) = re.findall(
+        r"^```json\n(.*?)^```", (ROOT / "docs" / "record.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     record = decode(line.replace("\n", "").encode()).record
     assert (record.status, record.exit_code, record.likely_out_of_memory) == ("failure", 137, True)
     assert record.metrics.slowdown_at_vcpu is not None
@@ -55,13 +61,19 @@ def test_the_line_on_the_page_is_a_report() -> None:
 
 
 def test_the_slack_message_on_the_page_is_the_forwarders() -> None:
-    (shown,) = [block.text for block in blocks(Path("docs/notifications.md"), "text") if "Failure" in block.text]
+    (shown,) = [
+        block.text
+        for block in blocks(Path("docs/notifications.md"), "text")
+        if "Failure" in block.text
+    ]
     sent = " ".join(text_of(OUT_OF_MEMORY).replace("*", " ").split())
     parts = [" ".join(part.split()) for part in re.split(r"\n| {3,}", shown.strip())]
     assert [part for part in parts if part not in sent] == []
 
 
-def test_the_date_of_the_prices_is_documented_and_the_costs_of_metrics_are_those_of_their_number() -> None:
+def test_the_date_of_the_prices_is_documented_and_the_costs_of_metrics_are_those_of_their_number() -> (
+    None
+):
     assert PRICE_TABLE_DATE in (ROOT / "docs" / "right-size.md").read_text()
     page = (ROOT / "docs" / "operate.md").read_text()
     few, all_of_them = len(DEFAULT_EMF_METRICS), len(EMF_METRICS)
@@ -71,12 +83,17 @@ def test_the_date_of_the_prices_is_documented_and_the_costs_of_metrics_are_those
 
 def test_the_alarms_are_on_metrics_there_are() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
-    commands = re.findall(r"^aws cloudwatch put-metric-alarm (.*?)^```", page, re.MULTILINE | re.DOTALL)
+    commands = re.findall(
+        r"^aws cloudwatch put-metric-alarm (.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
     assert len(commands) == 2
     for command in commands:
         words = shlex.split(command.replace("\\\n", " "))
         given = dict(zip(words[::2], words[1::2], strict=True))
-        assert (given["--namespace"], given["--dimensions"]) == (NAMESPACE, f"Name={DIMENSION},Value=nightly-etl")
+        assert (given["--namespace"], given["--dimensions"]) == (
+            NAMESPACE,
+            f"Name={DIMENSION},Value=nightly-etl",
+        )
         assert given["--metric-name"] in EMF_METRICS
 
 
@@ -87,9 +104,15 @@ def variable_of(parameter: str) -> str:
 
 def documented_variables() -> tuple[dict[str, str], dict[str, str]]:
     """The defaults of the variables that have a parameter, and of those in the page's table, which have none."""
-    of_parameters = {variable_of(name): str(one.get("Default", "")) for name, one in PARAMETERS.items()}
+    of_parameters = {
+        variable_of(name): str(one.get("Default", "")) for name, one in PARAMETERS.items()
+    }
     rows = re.findall(r"^\| (`[A-Z_]+`(?:, `[A-Z_]+`)*) \| (.*?) ?\|", FORWARDER, re.MULTILINE)
-    own = {name: default.strip("` ") for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+    own = {
+        name: default.strip("` ")
+        for names, default in rows
+        for name in re.findall(r"`(\w+)`", names)
+    }
     return of_parameters, own
 
 
@@ -100,7 +123,12 @@ def test_every_setting_of_the_forwarder_is_documented_and_none_besides() -> None
         named = r'(?:environment\.get\(|text\(|_(?:boolean|choice|number|text)\(\s*environment, )"([A-Z_]+)"'
         calls = re.findall(named, source)
         read |= {*calls, *re.findall(r'^    "([A-Z_]+)",$', source, re.MULTILINE)}
-    assert {"ELASTICSEARCH_URL", "SLACK_BOT_TOKEN", "REPORT_WAIT_SECONDS", "FORWARD_LOG_LINES"} <= read
+    assert {
+        "ELASTICSEARCH_URL",
+        "SLACK_BOT_TOKEN",
+        "REPORT_WAIT_SECONDS",
+        "FORWARD_LOG_LINES",
+    } <= read
     of_parameters, own = documented_variables()
     assert set(own) <= read <= {*of_parameters, *own}
 
@@ -143,9 +171,16 @@ def test_the_query_for_memory_kills_is_the_one_that_the_template_saves() -> None
 
 
 def test_the_page_for_contributors_names_code_that_exists() -> None:
-    page = (ROOT / "CONTRIBUTING.md").read_text().partition("## Where a change goes")[2].partition("\n## ")[0]
+    page = (
+        (ROOT / "CONTRIBUTING.md")
+        .read_text()
+        .partition("## Where a change goes")[2]
+        .partition("\n## ")[0]
+    )
     names = set(re.findall(r"`(?:\w+\.)?([A-Za-z]\w*)(?:\(\w*\))?`", page))
-    files = [path for folder in ("profiler", "lambda", "tests") for path in (ROOT / folder).rglob("*.py")]
+    files = [
+        path for folder in ("profiler", "lambda", "tests") for path in (ROOT / folder).rglob("*.py")
+    ]
     words = {word for path in files for word in re.findall(r"\w+", path.read_text())}
     assert {"RunSource", "accepts"} <= names
     assert names - words - {"py"} == set()
@@ -153,22 +188,35 @@ def test_the_page_for_contributors_names_code_that_exists() -> None:
 
 def names_in(*folders: str) -> set[str]:
     paths = [path for folder in folders for path in (ROOT / "tests").glob(folder)]
-    return {name for path in paths for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE)}
+    return {
+        name
+        for path in paths
+        for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE)
+    }
 
 
-def test_each_test_on_the_page_of_faults_is_there_each_of_a_fault_on_the_page_and_each_fault_names_one() -> None:
+def test_each_test_on_the_page_of_faults_is_there_each_of_a_fault_on_the_page_and_each_fault_names_one() -> (
+    None
+):
     named = set(re.findall(r"`(test_\w+)`", FAULTS))
     assert len(named) > 50
     assert named - names_in("**/test_*.py") == set()
-    assert names_in("faults/test_monitor_faults.py", "faults/test_forwarder_faults.py") - named == set()
-    faults = [line for line in FAULTS.partition("## Limits")[0].splitlines() if line.startswith("- ")]
+    assert (
+        names_in("faults/test_monitor_faults.py", "faults/test_forwarder_faults.py") - named
+        == set()
+    )
+    faults = [
+        line for line in FAULTS.partition("## Limits")[0].splitlines() if line.startswith("- ")
+    ]
     assert len(faults) > 50
     assert [line for line in faults if not re.search(r"[.:] (`test_\w+` ?)+$", line)] == []
 
 
 # The outputs of ``show`` and ``recommend`` are what the commands print.
 
-BLOCK = re.compile(r"^```console\n\$ task-profiler ((?:recommend|show) .*?)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```console\n\$ task-profiler ((?:recommend|show) .*?)\n(.*?)^```", re.MULTILINE | re.DOTALL
+)
 BILLED_MS = 1_800_000
 INIT_MS = 20_000
 WORST_RUN = 17
@@ -183,7 +231,11 @@ def is_shortened(text: str, whole: str) -> bool:
 
 def nightly_etl(number: int) -> Report:
     is_worst = number == WORST_RUN
-    bounds = {"v0_25": (1.31, 1.62), "v0_5": (1.02, 1.1)} if is_worst else {"v0_25": (1.2, 1.4), "v0_5": (1.0, 1.05)}
+    bounds = (
+        {"v0_25": (1.31, 1.62), "v0_5": (1.02, 1.1)}
+        if is_worst
+        else {"v0_25": (1.2, 1.4), "v0_5": (1.0, 1.05)}
+    )
     return report(
         number,
         family="nightly-etl",
@@ -213,5 +265,7 @@ def test_the_example_is_the_commands_output_with_omissions(
     ((command, shown),) = BLOCK.findall((ROOT / "docs" / page).read_text())
     monkeypatch.chdir(tmp_path)
     Path("reports.jsonl").write_bytes(lines(RUNS[page]))
-    group.main(command.replace("logs:/ecs/nightly-etl", "reports.jsonl").split(), standalone_mode=False)
+    group.main(
+        command.replace("logs:/ecs/nightly-etl", "reports.jsonl").split(), standalone_mode=False
+    )
     assert is_shortened(shown, capfd.readouterr().out)

@@ -21,7 +21,9 @@ class CountingLoad:
         self._clock.now += 1.0
 
 
-def test_it_sleeps_after_each_span_of_work_and_ends_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_sleeps_after_each_span_of_work_and_ends_in_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """The time counts from the first kernel."""
     clock = SimpleNamespace(now=100.0)
     load, pauses = CountingLoad(clock), list[float]()
@@ -44,15 +46,22 @@ def test_a_machine_without_a_driver_gets_one_sentence(monkeypatch: pytest.Monkey
         raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    with pytest.raises(SystemExit, match=r"^The NVIDIA driver is missing \(libcuda\.so\.1\): run this on"):
+    with pytest.raises(
+        SystemExit, match=r"^The NVIDIA driver is missing \(libcuda\.so\.1\): run this on"
+    ):
         load_driver()
 
 
 def test_a_number_that_is_none_is_an_error_of_use(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    invalid = {"--gib": ("nan", "inf", "-inf", "-1", "0", "four", "1e30"), "--seconds": ("nan", "inf", "-1", "long")}
-    for option, value in ((option, value) for option, values in invalid.items() for value in values):
+    invalid = {
+        "--gib": ("nan", "inf", "-inf", "-1", "0", "four", "1e30"),
+        "--seconds": ("nan", "inf", "-1", "long"),
+    }
+    for option, value in (
+        (option, value) for option, values in invalid.items() for value in values
+    ):
         monkeypatch.setattr(sys, "argv", ["gpu_burn.py", f"{option}={value}"])
         with pytest.raises(SystemExit, match="2"):
             main()

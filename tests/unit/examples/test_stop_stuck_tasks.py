@@ -42,7 +42,11 @@ def test_the_rule_selects_stuck_runs_of_the_families_alone(stack: MotoStack) -> 
     pattern = stack.resources("AWS::Events::Rule")["StuckRule"]["EventPattern"]
     other = event()
     other["detail"]["family"] = "hourly-sync"
-    assert [matches(pattern, one) for one in (event(), event("memory"), other)] == [True, False, False]
+    assert [matches(pattern, one) for one in (event(), event("memory"), other)] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_the_state_machine_stops_the_task_of_the_event(stack: MotoStack) -> None:
@@ -52,13 +56,20 @@ def test_the_state_machine_stops_the_task_of_the_event(stack: MotoStack) -> None
     assert state["Resource"] == "arn:aws:states:::aws-sdk:ecs:stopTask"
     detail = event()["detail"]
     arguments = {
-        name.removesuffix(".$"): detail[value.removeprefix("$.detail.")] if name.endswith(".$") else value
+        name.removesuffix(".$"): detail[value.removeprefix("$.detail.")]
+        if name.endswith(".$")
+        else value
         for name, value in state["Parameters"].items()
     }
-    validate_arguments("ecs", "StopTask", {name[0].lower() + name[1:]: value for name, value in arguments.items()})
+    validate_arguments(
+        "ecs", "StopTask", {name[0].lower() + name[1:]: value for name, value in arguments.items()}
+    )
     assert (arguments["Cluster"], arguments["Task"]) == ("jobs", stuck_notice().record.task_id)
     (statement,) = stack.statements("StopRole")
     assert (statement["Action"], statement["Resource"]) == (
         "ecs:StopTask", f"arn:aws:ecs:{REGION}:123456789012:task/jobs/*"
     )  # fmt: skip
-    assert boto3.client("events").describe_rule(Name=stack.physical_id("StuckRule"))["State"] == "ENABLED"
+    assert (
+        boto3.client("events").describe_rule(Name=stack.physical_id("StuckRule"))["State"]
+        == "ENABLED"
+    )

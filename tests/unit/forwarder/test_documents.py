@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from profiler.forwarder.batch_report import ReportLine
-from profiler.forwarder.documents import Document, notice_document, report_document, schedule_notice_document
+from profiler.forwarder.documents import (
+    Document,
+    notice_document,
+    report_document,
+    schedule_notice_document,
+)
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
@@ -60,9 +65,13 @@ FULL = model.Record(
 BARE = model.Record(task_id="0123", container=model.Container(name="batch"))
 
 
-def document(record: model.Record = FULL, kind: Any = "task.report", kibana_url: str | None = None) -> Document:
+def document(
+    record: model.Record = FULL, kind: Any = "task.report", kibana_url: str | None = None
+) -> Document:
     report = model.Report(time="2026-03-01T00:10:12.000Z", type=kind, record=record)
-    made = report_document(report, model.encode(report).decode(), ForwarderSettings(kibana_url=kibana_url))
+    made = report_document(
+        report, model.encode(report).decode(), ForwarderSettings(kibana_url=kibana_url)
+    )
     assert isinstance(made, Document)
     return made
 
@@ -102,7 +111,11 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
             "exit_code": 137,
             "complete": True,
         },
-        "usage": {"duration_ms": 600250, "init_duration_ms": 30000, "memory": {"used_mb": {"max": 1990.5}}},
+        "usage": {
+            "duration_ms": 600250,
+            "init_duration_ms": 30000,
+            "memory": {"used_mb": {"max": 1990.5}},
+        },
         "cost": {"usd": 0.5, "waste_usd": 0.1},
         "recommendation": {"vcpu": 0.25, "saving_percent": 20.0},
         "tags": ["team=data", "stage="],
@@ -118,8 +131,14 @@ def test_each_checkpoint_has_its_own_id_and_time() -> None:
     )
     running = replace(FULL, status="running", exit_code=None, finished_at=None, interval=interval)
     made = document(running, "task.checkpoint")
-    assert (made.index, made.id) == ("task-checkpoints-2026.02", "0123/batch/2026-03-01T00:10:12.000Z")
-    assert (made.fields["@timestamp"], made.fields["event"]["outcome"]) == ("2026-03-01T00:10:12.000Z", "unknown")
+    assert (made.index, made.id) == (
+        "task-checkpoints-2026.02",
+        "0123/batch/2026-03-01T00:10:12.000Z",
+    )
+    assert (made.fields["@timestamp"], made.fields["event"]["outcome"]) == (
+        "2026-03-01T00:10:12.000Z",
+        "unknown",
+    )
     assert "complete" not in made.fields["task"]
     assert made.fields["interval"] == {
         "start": "2026-03-01T00:01:00.000Z",
@@ -135,7 +154,8 @@ def test_waste_is_absent_where_nothing_can_be_saved() -> None:
 
 
 @pytest.mark.parametrize(
-    "time", ["yesterday", "", "2026-03-01T00:00:00", "0001-01-01T00:00:00+14:00", "1969-01-01T00:00:00Z"]
+    "time",
+    ["yesterday", "", "2026-03-01T00:00:00", "0001-01-01T00:00:00+14:00", "1969-01-01T00:00:00Z"],
 )
 def test_a_report_without_a_time_is_invalid(time: str) -> None:
     report = model.Report(time=time, type="task.report", record=FULL)
@@ -159,7 +179,13 @@ def test_the_document_of_a_log_line_has_its_task() -> None:
 
 @pytest.mark.parametrize(
     "stream",
-    ["one", f"2026/11/20/[$LATEST]{TASK_ID}", f"2026/11/20/report[1]{TASK_ID}", "app/web/i-0abc", f"batch/{TASK_ID}"],
+    [
+        "one",
+        f"2026/11/20/[$LATEST]{TASK_ID}",
+        f"2026/11/20/report[1]{TASK_ID}",
+        "app/web/i-0abc",
+        f"batch/{TASK_ID}",
+    ],
 )
 def test_streams_of_other_programs_name_no_task(stream: str) -> None:
     assert {"task", "container"}.isdisjoint(log_line(stream).fields)
@@ -211,7 +237,9 @@ def test_every_field_that_is_written_is_mapped(name: str) -> None:
     own = interval if name == "checkpoint" else None
     record = replace(EVERY_FIELD, started_at=started, finished_at=finished, interval=own)
     known = dict(mapped(template(f"task-{name}s")["template"]["mappings"]["properties"]))
-    assert set(leaves(document(record, f"task.{name}", kibana_url="https://kibana").fields)) <= set(known)
+    assert set(leaves(document(record, f"task.{name}", kibana_url="https://kibana").fields)) <= set(
+        known
+    )
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.json")), ids=lambda path: path.stem)
@@ -246,10 +274,25 @@ def test_the_document_of_a_stuck_run() -> None:
     assert (made.index, made.id) == ("task-notices-2026.11", f"{record.task_id}/batch/stuck")
     assert made.notice is STUCK
     assert json.loads(made.fields["record"])["type"] == "task.notice"
-    assert (made.fields["@timestamp"], made.fields["event"]["dataset"]) == (STUCK.time, "task.notice")
-    assert made.fields["notice"] == {"kind": "stuck", "message": STUCK.notice.message, "since": STUCK.notice.since}
-    named = {"id": record.task_id, "arn": record.task_arn, "family": "nightly-etl", "revision": record.revision}
-    assert (made.fields["task"], made.fields["orchestrator"]["cluster"]) == (named, {"name": "jobs"})
+    assert (made.fields["@timestamp"], made.fields["event"]["dataset"]) == (
+        STUCK.time,
+        "task.notice",
+    )
+    assert made.fields["notice"] == {
+        "kind": "stuck",
+        "message": STUCK.notice.message,
+        "since": STUCK.notice.since,
+    }
+    named = {
+        "id": record.task_id,
+        "arn": record.task_arn,
+        "family": "nightly-etl",
+        "revision": record.revision,
+    }
+    assert (made.fields["task"], made.fields["orchestrator"]["cluster"]) == (
+        named,
+        {"name": "jobs"},
+    )
     logs, shown = log_stream("us-west-2", record.log_group, record.log_stream), made.fields["links"]
     assert shown == {"logs": logs, "task": ecs_task("us-west-2", "jobs", record.task_id)}
 
@@ -258,19 +301,39 @@ def test_the_document_of_a_missed_run() -> None:
     made, notice = made_of(MISSED, index_period="day"), MISSED.notice
     assert (made.index, made.notice) == ("task-notices-2026.11.20", None)
     assert made.id == "schedule/default/nightly-etl/2026-11-20T03:00:00.000Z/missed"
-    assert (made.fields["@timestamp"], made.fields["event"]["dataset"]) == (MISSED.time, "schedule.notice")
-    shown = {"kind": "missed", "message": notice.message, "due_at": notice.due_at, "reason": notice.reason}
+    assert (made.fields["@timestamp"], made.fields["event"]["dataset"]) == (
+        MISSED.time,
+        "schedule.notice",
+    )
+    shown = {
+        "kind": "missed",
+        "message": notice.message,
+        "due_at": notice.due_at,
+        "reason": notice.reason,
+    }
     assert made.fields["notice"] == shown
-    schedule = {"kind": "schedule", "group": "default", "name": "nightly-etl", "expression": "cron(0 3 * * ? *)"}
+    schedule = {
+        "kind": "schedule",
+        "group": "default",
+        "name": "nightly-etl",
+        "expression": "cron(0 3 * * ? *)",
+    }
     assert made.fields["schedule"] == {**schedule, "time_zone": "UTC"}
-    assert (made.fields["task"], made.fields["cloud"]["account"]) == ({"family": "nightly-etl"}, {"id": "111122223333"})
+    assert (made.fields["task"], made.fields["cloud"]["account"]) == (
+        {"family": "nightly-etl"},
+        {"id": "111122223333"},
+    )
 
 
 def test_the_index_has_all_fields() -> None:
     properties = template("task-notices")["template"]["mappings"]["properties"]
     slow = replace(MISSED, notice=replace(MISSED.notice, task_id="0123"))
     assert set(dict(mapped(properties))) == {
-        *leaves(made_of(replace(STUCK, record=replace(STUCK.record, account_id="1")), kibana_url=KIBANA).fields),
+        *leaves(
+            made_of(
+                replace(STUCK, record=replace(STUCK.record, account_id="1")), kibana_url=KIBANA
+            ).fields
+        ),
         *leaves(made_of(slow).fields),
     }
 
@@ -292,14 +355,28 @@ def test_any_notice_becomes_a_document_or_has_a_reason(line: NoticeLine) -> None
 INTERVAL = {"startedAt": "2026-03-01T10:11:28Z", "finishedAt": "2026-03-01T10:12:28Z"}
 # A number that the report does not have, and a status and an exit code that must not become the run's.
 CHECKPOINT = report(
-    "task.checkpoint", status="running", exitCode=7, interval=INTERVAL, metrics={"maxMemoryUsedMB": 500, "maxPids": 3}
+    "task.checkpoint",
+    status="running",
+    exitCode=7,
+    interval=INTERVAL,
+    metrics={"maxMemoryUsedMB": 500, "maxPids": 3},
 )
 SUCCEEDED = task(containers=[{"name": "batch", "exitCode": 0}])
 FAILED = task(containers=[{"name": "batch", "exitCode": 3}])
-KILLED = task(containers=[{"name": "batch", "exitCode": 143}], stopCode="UserInitiated", stoppedReason="by user")
+KILLED = task(
+    containers=[{"name": "batch", "exitCode": 143}],
+    stopCode="UserInitiated",
+    stoppedReason="by user",
+)
 NO_CODE = task(containers=[{"name": "batch"}], stopCode="SpotInterruption", stoppedReason=None)
 UNKNOWN = task(containers=[{"name": "batch"}], stopCode=None, stoppedReason=None)
-EVENTS = {"success": SUCCEEDED, "failure": FAILED, "stopped": KILLED, "no exit code": NO_CODE, "unknown": UNKNOWN}
+EVENTS = {
+    "success": SUCCEEDED,
+    "failure": FAILED,
+    "stopped": KILLED,
+    "no exit code": NO_CODE,
+    "unknown": UNKNOWN,
+}
 
 
 def of_report(text: str) -> list[Document]:
@@ -355,7 +432,11 @@ def test_the_end_comes_from_the_event_and_the_numbers_from_the_report(
 ) -> None:
     text = report(status=status, exitCode={"success": 0, "failure": 1}.get(status))
     document = written(*steps(text, ended).values())
-    end = (document["task"]["status"], document["task"].get("exit_code"), document["event"]["outcome"])
+    end = (
+        document["task"]["status"],
+        document["task"].get("exit_code"),
+        document["event"]["outcome"],
+    )
     assert end == expected
     assert document["task"]["complete"] is True
     assert document["record"] == text
@@ -364,7 +445,9 @@ def test_the_end_comes_from_the_event_and_the_numbers_from_the_report(
 
 
 ON_DEMAND = "us-west-2 FARGATE X86_64 2026-09 on-demand price"
-SAVING: dict[str, Any] = {"recommendation": {"vcpu": 0.5, "memoryMB": 1024, "savingPercent": 50.0, "reasons": []}}
+SAVING: dict[str, Any] = {
+    "recommendation": {"vcpu": 0.5, "memoryMB": 1024, "savingPercent": 50.0, "reasons": []}
+}
 
 
 @pytest.mark.parametrize(
@@ -378,7 +461,9 @@ SAVING: dict[str, Any] = {"recommendation": {"vcpu": 0.5, "memoryMB": 1024, "sav
         ("report", "event", "report"),
     ],
 )
-def test_a_run_on_spot_without_own_prices_costs_a_fraction_of_the_on_demand_price(order: tuple[str, ...]) -> None:
+def test_a_run_on_spot_without_own_prices_costs_a_fraction_of_the_on_demand_price(
+    order: tuple[str, ...],
+) -> None:
     """Only the event knows that it was on Spot."""
     for provider, basis, usd in (
         ("FARGATE_SPOT", ON_DEMAND, 0.006),
@@ -419,16 +504,24 @@ def test_every_order_and_repetition_gives_the_same_document(
     assert written(*(writes[step] for step in order)) == expected
 
 
-RETRIES = (MemoryRetry(sentence="x", retried_as="9" * 32), MemoryRetry(sentence="x", retry_of="8" * 32))
+RETRIES = (
+    MemoryRetry(sentence="x", retried_as="9" * 32),
+    MemoryRetry(sentence="x", retry_of="8" * 32),
+)
 
 
 @pytest.mark.parametrize("retry", RETRIES)
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_the_other_task_of_a_retry_stays_in_any_order(retry: MemoryRetry, order: tuple[int, ...]) -> None:
+def test_the_other_task_of_a_retry_stays_in_any_order(
+    retry: MemoryRetry, order: tuple[int, ...]
+) -> None:
     """The last write is an event that is repeated after the retry could no longer be asked for."""
     writes = [of_event(FAILED, retry=retry), of_report(report()), of_event(FAILED, report())]
     task_fields = written(*(writes[number] for number in order), of_report(report()))["task"]
-    assert (task_fields.get("retried_as"), task_fields.get("retry_of")) == (retry.retried_as, retry.retry_of)
+    assert (task_fields.get("retried_as"), task_fields.get("retry_of")) == (
+        retry.retried_as,
+        retry.retry_of,
+    )
 
 
 class Racing(FakeSearchCluster):
@@ -450,13 +543,23 @@ def test_an_event_between_the_two_requests_of_a_report_is_not_overwritten() -> N
     assert document["task"]["status"] == "failure"
 
 
-@pytest.mark.parametrize(("pulled", "init_ms", "month"), [("2026-02-28T23:59:58Z", 6000, "02"), (None, None, "03")])
-def test_all_writers_of_a_run_use_one_index(pulled: str | None, init_ms: int | None, month: str) -> None:
+@pytest.mark.parametrize(
+    ("pulled", "init_ms", "month"), [("2026-02-28T23:59:58Z", 6000, "02"), (None, None, "03")]
+)
+def test_all_writers_of_a_run_use_one_index(
+    pulled: str | None, init_ms: int | None, month: str
+) -> None:
     """ECS creates the task before it starts the batch, and sees the start a moment later than the batch's monitor."""
-    times = {"createdAt": "2026-02-28T23:59:50Z", "pullStartedAt": pulled, "startedAt": "2026-03-01T00:00:05Z"}
+    times = {
+        "createdAt": "2026-02-28T23:59:50Z",
+        "pullStartedAt": pulled,
+        "startedAt": "2026-03-01T00:00:05Z",
+    }
     text = report(startedAt="2026-03-01T00:00:04Z", metrics={"initDurationMs": init_ms})
     writes = steps(text, task(**times))
-    indices = {one.index for name in ("event", "report", "event with the report") for one in writes[name]}
+    indices = {
+        one.index for name in ("event", "report", "event with the report") for one in writes[name]
+    }
     assert indices == {f"task-reports-2026.{month}"}
 
 
@@ -464,9 +567,17 @@ LOG = {"logGroup": "/ecs/jobs", "logStream": "ecs/batch/0123", "logRegion": "eu-
 
 
 @pytest.mark.parametrize(
-    "line", [None, report_line(CHECKPOINT), report_line(report()), report_line(report(region="us-west-2", **LOG))]
+    "line",
+    [
+        None,
+        report_line(CHECKPOINT),
+        report_line(report()),
+        report_line(report(region="us-west-2", **LOG)),
+    ],
 )
-def test_the_notification_links_a_run_to_the_same_times_as_its_document(line: ReportLine | None) -> None:
+def test_the_notification_links_a_run_to_the_same_times_as_its_document(
+    line: ReportLine | None,
+) -> None:
     stream = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
     outcome = determine_outcome(FAILED, None)
     ended = EndedTask(task=FAILED, outcome=outcome, container="batch", report_line=line, log=stream)

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.forwarder.family_runs import _MEASURES, MAX_RUNS, MIN_RUNS, FamilyMemory, Measures, find_unusual
+from profiler.forwarder.family_runs import (
+    _MEASURES,
+    MAX_RUNS,
+    MIN_RUNS,
+    FamilyMemory,
+    Measures,
+    find_unusual,
+)
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.record.family_identity import UsualDuration
@@ -18,8 +25,18 @@ from tests.fake_search import AnsweringSearch
 from tests.values import present
 
 GIB = 2**30
-USUAL = {"duration_ms": 1_200_000.0, "cpu_seconds": 900.0, "block_read_bytes": 2.0 * GIB, "block_write_bytes": 0.0}
-NOTHING = {"duration_ms": 3000.0, "cpu_seconds": 0.2, "block_read_bytes": 0.0, "block_write_bytes": 0.0}
+USUAL = {
+    "duration_ms": 1_200_000.0,
+    "cpu_seconds": 900.0,
+    "block_read_bytes": 2.0 * GIB,
+    "block_write_bytes": 0.0,
+}
+NOTHING = {
+    "duration_ms": 3000.0,
+    "cpu_seconds": 0.2,
+    "block_read_bytes": 0.0,
+    "block_write_bytes": 0.0,
+}
 STEADY = [USUAL] * MIN_RUNS
 
 
@@ -34,13 +51,32 @@ def times(factor: float, run: Mapping[str, float] = USUAL) -> dict[str, float]:
 
 THREE = ["durationMs", "cpuSeconds", "blockReadBytes"]
 NOISY = [times(factor) for factor in (0.5, 0.5, 0.5, 1, 1, 2, 2, 2)]
-SMALL = {"duration_ms": 2000.0, "cpu_seconds": 0.1, "block_read_bytes": 0.0, "block_write_bytes": 4096.0}
-COLD = {"duration_ms": 600.0, "cpu_seconds": 0.02, "block_read_bytes": 1e6, "block_write_bytes": 0.0}
+SMALL = {
+    "duration_ms": 2000.0,
+    "cpu_seconds": 0.1,
+    "block_read_bytes": 0.0,
+    "block_write_bytes": 4096.0,
+}
+COLD = {
+    "duration_ms": 600.0,
+    "cpu_seconds": 0.02,
+    "block_read_bytes": 1e6,
+    "block_write_bytes": 0.0,
+}
 FAMILIES: dict[str, tuple[Measures, Sequence[Measures], list[str]]] = {
-    **{f"{factor} times is unusual": (times(factor), STEADY, THREE) for factor in (0.32, 0.1, 3.1, 100)},
-    **{f"{factor} times is usual": (times(factor), STEADY, []) for factor in (0.35, 0.9, 1, 1.1, 2.9)},
+    **{
+        f"{factor} times is unusual": (times(factor), STEADY, THREE)
+        for factor in (0.32, 0.1, 3.1, 100)
+    },
+    **{
+        f"{factor} times is usual": (times(factor), STEADY, [])
+        for factor in (0.35, 0.9, 1, 1.1, 2.9)
+    },
     **{f"only the {name} is small": ({**USUAL, name: NOTHING[name]}, STEADY, []) for name in USUAL},
-    **{f"only the {name} is large": ({**USUAL, name: 100 * (USUAL[name] + GIB)}, STEADY, []) for name in USUAL},
+    **{
+        f"only the {name} is large": ({**USUAL, name: 100 * (USUAL[name] + GIB)}, STEADY, [])
+        for name in USUAL
+    },
     "within six deviations of a noisy family": (times(0.1), NOISY, []),
     "beyond six deviations of a noisy family": (times(0.01), NOISY, THREE),
     "the first larger run": (times(10), [USUAL] * 9, THREE),
@@ -49,8 +85,16 @@ FAMILIES: dict[str, tuple[Measures, Sequence[Measures], list[str]]] = {
     "the second larger one in a row": (times(10), [times(10), *STEADY], THREE),
     "the third one in a row": (NOTHING, [NOTHING, NOTHING, *STEADY], []),
     "an unknown measure of the run": ({"duration_ms": 3000, "cpu_seconds": None}, STEADY, []),
-    "an unknown measure of the family": (NOTHING, [{"duration_ms": 1_200_000, "block_read_bytes": None}] * 20, []),
-    "two measures": (NOTHING, [{"duration_ms": 1_200_000.0, "cpu_seconds": 900.0}] * 8, ["durationMs", "cpuSeconds"]),
+    "an unknown measure of the family": (
+        NOTHING,
+        [{"duration_ms": 1_200_000, "block_read_bytes": None}] * 20,
+        [],
+    ),
+    "two measures": (
+        NOTHING,
+        [{"duration_ms": 1_200_000.0, "cpu_seconds": 900.0}] * 8,
+        ["durationMs", "cpuSeconds"],
+    ),
     "small amounts, once with a cold cache": (COLD, [SMALL] * 20, []),
 }
 
@@ -62,12 +106,17 @@ def test_what_lies_far_outside_the_family_is_unusual(
     assert [measure.metric for measure in find_unusual(own, earlier)] == expected
 
 
-def source(run: Mapping[str, float], *, cluster: str = "jobs", is_complete: bool = True) -> dict[str, Any]:
+def source(
+    run: Mapping[str, float], *, cluster: str = "jobs", is_complete: bool = True
+) -> dict[str, Any]:
     return {
         "usage": {
             "duration_ms": run["duration_ms"],
             "cpu": {"seconds": run["cpu_seconds"]},
-            "block": {"read_bytes": run["block_read_bytes"], "write_bytes": run["block_write_bytes"]},
+            "block": {
+                "read_bytes": run["block_read_bytes"],
+                "write_bytes": run["block_write_bytes"],
+            },
         },
         "task": {"complete": is_complete},
         "orchestrator": {"cluster": {"name": cluster}},
@@ -83,7 +132,11 @@ def success() -> EndedTask:
     metrics = Metrics(duration_ms=3000, cpu_seconds=0.2, block_read_bytes=0, block_write_bytes=0)
     record = Record(task_id="1", container=Container(name="batch"), metrics=metrics)
     finished = datetime(2026, 3, 1, 10, 0, 6, tzinfo=UTC)
-    return in_task(replace(NOTICE, report_line=report_line(record)), cluster="jobs", execution_stopped_at=finished)
+    return in_task(
+        replace(NOTICE, report_line=report_line(record)),
+        cluster="jobs",
+        execution_stopped_at=finished,
+    )
 
 
 def compare(cluster: AnsweringSearch, notice: EndedTask) -> Comparison | None:
@@ -120,7 +173,9 @@ def test_it_is_compared_with_complete_runs_of_its_cluster_if_there_are_eight() -
     assert not unusual(success(), *[source(USUAL, is_complete=False)] * 20)
 
 
-def timed(*durations_ms: float, cluster: str = "test", model: str | None = None) -> list[dict[str, Any]]:
+def timed(
+    *durations_ms: float, cluster: str = "test", model: str | None = None
+) -> list[dict[str, Any]]:
     """Runs of which only this is known."""
     host = {} if model is None else {"host": {"cpu": {"model": model}}}
     known = {"orchestrator": {"cluster": {"name": cluster}}, **host}
@@ -130,7 +185,9 @@ def timed(*durations_ms: float, cluster: str = "test", model: str | None = None)
 def lasted(duration_ms: float | None, **record: Any) -> EndedTask:
     metrics = Metrics(duration_ms=duration_ms)
     own = Record(task_id="1", container=Container(name="batch"), metrics=metrics, **record)
-    return in_task(replace(NOTICE, report_line=report_line(own)), cluster="jobs", execution_stopped_at=None)
+    return in_task(
+        replace(NOTICE, report_line=report_line(own)), cluster="jobs", execution_stopped_at=None
+    )
 
 
 OWN = timed(*[1000.0] * 5, cluster="jobs")
@@ -139,10 +196,22 @@ OWN = timed(*[1000.0] * 5, cluster="jobs")
 @pytest.mark.parametrize(
     ("runs", "duration_ms", "sentence"),
     [
-        (timed(*[1000.0] * 20), 3100, "3.1× longer than the median of the last 20 successful runs."),
+        (
+            timed(*[1000.0] * 20),
+            3100,
+            "3.1× longer than the median of the last 20 successful runs.",
+        ),
         (timed(*[1000.0] * 5), 400, "2.5× shorter than the median of the last 5 successful runs."),
-        (OWN[:5] + timed(*[4000.0] * 7), 1000, "About as long as the median of the last 5 successful runs."),
-        (OWN[:4] + timed(*[4000.0] * 8), 1000, "4.0× shorter than the median of the last 12 successful runs."),
+        (
+            OWN[:5] + timed(*[4000.0] * 7),
+            1000,
+            "About as long as the median of the last 5 successful runs.",
+        ),
+        (
+            OWN[:4] + timed(*[4000.0] * 8),
+            1000,
+            "4.0× shorter than the median of the last 12 successful runs.",
+        ),
         (timed(*[1000.0] * 4), 9000, None),
         (timed(*[1000.0] * 20), None, None),
     ],
@@ -160,7 +229,9 @@ def test_a_processor_other_than_that_of_the_last_success_is_named() -> None:
     own, last = (f"Intel(R) Xeon(R) Platinum {name} CPU @ 2.50GHz" for name in ("8259CL", "8375C"))
     cluster = cluster_with(*timed(1000.0, model=last), *timed(*[1000.0] * 5, model="Neoverse-N1"))
     comparison = present(compare(cluster, lasted(1000, processor=Processor(model=own))))
-    assert comparison.text.endswith("last 6 successful runs. It ran on Xeon 8259CL, the last success on 8375C.")
+    assert comparison.text.endswith(
+        "last 6 successful runs. It ran on Xeon 8259CL, the last success on 8375C."
+    )
     assert "host.cpu.model" in cluster.bodies[0]["_source"]
     same = present(compare(cluster, lasted(1000, processor=Processor(model=last))))
     assert same.text.endswith("last 6 successful runs.")
@@ -172,10 +243,23 @@ def test_an_unexpected_search_response_gives_no_comparison() -> None:
         assert compare(cluster, lasted(5)) is None
 
 
-def test_a_family_has_the_usual_duration_of_its_successes_in_a_cluster_if_there_are_enough() -> None:
-    durations = {"jobs": [*range(1000, 21000, 1000)], "few": [5.0] * 7, "unknown": [None, "x", *[5.0] * 7]}
+def test_a_family_has_the_usual_duration_of_its_successes_in_a_cluster_if_there_are_enough() -> (
+    None
+):
+    durations = {
+        "jobs": [*range(1000, 21000, 1000)],
+        "few": [5.0] * 7,
+        "unknown": [None, "x", *[5.0] * 7],
+    }
     clusters = [
-        {"key": name, "runs": {"hits": {"hits": [{"_source": {"usage": {"duration_ms": value}}} for value in values]}}}
+        {
+            "key": name,
+            "runs": {
+                "hits": {
+                    "hits": [{"_source": {"usage": {"duration_ms": value}}} for value in values]
+                }
+            },
+        }
         for name, values in durations.items()
     ]
     families = [{"key": "etl", "clusters": {"buckets": clusters}}]
@@ -187,5 +271,9 @@ def test_a_family_has_the_usual_duration_of_its_successes_in_a_cluster_if_there_
     (body,) = search.bodies
     asked = body["query"]["bool"]["filter"]
     assert {"terms": {"task.family": ["etl", "load"]}} in asked
-    successes = {"task.status": "success", "cloud.account.id": "123456789012", "cloud.region": "eu-west-1"}
+    successes = {
+        "task.status": "success",
+        "cloud.account.id": "123456789012",
+        "cloud.region": "eu-west-1",
+    }
     assert all({"term": {name: value}} in asked for name, value in successes.items())

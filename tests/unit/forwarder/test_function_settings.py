@@ -31,9 +31,16 @@ def test_settings_that_the_test_of_the_deployed_template_does_not_set() -> None:
         "AWS_REGION": "eu-west-1",
     }
     credentials = Credentials(username="me", password=SECRET, aws="es")
-    expected = ForwarderSettings(engine="opensearch", credentials=credentials, secret_id="ssm:/x", region="eu-west-1")
-    assert read_settings(environment) == replace(expected, ca_file="/opt/ca.pem", index_period="day")
-    assert read_settings({"SEARCH_ENGINE": "", "INDEX_PREFIX": " ", "FORWARD_LOG_LINES": ""}) == ForwarderSettings()
+    expected = ForwarderSettings(
+        engine="opensearch", credentials=credentials, secret_id="ssm:/x", region="eu-west-1"
+    )
+    assert read_settings(environment) == replace(
+        expected, ca_file="/opt/ca.pem", index_period="day"
+    )
+    assert (
+        read_settings({"SEARCH_ENGINE": "", "INDEX_PREFIX": " ", "FORWARD_LOG_LINES": ""})
+        == ForwarderSettings()
+    )
 
 
 OTLP = {"OTLP_ENDPOINT": "https://otlp.example.com"}
@@ -45,17 +52,41 @@ INVALID: list[tuple[Callable[[dict[str, str]], object], dict[str, str], str]] = 
     (read_settings, {"ELASTICSEARCH_PASSWORD": SECRET}, "set both or neither"),
     (read_settings, {"ELASTICSEARCH_AWS_AUTH": "es"}, "SEARCH_ENGINE=opensearch"),
     (read_settings, {"ELASTICSEARCH_AWS_AUTH": SECRET}, "ELASTICSEARCH_AWS_AUTH must be es"),
-    (read_settings, {"ELASTICSEARCH_URL": "https://a1.eu-west-1.aoss.amazonaws.com"}, "Serverless is not supported"),
-    (read_notice_settings, {"NOTIFY": "failure,never"}, "must be all, or a list of success, failure and running"),
-    (read_retry_settings, {"RETRY_MAX_MEMORY_MB": "8 GB"}, "RETRY_MAX_MEMORY_MB must be a number of MiB"),
-    (partial(read_export_targets, fetch=str), {**OTLP, "OTLP_AWS_AUTH": "aws"}, "OTLP_AWS_AUTH must be true or false"),
-    (partial(read_export_targets, fetch=str), {**OTLP, "OTLP_PROTOCOL": "grpc"}, "OTLP_PROTOCOL must be"),
+    (
+        read_settings,
+        {"ELASTICSEARCH_URL": "https://a1.eu-west-1.aoss.amazonaws.com"},
+        "Serverless is not supported",
+    ),
+    (
+        read_notice_settings,
+        {"NOTIFY": "failure,never"},
+        "must be all, or a list of success, failure and running",
+    ),
+    (
+        read_retry_settings,
+        {"RETRY_MAX_MEMORY_MB": "8 GB"},
+        "RETRY_MAX_MEMORY_MB must be a number of MiB",
+    ),
+    (
+        partial(read_export_targets, fetch=str),
+        {**OTLP, "OTLP_AWS_AUTH": "aws"},
+        "OTLP_AWS_AUTH must be true or false",
+    ),
+    (
+        partial(read_export_targets, fetch=str),
+        {**OTLP, "OTLP_PROTOCOL": "grpc"},
+        "OTLP_PROTOCOL must be",
+    ),
     *(
         (read_grace_minutes, {"SCHEDULE_GRACE_MINUTES": text}, r"^SCHEDULE_GRACE_MINUTES must be")
         for text in ("0", "46", "nan", "soon")
     ),
     *(
-        (partial(read_export_targets, fetch={"x": secret}.__getitem__), {**OTLP, "OTLP_SECRET_ID": "x"}, "The secret x")
+        (
+            partial(read_export_targets, fetch={"x": secret}.__getitem__),
+            {**OTLP, "OTLP_SECRET_ID": "x"},
+            "The secret x",
+        )
         for secret in (SECRET, "{}", f'{{"otlp_headers":["{SECRET}"]}}')
     ),
 ]
@@ -72,7 +103,10 @@ def test_an_invalid_setting_is_named_without_its_value(
 
 def test_the_repr_of_credentials_has_no_secret() -> None:
     for credentials in (Credentials(api_key=SECRET), Credentials(username="me", password=SECRET)):
-        assert SECRET not in f"{credentials} {credentials!r} {ForwarderSettings(credentials=credentials)!r}"
+        assert (
+            SECRET
+            not in f"{credentials} {credentials!r} {ForwarderSettings(credentials=credentials)!r}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +114,10 @@ def test_the_repr_of_credentials_has_no_secret() -> None:
     [
         ('{"api_key": "k"}', Credentials(api_key="k")),
         ('{"username": "u", "password": "p", "more": 1}', Credentials(username="u", password="p")),
-        ('{"username": "u", "password": "p", "api_key": ""}', Credentials(username="u", password="p")),
+        (
+            '{"username": "u", "password": "p", "api_key": ""}',
+            Credentials(username="u", password="p"),
+        ),
         ('{"username": "", "password": "", "api_key": "k"}', Credentials(api_key="k")),
     ],
 )
@@ -90,7 +127,14 @@ def test_a_secret_holds_a_key_or_a_user(secret: str, credentials: Credentials) -
 
 @pytest.mark.parametrize(
     "secret",
-    [SECRET, "{}", '{"api_key": ""}', f'{{"username": "{SECRET}"}}', f'["{SECRET}"]', f'{{"api_key": ["{SECRET}"]}}'],
+    [
+        SECRET,
+        "{}",
+        '{"api_key": ""}',
+        f'{{"username": "{SECRET}"}}',
+        f'["{SECRET}"]',
+        f'{{"api_key": ["{SECRET}"]}}',
+    ],
 )
 def test_an_invalid_secret_is_named_without_its_value(secret: str) -> None:
     with pytest.raises(SettingsError, match="The secret /my/secret") as error:
@@ -130,7 +174,10 @@ def test_cloudwatch_gets_log_records_in_the_stream_of_the_function() -> None:
 
 
 def test_the_grace_of_schedules_and_the_bounds_of_a_retry() -> None:
-    assert [read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text}) for text in ("", "7.5")] == [15, 7.5]
+    assert [read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text}) for text in ("", "7.5")] == [
+        15,
+        7.5,
+    ]
     assert read_retry_settings({}) == ((), 61_440)
     read = read_retry_settings({"RETRY_OUT_OF_MEMORY": "a-*, b", "RETRY_MAX_MEMORY_MB": "8192"})
     assert read == (("a-*", "b"), 8192)

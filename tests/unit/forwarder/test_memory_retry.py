@@ -74,7 +74,9 @@ MONITOR_KILLED = {"name": "task-monitor", "exitCode": 137, "reason": KILLED}
         (ended(startedBy="task-profiler-retry/4dd5853f"), False),
     ],
 )
-def test_a_run_is_retried_only_with_proof_that_memory_ran_out(run: EndedTask, *, is_retried: bool) -> None:
+def test_a_run_is_retried_only_with_proof_that_memory_ran_out(
+    run: EndedTask, *, is_retried: bool
+) -> None:
     assert should_retry(run, ("other", "night*")) is is_retried
     assert not should_retry(run, ("other",))
 
@@ -97,7 +99,9 @@ def test_the_size_is_the_least_legal_one_that_is_enough(
         # The others' limits can need a larger size.
         enough = [one for one in LEGAL_SIZES if one.vcpu >= size.vcpu and one.memory_mb >= needed]
         first = min(enough, default=Size(0, 1_000_000))
-        assert first.memory_mb > maximum_mb or first.memory_mb < 1.5 * present(limit_mb) + needed + 101
+        assert (
+            first.memory_mb > maximum_mb or first.memory_mb < 1.5 * present(limit_mb) + needed + 101
+        )
         return
     assert Size(present(chosen.vcpu), chosen.new_mb) in LEGAL_SIZES
     assert needed <= chosen.new_mb <= maximum_mb
@@ -116,7 +120,9 @@ def test_the_size_is_the_least_legal_one_that_is_enough(
 @given(limit_mb=st.integers(4, 30_000), peak_mb=st.none() | st.floats(1, 30_000))
 def test_on_ec2_only_the_limit_of_the_batch_grows(limit_mb: int, peak_mb: float | None) -> None:
     described = definition(container("batch", memory=9), container("other", memory=64))
-    killed = task(launchType="EC2", memory="9999", containers=[{"name": "batch", "memory": str(limit_mb)}])
+    killed = task(
+        launchType="EC2", memory="9999", containers=[{"name": "batch", "memory": str(limit_mb)}]
+    )
     chosen = larger_memory(killed, described, "batch", peak_mb, MAX_MB)
     least = max(1.5 * limit_mb, 1.25 * (peak_mb or 0))
     assert (chosen.old_mb, chosen.vcpu) == (limit_mb, None)
@@ -127,13 +133,21 @@ def test_on_ec2_only_the_limit_of_the_batch_grows(limit_mb: int, peak_mb: float 
 def test_the_limit_in_an_override_counts_before_the_definition() -> None:
     overrides = {"containerOverrides": [{"name": "batch", "memory": 1000}]}
     killed = task(cpu="1024", memory="2048", containers=batch(137), overrides=overrides)
-    chosen = larger_memory(killed, definition(container("batch", memory=500)), "batch", None, MAX_MB)
+    chosen = larger_memory(
+        killed, definition(container("batch", memory=500)), "batch", None, MAX_MB
+    )
     assert chosen.limit_mb == 1500
 
 
 # The request
 
-NETWORK = {"awsvpcConfiguration": {"Subnets": ["subnet-1"], "SecurityGroups": ["sg-1"], "AssignPublicIp": "ENABLED"}}
+NETWORK = {
+    "awsvpcConfiguration": {
+        "Subnets": ["subnet-1"],
+        "SecurityGroups": ["sg-1"],
+        "AssignPublicIp": "ENABLED",
+    }
+}
 EVERYTHING = {
     "TaskDefinitionArn": FAMILY_ARN,
     "TaskCount": 3,
@@ -147,7 +161,11 @@ EVERYTHING = {
     "PlacementStrategy": [{"type": "spread", "field": "host"}],
     "PropagateTags": "TASK_DEFINITION",
     "ReferenceId": "ref",
-    "Tags": [{"Key": "team", "Value": "a"}, {"key": "stage", "value": "b"}, {"owner": "c"}],  # all forms are valid
+    "Tags": [
+        {"Key": "team", "Value": "a"},
+        {"key": "stage", "value": "b"},
+        {"owner": "c"},
+    ],  # all forms are valid
 }
 
 
@@ -161,7 +179,11 @@ def test_everything_that_the_target_says_is_passed_on(kind: str) -> None:
         "startedBy": "task-profiler-retry/4dd5853f",
         "clientToken": "task-profiler-retry-4dd5853f44b341ee8281f38229bee377",
         "networkConfiguration": {
-            "awsvpcConfiguration": {"subnets": ["subnet-1"], "securityGroups": ["sg-1"], "assignPublicIp": "ENABLED"}
+            "awsvpcConfiguration": {
+                "subnets": ["subnet-1"],
+                "securityGroups": ["sg-1"],
+                "assignPublicIp": "ENABLED",
+            }
         },
         "platformVersion": "1.4.0",
         "group": "nights",
@@ -173,7 +195,10 @@ def test_everything_that_the_target_says_is_passed_on(kind: str) -> None:
         "propagateTags": "TASK_DEFINITION",
         "referenceId": "ref",
         "tags": [
-            *({"key": key, "value": value} for key, value in (("team", "a"), ("stage", "b"), ("owner", "c"))),
+            *(
+                {"key": key, "value": value}
+                for key, value in (("team", "a"), ("stage", "b"), ("owner", "c"))
+            ),
             {"key": "task-profiler:retry-of", "value": "4dd5853f44b341ee8281f38229bee377"},
         ],
         "overrides": {"cpu": "256", "memory": "1024"},
@@ -187,13 +212,25 @@ def test_every_field_of_a_target_is_known() -> None:
 
 
 def test_the_whole_input_is_kept_but_for_the_size_and_the_limit() -> None:
-    other, own = {"name": "other", "command": ["y"]}, {"name": "batch", "environment": [{"name": "A", "value": "1"}]}
+    other, own = (
+        {"name": "other", "command": ["y"]},
+        {"name": "batch", "environment": [{"name": "A", "value": "1"}]},
+    )
     overrides = [other, {**own, "memory": 400}]
-    given_input = {"memory": "512", "taskRoleArn": "arn:aws:iam::111122223333:role/x", "containerOverrides": overrides}
+    given_input = {
+        "memory": "512",
+        "taskRoleArn": "arn:aws:iam::111122223333:role/x",
+        "containerOverrides": overrides,
+    }
     described = definition(container("batch", memory=400), container("other"))
     made = request(target(Input=json.dumps(given_input)), described)
     overrides = [other, {**own, "memory": 600}]
-    assert made["overrides"] == {**given_input, "cpu": "256", "memory": "1024", "containerOverrides": overrides}
+    assert made["overrides"] == {
+        **given_input,
+        "cpu": "256",
+        "memory": "1024",
+        "containerOverrides": overrides,
+    }
 
 
 def test_on_ec2_the_overrides_have_the_raised_limit_alone() -> None:
@@ -205,7 +242,9 @@ def test_on_ec2_the_overrides_have_the_raised_limit_alone() -> None:
     "started",
     [
         {"Input": "[]"},
-        {"Input": '{"containerOverrides":[{"name":"batch","command":["<aws.scheduler.scheduled-time>"]}]}'},
+        {
+            "Input": '{"containerOverrides":[{"name":"batch","command":["<aws.scheduler.scheduled-time>"]}]}'
+        },
         {"InputPath": "$.detail"},
         {"InputTransformer": {"InputTemplate": "{}"}},
     ],
@@ -214,7 +253,11 @@ def test_an_unknown_input_is_refused(started: dict[str, Any]) -> None:
     with pytest.raises(RetryRefusedError, match="the input of its schedule is"):
         request(target(**started))
     with pytest.raises(RetryRefusedError, match="the size of a task on EC2"):
-        request(target(Input='{"memory":"1024"}'), definition(container("batch", memory=400)), launchType="EC2")
+        request(
+            target(Input='{"memory":"1024"}'),
+            definition(container("batch", memory=400)),
+            launchType="EC2",
+        )
 
 
 # The calls
@@ -222,7 +265,9 @@ def test_an_unknown_input_is_refused(started: dict[str, Any]) -> None:
 CALLS = ("ListSchedules", "GetSchedule", "ListRules", "ListTargetsByRule", "RunTask")
 
 
-STARTED = MemoryRetry(sentence="Started again with 1 GB (was 512 MB): task 99999999.", retried_as=NEW_ID)
+STARTED = MemoryRetry(
+    sentence="Started again with 1 GB (was 512 MB): task 99999999.", retried_as=NEW_ID
+)
 
 
 def test_a_killed_run_is_started_again_as_its_schedule_says() -> None:
@@ -237,7 +282,12 @@ def test_a_killed_run_is_started_again_as_its_schedule_says() -> None:
 
 def of_rule(world: World, operation: str) -> EndedTask:
     """A run of a rule if the operation is a rule's, else of a schedule."""
-    world.aws.rules = {"nightly": [{**TARGET, "Id": "1"}, {"Id": "2", "Arn": "arn:aws:sqs:us-west-2:111122223333:q"}]}
+    world.aws.rules = {
+        "nightly": [
+            {**TARGET, "Id": "1"},
+            {"Id": "2", "Arn": "arn:aws:sqs:us-west-2:111122223333:q"},
+        ]
+    }
     return ended(startedBy="events-rule/nightly") if "Rule" in operation else ended()
 
 
@@ -250,12 +300,23 @@ def test_a_cut_name_finds_its_schedule_or_rule_by_family_and_account() -> None:
     name = "a-name-of-more-than-24-characters"
     for starter in ("events-rule/", "chronos-schedule/"):
         world = World()
-        world.aws.targets = {("a", name): TARGET, ("b", name): TARGET, ("b", f"{name}-2"): ELSEWHERE}
-        world.aws.rules = {name: [TARGET] * 2, f"{name}-2": [OF_ANOTHER, ELSEWHERE], "a": [{**TARGET, "Input": "{}"}]}
+        world.aws.targets = {
+            ("a", name): TARGET,
+            ("b", name): TARGET,
+            ("b", f"{name}-2"): ELSEWHERE,
+        }
+        world.aws.rules = {
+            name: [TARGET] * 2,
+            f"{name}-2": [OF_ANOTHER, ELSEWHERE],
+            "a": [{**TARGET, "Input": "{}"}],
+        }
         run = ended(startedBy=f"{starter}{name}"[:36])
         assert world.handle(run) == STARTED
         other, changed = World(), {**TARGET, "Input": "{}"}
-        other.aws.targets, other.aws.rules = {("a", name): TARGET, ("b", name): changed}, {name: [TARGET, changed]}
+        other.aws.targets, other.aws.rules = (
+            {("a", name): TARGET, ("b", name): changed},
+            {name: [TARGET, changed]},
+        )
         assert other.refusal(run) == "Not started again: several schedules can have started it."
         assert not other.aws.requests
 
@@ -267,21 +328,32 @@ def test_a_token_in_use_counts_as_started() -> None:
     world.table = None
     assert world.handle() == STARTED
     search.answer = {"aggregations": {"peak": {"value": 1500}}}
-    assert world.handle() == MemoryRetry(sentence="Started again with more memory: task 99999999.", retried_as=NEW_ID)
+    assert world.handle() == MemoryRetry(
+        sentence="Started again with more memory: task 99999999.", retried_as=NEW_ID
+    )
     assert len(world.aws.tasks) == 1
 
 
 @pytest.mark.parametrize("operation", CALLS)
 @pytest.mark.parametrize(
     ("status", "code"),
-    [(400, "ThrottlingException"), (429, "TooManyRequestsException"), (500, "ServerException"), (503, "x")],
+    [
+        (400, "ThrottlingException"),
+        (429, "TooManyRequestsException"),
+        (500, "ServerException"),
+        (503, "x"),
+    ],
 )
-def test_a_throttled_call_raises_and_the_next_event_starts_it_once(operation: str, status: int, code: str) -> None:
+def test_a_throttled_call_raises_and_the_next_event_starts_it_once(
+    operation: str, status: int, code: str
+) -> None:
     world = World()
     world.aws.errors[operation] = [(status, code, "Rate exceeded")] * 2
     run = of_rule(world, operation)
     for _ in range(2):
-        with pytest.raises(DeliveryError, match=r"A killed run is not started again yet.*Lambda retries\.$"):
+        with pytest.raises(
+            DeliveryError, match=r"A killed run is not started again yet.*Lambda retries\.$"
+        ):
             world.handle(run)
     assert not world.aws.tasks
     assert [world.handle(run), world.handle(run)] == [STARTED] * 2
@@ -300,13 +372,25 @@ def test_an_answer_that_is_lost_does_not_start_it_twice(operation: str) -> None:
     assert len(world.aws.tasks) == 1
 
 
-INACTIVE, DENIED = (400, "ClientException", "It is inactive."), (403, "AccessDeniedException", "not authorized")
+INACTIVE, DENIED = (
+    (400, "ClientException", "It is inactive."),
+    (403, "AccessDeniedException", "not authorized"),
+)
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "refused": ({"errors": {"RunTask": [INACTIVE]}}, "(ClientException: It is inactive.)"),
-    "failures": ({"failures": [{"arn": "x", "reason": "RESOURCE:MEMORY"}]}, "ECS did not start it (RESOURCE:MEMORY)."),
-    "unreadable": ({"errors": {"GetSchedule": [DENIED]}}, "its schedule could not be read (AccessDeniedException: not"),
+    "failures": (
+        {"failures": [{"arn": "x", "reason": "RESOURCE:MEMORY"}]},
+        "ECS did not start it (RESOURCE:MEMORY).",
+    ),
+    "unreadable": (
+        {"errors": {"GetSchedule": [DENIED]}},
+        "its schedule could not be read (AccessDeniedException: not",
+    ),
     "gone": ({"targets": {("default", "nightly-2"): TARGET}}, "its schedule no longer exists."),
-    "of another family": ({"targets": {("default", "nightly"): OF_ANOTHER}}, "its schedule no longer exists."),
+    "of another family": (
+        {"targets": {("default", "nightly"): OF_ANOTHER}},
+        "its schedule no longer exists.",
+    ),
 }
 
 
@@ -326,11 +410,26 @@ LIMITED = {**definition(container("batch", memory=512)), "memory": "1024"}
     ("detail", "described", "hours", "reason"),
     [
         ({}, None, 0, "its task definition could not be read"),
-        ({}, WITH_MONITOR, 13, "it ended more than 12 hours ago"),  # ECS forgets its tokens, the table its keys
+        (
+            {},
+            WITH_MONITOR,
+            13,
+            "it ended more than 12 hours ago",
+        ),  # ECS forgets its tokens, the table its keys
         ({"memory": None}, WITH_MONITOR, 0, "the size of its task is unknown"),
-        ({"cpu": "8192", "memory": "61440"}, WITH_MONITOR, 0, "it needs 96 GB, and RETRY_MAX_MEMORY_MB allows 60 GB"),
+        (
+            {"cpu": "8192", "memory": "61440"},
+            WITH_MONITOR,
+            0,
+            "it needs 96 GB, and RETRY_MAX_MEMORY_MB allows 60 GB",
+        ),
         ({"cpu": "32768", "memory": "249856"}, WITH_MONITOR, 0, "Fargate has no size with 366 GB"),
-        ({"launchType": "EC2"}, WITH_MONITOR, 0, "its batch container has no memory limit of its own"),
+        (
+            {"launchType": "EC2"},
+            WITH_MONITOR,
+            0,
+            "its batch container has no memory limit of its own",
+        ),
         ({"launchType": "EC2"}, LIMITED, 0, "the size of a task on EC2 is not changed"),
     ],
 )
@@ -346,8 +445,15 @@ def test_what_cannot_be_retried_asks_nothing_of_aws(
 def test_the_report_alone_is_enough_proof_and_other_runs_ask_and_say_nothing() -> None:
     """The first event found no report; its repeat does."""
     world = World(search := AnsweringSearch())
-    assert world.handle(ended(containers=batch(1))) is world.handle(ended(startedBy="airflow")) is None
-    assert (world.aws.calls, world.warnings, present(world.table).done, search.bodies) == ([], [], {}, [])
+    assert (
+        world.handle(ended(containers=batch(1))) is world.handle(ended(startedBy="airflow")) is None
+    )
+    assert (world.aws.calls, world.warnings, present(world.table).done, search.bodies) == (
+        [],
+        [],
+        {},
+        [],
+    )
     assert world.handle(ended(containers=batch(1), line=report_line())) == STARTED
     assert world.handle(ended(containers=batch(1))) is None
     assert len(world.aws.tasks) == 1
@@ -364,7 +470,8 @@ def test_a_cluster_that_does_not_respond_starts_nothing_yet() -> None:
 
 
 @pytest.mark.parametrize(
-    "search", [AnsweringSearch(error=SearchClusterError("no", status=403)), AnsweringSearch({"hits": {}})]
+    "search",
+    [AnsweringSearch(error=SearchClusterError("no", status=403)), AnsweringSearch({"hits": {}})],
 )
 def test_without_a_peak_the_size_alone_counts(search: AnsweringSearch) -> None:
     assert World(search).handle() == STARTED
@@ -390,13 +497,32 @@ THIS = "This was the retry of 4dd5853f"
 @pytest.mark.parametrize(
     ("search", "run", "sentence"),
     [
-        *((search, retry_run(), f"{THIS}: it succeeded with 1 GB.") for search in (None, AMBIGUOUS, DOWN)),
+        *(
+            (search, retry_run(), f"{THIS}: it succeeded with 1 GB.")
+            for search in (None, AMBIGUOUS, DOWN)
+        ),
         (FOUND, retry_run(), f"Succeeded with 1 GB after 512 MB were too little: set 1 GB{PRICE}."),
-        (FOUND, retry_run(attributes=[]), "Succeeded with 1 GB after 512 MB were too little: set 1 GB."),
-        (FOUND, retry_run(137, KILLED), "This was the retry of 4dd5853f with 1 GB: it is not started again."),
         (
-            AnsweringSearch({"hits": {"hits": [killed(launchType="EC2", containers=[{**BATCH, "memory": "400"}])]}}),
-            retry_run(launchType="EC2", containers=[{"name": "batch", "exitCode": 0, "memory": "640"}]),
+            FOUND,
+            retry_run(attributes=[]),
+            "Succeeded with 1 GB after 512 MB were too little: set 1 GB.",
+        ),
+        (
+            FOUND,
+            retry_run(137, KILLED),
+            "This was the retry of 4dd5853f with 1 GB: it is not started again.",
+        ),
+        (
+            AnsweringSearch(
+                {
+                    "hits": {
+                        "hits": [killed(launchType="EC2", containers=[{**BATCH, "memory": "400"}])]
+                    }
+                }
+            ),
+            retry_run(
+                launchType="EC2", containers=[{"name": "batch", "exitCode": 0, "memory": "640"}]
+            ),
             "Succeeded with 640 MB after 400 MB were too little: set 640 MB.",
         ),
     ],
@@ -416,5 +542,7 @@ def test_the_end_of_a_retry_says_so_and_starts_nothing(
 
 def test_slack_and_the_event_contain_the_sentence() -> None:
     notice = replace(ended(), retry=replace(STARTED, sentence='Not started again: <x> & "y".'))
-    assert "Not started again: &lt;x&gt; &amp;" in json.dumps(ended_task_message(notice, kibana_url=None).blocks)
+    assert "Not started again: &lt;x&gt; &amp;" in json.dumps(
+        ended_task_message(notice, kibana_url=None).blocks
+    )
     assert ended_run(notice, kibana_url=None).text.endswith("Not started again: <x> & 'y'.")

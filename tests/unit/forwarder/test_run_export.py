@@ -25,7 +25,9 @@ from tests.stopped_tasks import report
 from tests.task_events import ARN, task
 
 NOW_NS = parse_ns("2026-03-01T10:13:00Z") or 0
-FAILED = Outcome(status="failure", category="exit", out_of_memory=False, exit_code=1, reason="out of disk")
+FAILED = Outcome(
+    status="failure", category="exit", out_of_memory=False, exit_code=1, reason="out of disk"
+)
 
 
 def ended(line: str | None = None, *, outcome: Outcome = FAILED, **detail: Any) -> EndedTask:
@@ -53,9 +55,15 @@ class Backend:
         self.warn_once = cache(self.warnings.append)
         self.clock = FakeClock()
 
-    def transport(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
+    def transport(
+        self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float
+    ) -> HttpAnswer:
         self.urls.append(url)
-        status = self.statuses.get(url.rpartition("/")[2], 200) if headers.get("x-key", "") == self.key else 401
+        status = (
+            self.statuses.get(url.rpartition("/")[2], 200)
+            if headers.get("x-key", "") == self.key
+            else 401
+        )
         return HttpAnswer(status=status, headers={}, body=b"")
 
     def once(self, key: str, work: Callable[[], object]) -> None:
@@ -65,7 +73,9 @@ class Backend:
 
     def targets(self, fetch: FetchSecret) -> Targets:
         key = "old" if fetch is fetch_secret else "new"
-        return read_targets({"OTLP_ENDPOINT": "http://backend", "OTLP_HEADERS": f"x-key={key}" if self.key else ""})
+        return read_targets(
+            {"OTLP_ENDPOINT": "http://backend", "OTLP_HEADERS": f"x-key={key}" if self.key else ""}
+        )
 
     def run_export(self) -> RunExport:
         return RunExport(
@@ -85,7 +95,9 @@ def test_a_run_is_exported_once() -> None:
     backend = Backend()
     backend.export()
     backend.export()
-    assert backend.urls == [f"http://backend/v1/{signal}" for signal in ("traces", "logs", "metrics")]
+    assert backend.urls == [
+        f"http://backend/v1/{signal}" for signal in ("traces", "logs", "metrics")
+    ]
     assert set(backend.table.done) == {f"{ARN}#otlp"}
     assert (backend.failures, backend.warnings) == ([], [])
 
@@ -137,7 +149,12 @@ def test_the_record_is_kept_when_the_table_fails(error: Exception) -> None:
 def test_a_report_is_completed_by_the_event() -> None:
     run = exported_run(ended(report(region=None, exitCode=7)), NOW_NS)
     record = run.record
-    assert (record.status, record.exit_code, record.family, record.revision) == ("failure", 1, "nightly", "5")
+    assert (record.status, record.exit_code, record.family, record.revision) == (
+        "failure",
+        1,
+        "nightly",
+        "5",
+    )
     assert (record.region, record.cluster, record.launch_type) == ("us-west-2", "jobs", "FARGATE")
     assert (record.container.image, record.log_group) == ("etl:7", "/ecs/jobs")
     assert (record.metrics.duration_ms, record.metrics.max_memory_used_mb) == (60000, 500)
@@ -151,19 +168,36 @@ def test_without_a_report_the_event_is_the_record() -> None:
     record = run.record
     assert (record.task_id, record.container.name) == (task().id, "batch")
     assert (record.status, record.exit_code) == ("failure", 1)
-    assert (record.started_at, record.finished_at) == ("2026-03-01T10:11:29.100Z", "2026-03-01T10:12:32.316Z")
+    assert (record.started_at, record.finished_at) == (
+        "2026-03-01T10:11:29.100Z",
+        "2026-03-01T10:12:32.316Z",
+    )
     assert record.metrics.duration_ms == 63216
     assert not run.is_complete
     root, pull, init = signals_of(run)["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert int(root["startTimeUnixNano"]) == parse_ns("2026-03-01T10:11:19.058Z")
     assert int(root["endTimeUnixNano"]) == parse_ns("2026-03-01T10:12:32.316Z")
     assert root["status"] == {"code": 2, "message": "out of disk"}
-    assert (pull["name"], int(pull["endTimeUnixNano"])) == ("pull", parse_ns("2026-03-01T10:11:25Z"))
-    assert (init["name"], int(init["endTimeUnixNano"])) == ("init", parse_ns("2026-03-01T10:11:29.100Z"))
+    assert (pull["name"], int(pull["endTimeUnixNano"])) == (
+        "pull",
+        parse_ns("2026-03-01T10:11:25Z"),
+    )
+    assert (init["name"], int(init["endTimeUnixNano"])) == (
+        "init",
+        parse_ns("2026-03-01T10:11:29.100Z"),
+    )
 
 
 def test_a_checkpoint_has_neither_cost_nor_billed_duration() -> None:
-    line = report("task.checkpoint", cost={"usd": 1.0}, metrics={"billedDurationMs": 60000, "maxMemoryUsedMB": 7})
+    line = report(
+        "task.checkpoint",
+        cost={"usd": 1.0},
+        metrics={"billedDurationMs": 60000, "maxMemoryUsedMB": 7},
+    )
     record = exported_run(ended(line), NOW_NS).record
-    assert (record.cost, record.metrics.billed_duration_ms, record.metrics.max_memory_used_mb) == (None, None, 7)
+    assert (record.cost, record.metrics.billed_duration_ms, record.metrics.max_memory_used_mb) == (
+        None,
+        None,
+        7,
+    )
     assert record.metrics.duration_ms == 63216

@@ -16,7 +16,13 @@ from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
 from profiler.record.family_identity import UsualDuration
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
-from profiler.schedules.schedule_model import ClusterTasks, RuleMemory, Schedule, StartedTask, TaskMemory
+from profiler.schedules.schedule_model import (
+    ClusterTasks,
+    RuleMemory,
+    Schedule,
+    StartedTask,
+    TaskMemory,
+)
 from tests.due_times import CLUSTER, at, schedule, task
 from tests.notices import KeyTable, fake_channel
 from tests.scheduled_account import FakeCloudTrail, event, run_task
@@ -31,7 +37,9 @@ class UnreadableTrail(FakeCloudTrail):
 
     def lookup_events(self, **given: Any) -> dict[str, Any]:
         self.asked += 1
-        raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "LookupEvents")
+        raise ClientError(
+            {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "LookupEvents"
+        )
 
 
 class World:
@@ -67,13 +75,17 @@ class World:
             rules=self.rules,
             reasons=MissedReasons(lambda _service: self.trail, pause=lambda _seconds: None),
             usual=None if self.durations is None else self._usual,
-            notifier=ScheduleNotifier(self.settings, self.channels, self.table.once, self.stored.append, self.finished),
+            notifier=ScheduleNotifier(
+                self.settings, self.channels, self.table.once, self.stored.append, self.finished
+            ),
             grace_minutes=15,
             now_ns=at(now),
             may_read=lambda: self._count("clusters_left"),
             may_notify=lambda: self._count("notices_left"),
         )
-        return {name: count for name, count in watch.look().items() if count and name != "schedules"}
+        return {
+            name: count for name, count in watch.look().items() if count and name != "schedules"
+        }
 
     @property
     def slack(self) -> list[str]:
@@ -83,8 +95,15 @@ class World:
         if arn in self.broken:
             return ClusterTasks(problem=self.broken[arn])
         since_ns = now_ns - KEPT_NS
-        known = [one for one in self.tasks if one.created_ns <= now_ns and (one.stopped_ns or now_ns) > since_ns]
-        shown = [replace(one, stopped_ns=None) if (one.stopped_ns or 0) > now_ns else one for one in known]
+        known = [
+            one
+            for one in self.tasks
+            if one.created_ns <= now_ns and (one.stopped_ns or now_ns) > since_ns
+        ]
+        shown = [
+            replace(one, stopped_ns=None) if (one.stopped_ns or 0) > now_ns else one
+            for one in known
+        ]
         return ClusterTasks(tasks=tuple(shown), read_ns=now_ns, known_since_ns=since_ns)
 
     def _usual(self, families: Collection[str], place: str) -> FamilyDurations:
@@ -107,10 +126,26 @@ def test_a_due_time_is_missed_after_the_grace_and_sent_once() -> None:
     assert world.look(75.2) == {"missed": 1}
     assert [world.look(now) for now in (80, 85, 90, 119, 134)] == [{}] * 5
     (line,) = world.channels[1].posted
-    assert line.notice.message == "nightly was due on 2026-11-20 at 01:00 UTC, and no task had started by 01:15 UTC."
-    assert (line.notice.due_at, line.notice.reason, line.notice.task_id) == ("2026-11-20T01:00:00.000Z", None, None)
-    assert (line.schedule.kind, line.schedule.group, line.schedule.name) == ("schedule", "default", "nightly")
-    assert (line.cluster, line.family, line.region, line.account_id) == ("jobs", "etl", "eu-west-1", "123456789012")
+    assert (
+        line.notice.message
+        == "nightly was due on 2026-11-20 at 01:00 UTC, and no task had started by 01:15 UTC."
+    )
+    assert (line.notice.due_at, line.notice.reason, line.notice.task_id) == (
+        "2026-11-20T01:00:00.000Z",
+        None,
+        None,
+    )
+    assert (line.schedule.kind, line.schedule.group, line.schedule.name) == (
+        "schedule",
+        "default",
+        "nightly",
+    )
+    assert (line.cluster, line.family, line.region, line.account_id) == (
+        "jobs",
+        "etl",
+        "eu-west-1",
+        "123456789012",
+    )
     assert world.stored == world.channels[0].posted == [line]
     assert world.look(135.1) == {"missed": 1}
 
@@ -122,7 +157,9 @@ def test_the_reason_is_asked_for_once() -> None:
     assert [world.look(now) for now in (76, 81, 86)] == [{"missed": 1}, {}, {}]
     (line,) = world.channels[0].posted
     assert line.notice.reason == "RunTask started no task: RESOURCE:MEMORY."
-    assert line.notice.message.endswith("had started by 01:15 UTC. RunTask started no task: RESOURCE:MEMORY.")
+    assert line.notice.message.endswith(
+        "had started by 01:15 UTC. RunTask started no task: RESOURCE:MEMORY."
+    )
     assert len(world.trail.requests) == 1
 
 
@@ -164,7 +201,9 @@ def test_a_late_task_is_sent_also_after_the_missed_run() -> None:
     assert world.look(76) == {"missed": 1}
     world.tasks.append(task(100, 110))
     assert [world.look(now) for now in (101, 106)] == [{"late": 1}, {}]
-    late = "nightly was due on 2026-11-20 at 01:00 UTC. The task started 40m 00s after the due time."
+    late = (
+        "nightly was due on 2026-11-20 at 01:00 UTC. The task started 40m 00s after the due time."
+    )
     assert world.channels[0].posted[1].notice.message == late
 
 
@@ -220,7 +259,12 @@ def test_an_expression_that_cannot_be_read_is_counted() -> None:
 
 
 def test_what_the_time_does_not_suffice_for_is_done_later() -> None:
-    world = World(*(schedule(name, cluster_arn=arn) for name, arn in (("a", CLUSTER), ("b", OTHER), ("c", CLUSTER))))
+    world = World(
+        *(
+            schedule(name, cluster_arn=arn)
+            for name, arn in (("a", CLUSTER), ("b", OTHER), ("c", CLUSTER))
+        )
+    )
     world.clusters_left = 1
     with pytest.raises(ReadError, match="increase the function's timeout"):
         world.look(76)

@@ -21,7 +21,12 @@ from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettin
 from profiler.forwarder.invocation import DeliveryError, PayloadError
 from profiler.forwarder.notifications.task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem, deliver, message_body
+from profiler.forwarder.search_cluster.document_delivery import (
+    DeliveryResult,
+    FailedItem,
+    deliver,
+    message_body,
+)
 from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.subscription import Counts, LineForwarder, LogEvent, decode_event
 from profiler.forwarder.task_lines import InvalidReport, read_line
@@ -30,7 +35,15 @@ from profiler.record.record_model import Report, decode
 from profiler.runs.past_runs.run_source import run_line
 from tests.fake_search import FakeCluster, fails, takes_all
 from tests.fakes import FakeInvocationTime
-from tests.log_subscriptions import DOCUMENT, STREAM, event, packed, packed_data, record, subscription_event
+from tests.log_subscriptions import (
+    DOCUMENT,
+    STREAM,
+    event,
+    packed,
+    packed_data,
+    record,
+    subscription_event,
+)
 from tests.shown_runs import waiting_stacks
 
 CONTROL = {
@@ -39,16 +52,27 @@ CONTROL = {
     "logGroup": "",
     "logStream": "",
     "subscriptionFilters": [],
-    "logEvents": [{"id": "", "timestamp": 1, "message": "CWL CONTROL MESSAGE: Checking health of destination"}],
+    "logEvents": [
+        {"id": "", "timestamp": 1, "message": "CWL CONTROL MESSAGE: Checking health of destination"}
+    ],
 }
 RECORD = {"taskId": "0123", "container": {"name": "batch"}, "status": "success"}
-REPORT = {"time": "2026-03-01T10:00:03Z", "type": "task.report", "schemaVersion": "1.0", "record": RECORD}
+REPORT = {
+    "time": "2026-03-01T10:00:03Z",
+    "type": "task.report",
+    "schemaVersion": "1.0",
+    "record": RECORD,
+}
 
 
 def forwarder(
-    deliver: document_delivery.DeliverDocuments, store: list[FailedItem], settings: ForwarderSettings
+    deliver: document_delivery.DeliverDocuments,
+    store: list[FailedItem],
+    settings: ForwarderSettings,
 ) -> LineForwarder:
-    no_notices = TaskNotices(NoticeSettings, channels=lambda _settings: [], now=lambda: datetime.now(UTC))
+    no_notices = TaskNotices(
+        NoticeSettings, channels=lambda _settings: [], now=lambda: datetime.now(UTC)
+    )
     return LineForwarder(settings, deliver, store.extend, no_notices)
 
 
@@ -59,7 +83,11 @@ HELLO = LogEvent("1", 1772359202500, "hello")
 def test_reads_gzip_and_zlib(compress: Any) -> None:
     payload = decode_event(event(DOCUMENT, compress))
     assert list(payload.lines()) == [HELLO]
-    assert (payload.owner, payload.log_group, payload.log_stream) == ("111122223333", "/ecs/jobs", "ecs/batch/0123")
+    assert (payload.owner, payload.log_group, payload.log_stream) == (
+        "111122223333",
+        "/ecs/jobs",
+        "ecs/batch/0123",
+    )
 
 
 def damaged_document(*events: bytes) -> dict[str, Any]:
@@ -70,7 +98,9 @@ def damaged_document(*events: bytes) -> dict[str, Any]:
 GOOD = b'{"id": "1", "timestamp": 1772359202500, "message": "hello"}'
 
 
-@pytest.mark.parametrize("bad", ['{"id": "2", "message": 7}', '{"id": "2", "timestamp": -1, "message": "x"}', "null"])
+@pytest.mark.parametrize(
+    "bad", ['{"id": "2", "message": 7}', '{"id": "2", "timestamp": -1, "message": "x"}', "null"]
+)
 def test_a_damaged_log_event_does_not_affect_the_others(bad: str) -> None:
     damaged, good = decode_event(damaged_document(bad.encode(), GOOD)).lines()
     assert isinstance(damaged, FailedItem)
@@ -79,10 +109,15 @@ def test_a_damaged_log_event_does_not_affect_the_others(bad: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "read"), [(b"caf\xe9", "caf\ufffd"), (b"a\\ud800b \\ud83d\\ude00", "a\ufffdb \U0001f600")]
+    ("written", "read"),
+    [(b"caf\xe9", "caf\ufffd"), (b"a\\ud800b \\ud83d\\ude00", "a\ufffdb \U0001f600")],
 )
-def test_a_byte_that_is_not_utf_8_and_a_lone_surrogate_are_replaced(written: bytes, read: str) -> None:
-    payload = decode_event(damaged_document(b'{"id": "2", "timestamp": 1, "message": "%s"}' % written))
+def test_a_byte_that_is_not_utf_8_and_a_lone_surrogate_are_replaced(
+    written: bytes, read: str
+) -> None:
+    payload = decode_event(
+        damaged_document(b'{"id": "2", "timestamp": 1, "message": "%s"}' % written)
+    )
     assert list(payload.lines()) == [LogEvent("2", 1, read)]
 
 
@@ -96,7 +131,9 @@ def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     assert isinstance(document, Document)
     assert "\ufffd" in document.id
     assert json.loads(document.fields["record"])["note"] == r"kept: \ud800"
-    assert json.loads(document.fields["record"])["record"]["container"]["name"] == document.id.removeprefix("0123/")
+    assert json.loads(document.fields["record"])["record"]["container"][
+        "name"
+    ] == document.id.removeprefix("0123/")
 
 
 def cut(document: object) -> dict[str, Any]:
@@ -106,14 +143,20 @@ def cut(document: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (packed(gzip.compress(b" " * (subscription.MAX_PAYLOAD_BYTES + 10))), "unpacks to more than"),
+        (
+            packed(gzip.compress(b" " * (subscription.MAX_PAYLOAD_BYTES + 10))),
+            "unpacks to more than",
+        ),
         ({}, "neither awslogs.data nor Records"),
         ({"awslogs": {"data": 5}}, "neither awslogs.data nor Records"),
         ([], "neither awslogs.data nor Records"),
         ({"awslogs": {"data": "no base64!"}}, "not base64"),
         (packed(b"plain"), "neither gzip nor zlib"),
         (cut(DOCUMENT), "is incomplete"),
-        (packed(gzip.compress(json.dumps(DOCUMENT).encode()) + gzip.compress(b"{}")), "is followed by more"),
+        (
+            packed(gzip.compress(json.dumps(DOCUMENT).encode()) + gzip.compress(b"{}")),
+            "is followed by more",
+        ),
         (event([1, 2]), "not a CloudWatch Logs document"),
         (event({"logEvents": 7}), "not a CloudWatch Logs document"),
         (packed(gzip.compress(b"{not json")), "not a CloudWatch Logs document"),
@@ -147,7 +190,9 @@ def test_a_report_with_a_foreign_identity_goes_to_the_failure_store(
 ) -> None:
     """It would overwrite the document of another run: any program of a task can print a line."""
     line = json.dumps({**REPORT, "record": {**RECORD, **record}})
-    payload = event({**DOCUMENT, **document, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]})
+    payload = event(
+        {**DOCUMENT, **document, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]}
+    )
     store = list[FailedItem]()
     counts = forwarder(deliver_all, store, ForwarderSettings()).forward(decode_event(payload))
     assert (counts.indexed, counts.failed) == ((1, 0) if is_trusted else (0, 1))
@@ -179,7 +224,9 @@ def test_any_data_is_a_payload_or_a_payload_error(data: bytes) -> None:
 
 
 # Valid JSON that Python's own encoder writes: lone surrogates, numbers of any length.
-odd_text = st.text(st.characters(codec=None) | st.sampled_from("\ud800\udc00\x00\uffff"), max_size=20)
+odd_text = st.text(
+    st.characters(codec=None) | st.sampled_from("\ud800\udc00\x00\uffff"), max_size=20
+)
 odd_number = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False)
 odd = st.none() | st.booleans() | odd_number | odd_text | st.lists(odd_number, max_size=2)
 odd_record = st.fixed_dictionaries(
@@ -188,15 +235,20 @@ odd_record = st.fixed_dictionaries(
         "container": st.just({"name": "batch"}) | odd,
         "status": odd,
         "exitCode": odd,
-        "startedAt": st.sampled_from(["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]) | odd,
-        "metrics": st.dictionaries(st.sampled_from(["durationMs", "initDurationMs", "networkRxBytes"]), odd),
+        "startedAt": st.sampled_from(["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+        | odd,
+        "metrics": st.dictionaries(
+            st.sampled_from(["durationMs", "initDurationMs", "networkRxBytes"]), odd
+        ),
         "tags": st.dictionaries(odd_text, odd_text, max_size=2) | odd,
     },
 )
 odd_report = st.builds(lambda record: json.dumps({**REPORT, "record": record}), odd_record)
 damaged_report = odd_text.map(lambda text: '{"type": "task.report", ' + text)
 odd_line = st.just(json.dumps(REPORT)) | odd_report | damaged_report | odd_text | odd
-odd_event = odd | st.fixed_dictionaries({}, optional={"id": odd, "timestamp": odd, "message": odd_line})
+odd_event = odd | st.fixed_dictionaries(
+    {}, optional={"id": odd, "timestamp": odd, "message": odd_line}
+)
 
 
 def deliver_all(documents: Sequence[Document]) -> DeliveryResult:
@@ -211,7 +263,9 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     *, events: list[Any], noise: bytes, forward_log_lines: bool
 ) -> None:
     """Only ordinary lines are skipped, and only without FORWARD_LOG_LINES."""
-    unpacked = json.dumps({**DOCUMENT, "logEvents": events}).encode().replace(b"0123", noise + b"0123", 1)
+    unpacked = (
+        json.dumps({**DOCUMENT, "logEvents": events}).encode().replace(b"0123", noise + b"0123", 1)
+    )
     store = list[FailedItem]()
     try:
         payload = decode_event(packed(gzip.compress(unpacked)))
@@ -222,7 +276,11 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     assert counts.indexed + counts.skipped + counts.failed == len(events)
     assert counts.failed == len(store)
     assert all(json.loads(message_body(failure)) for failure in store)
-    ordinary = [one for one in events if isinstance(one, dict) and "task.report" not in str(one.get("message"))]
+    ordinary = [
+        one
+        for one in events
+        if isinstance(one, dict) and "task.report" not in str(one.get("message"))
+    ]
     assert counts.skipped <= (0 if forward_log_lines else len(ordinary))
 
 
@@ -243,11 +301,15 @@ def test_lines_of_other_programs_are_skipped(line: str) -> None:
     assert read_line(line) is None
 
 
-LONG_STEP = StackStep(offset_ms=0, duration_ms=1, stacks={f"<module> (job.py);f{n} (a.py)": n for n in range(5000)})
+LONG_STEP = StackStep(
+    offset_ms=0, duration_ms=1, stacks={f"<module> (job.py);f{n} (a.py)": n for n in range(5000)}
+)
 STACKS = msgspec.json.encode(replace(waiting_stacks(), steps=(LONG_STEP,))).decode()
 
 
-@pytest.mark.parametrize("line", [STACKS, STACKS[: 16 * 1024], "  " + STACKS], ids=["whole", "cut", "indented"])
+@pytest.mark.parametrize(
+    "line", [STACKS, STACKS[: 16 * 1024], "  " + STACKS], ids=["whole", "cut", "indented"]
+)
 @pytest.mark.parametrize("forward_log_lines", [True, False])
 def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) -> None:
     """The line before the report may have 200 KB. A line that quotes one, or comes from another program, is a line."""
@@ -261,16 +323,24 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
 
     lines = [line, json.dumps(REPORT), *quoted]
     payload = decode_event(subscription_event(*lines))
-    counts = forwarder(write, store, ForwarderSettings(forward_log_lines=forward_log_lines)).forward(payload)
+    counts = forwarder(
+        write, store, ForwarderSettings(forward_log_lines=forward_log_lines)
+    ).forward(payload)
     skipped = 1 if forward_log_lines else 4
     assert counts == Counts(indexed=5 - skipped, skipped=skipped)
     assert store == []
-    texts = [str(document.fields.get("message", document.fields.get("record"))) for document in documents]
+    texts = [
+        str(document.fields.get("message", document.fields.get("record"))) for document in documents
+    ]
     assert texts == [json.dumps(REPORT), *(quoted if forward_log_lines else [])]
 
 
 def test_huge_and_deeply_nested_lines_are_read_or_rejected() -> None:
-    wide = {**REPORT, "extra": {f"k{index}": index for index in range(10_000)}, "text": "x" * 1_000_000}
+    wide = {
+        **REPORT,
+        "extra": {f"k{index}": index for index in range(10_000)},
+        "text": "x" * 1_000_000,
+    }
     assert isinstance(read_line(json.dumps(wide)), Report)
     deep = '{"type": "task.report", "record": ' + "[" * 100_000
     assert isinstance(read_line(deep), InvalidReport)
@@ -290,46 +360,74 @@ def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str
     assert isinstance(report_document(report, line, ForwarderSettings()), Document)
 
 
-WITH_QUEUE, WITHOUT_QUEUE = ForwarderSettings(failed_items_queue_url="https://sqs/q"), ForwarderSettings()
+WITH_QUEUE, WITHOUT_QUEUE = (
+    ForwarderSettings(failed_items_queue_url="https://sqs/q"),
+    ForwarderSettings(),
+)
 
 
 def reports(*task_ids: str) -> str:
-    lines = [json.dumps({**REPORT, "record": {**RECORD, "taskId": task_id}}) for task_id in task_ids]
-    events = [{"id": str(index), "timestamp": 1, "message": line} for index, line in enumerate(lines)]
+    lines = [
+        json.dumps({**REPORT, "record": {**RECORD, "taskId": task_id}}) for task_id in task_ids
+    ]
+    events = [
+        {"id": str(index), "timestamp": 1, "message": line} for index, line in enumerate(lines)
+    ]
     return packed_data({**DOCUMENT, "logEvents": events})
 
 
 def forwarded(
-    cluster: FakeCluster, store: list[FailedItem], settings: ForwarderSettings, *records: dict[str, Any]
+    cluster: FakeCluster,
+    store: list[FailedItem],
+    settings: ForwarderSettings,
+    *records: dict[str, Any],
 ) -> tuple[Counts, tuple[str, ...], list[str]]:
     """The counts, the records to deliver again, and the warnings."""
     warnings: list[str] = []
     deliver_documents = partial(deliver, cluster, FakeInvocationTime())
-    counts, repeated = forwarder(deliver_documents, store, settings).forward_records(records, warnings.append)
+    counts, repeated = forwarder(deliver_documents, store, settings).forward_records(
+        records, warnings.append
+    )
     return counts, repeated, warnings
 
 
 def test_all_records_are_one_bulk_request() -> None:
     cluster, store = FakeCluster(takes_all), list[FailedItem]()
     records = [record(number, reports(f"a{number}", f"b{number}")) for number in range(100)]
-    counts, repeated, _ = forwarded(cluster, store, WITH_QUEUE, *records, record(100, packed_data(CONTROL)))
+    counts, repeated, _ = forwarded(
+        cluster, store, WITH_QUEUE, *records, record(100, packed_data(CONTROL))
+    )
     assert (counts, repeated) == (Counts(indexed=200), ())
     assert [len(request) for request in cluster.batches] == [200]
 
 
-BAD_DATA: list[object] = [None, 5, "no base64!", base64.b64encode(b"plain").decode(), packed_data([1])]
+BAD_DATA: list[object] = [
+    None,
+    5,
+    "no base64!",
+    base64.b64encode(b"plain").decode(),
+    packed_data([1]),
+]
 
 
 @pytest.mark.parametrize("settings", [WITH_QUEUE, WITHOUT_QUEUE], ids=["queue", "no queue"])
-@pytest.mark.parametrize("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
-def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object, settings: ForwarderSettings) -> None:
+@pytest.mark.parametrize(
+    "data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"]
+)
+def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(
+    data: object, settings: ForwarderSettings
+) -> None:
     cluster, store = FakeCluster(takes_all), list[FailedItem]()
     records = record(1, reports("a")), record(2, data), record(3, reports("b"))
     counts, repeated, warnings = forwarded(cluster, store, settings, *records)
     assert set(cluster.taken) == {"a/batch", "b/batch"}
     if settings is WITH_QUEUE:
         assert (counts, repeated) == (Counts(indexed=2, failed=1), ())
-        place = {"eventID": "shardId-000000000000:2", "eventSourceARN": STREAM, "sequenceNumber": "2"}
+        place = {
+            "eventID": "shardId-000000000000:2",
+            "eventSourceARN": STREAM,
+            "sequenceNumber": "2",
+        }
         assert [failure.document for failure in store] == [{**place, "data": data}]
     else:
         assert (repeated, store) == (("2",), [])
@@ -339,16 +437,31 @@ def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object
 def test_a_cluster_that_stays_down_fails_the_invocation_and_nothing_is_kept() -> None:
     store = list[FailedItem]()
     with pytest.raises(DeliveryError):
-        forwarded(FakeCluster(fails(503)), store, WITH_QUEUE, record(1, "bad"), record(2, reports("a")))
+        forwarded(
+            FakeCluster(fails(503)), store, WITH_QUEUE, record(1, "bad"), record(2, reports("a"))
+        )
     assert store == []
 
 
-GOOD_DATA = (reports("a", "b"), packed_data(CONTROL), packed_data({**DOCUMENT, "logEvents": [5, "x"]}))
-bad_data = st.none() | st.text(max_size=9) | st.binary(max_size=30).map(lambda data: packed_data(data.hex()))
+GOOD_DATA = (
+    reports("a", "b"),
+    packed_data(CONTROL),
+    packed_data({**DOCUMENT, "logEvents": [5, "x"]}),
+)
+bad_data = (
+    st.none()
+    | st.text(max_size=9)
+    | st.binary(max_size=30).map(lambda data: packed_data(data.hex()))
+)
 
 
-@given(st.lists(st.sampled_from(GOOD_DATA) | bad_data, max_size=6), st.sampled_from([WITH_QUEUE, WITHOUT_QUEUE]))
-def test_every_record_is_indexed_kept_or_reported(all_data: Sequence[object], settings: ForwarderSettings) -> None:
+@given(
+    st.lists(st.sampled_from(GOOD_DATA) | bad_data, max_size=6),
+    st.sampled_from([WITH_QUEUE, WITHOUT_QUEUE]),
+)
+def test_every_record_is_indexed_kept_or_reported(
+    all_data: Sequence[object], settings: ForwarderSettings
+) -> None:
     store = list[FailedItem]()
     records = [record(number, data) for number, data in enumerate(all_data)]
     counts, repeated, _ = forwarded(FakeCluster(takes_all), store, settings, *records)

@@ -12,7 +12,11 @@ def test_a_stopped_task_is_parsed() -> None:
     parsed = task()
     assert (parsed.id, parsed.cluster) == (ARN.rsplit("/", 1)[-1], "jobs")
     assert (parsed.family, parsed.revision) == ("nightly", "5")
-    assert (parsed.region, parsed.account_id, parsed.launch_type) == ("us-west-2", "111122223333", "FARGATE")
+    assert (parsed.region, parsed.account_id, parsed.launch_type) == (
+        "us-west-2",
+        "111122223333",
+        "FARGATE",
+    )
     assert parsed.duration_ms == 63216
     assert not parsed.is_service_task
     assert parsed.containers[1] == EventContainer(
@@ -28,7 +32,10 @@ def test_a_stopped_task_is_parsed() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        *(event(lastStatus=status) for status in ("PROVISIONING", "PENDING", "RUNNING", "DEPROVISIONING", None)),
+        *(
+            event(lastStatus=status)
+            for status in ("PROVISIONING", "PENDING", "RUNNING", "DEPROVISIONING", None)
+        ),
         None,
         {},
         [],
@@ -42,9 +49,15 @@ def test_tasks_in_other_states_and_other_events_are_ignored(other: object) -> No
     assert parse_stopped_task(other) is None
 
 
-def test_an_end_before_the_start_gives_no_duration_and_a_group_or_a_starter_shows_a_service() -> None:
+def test_an_end_before_the_start_gives_no_duration_and_a_group_or_a_starter_shows_a_service() -> (
+    None
+):
     """startedAt is when the control plane saw the task running; a task that crashes at once ends before that."""
-    assert task(executionStoppedAt="2026-03-01T10:11:24.000Z").duration_ms is task(startedAt=None).duration_ms is None
+    assert (
+        task(executionStoppedAt="2026-03-01T10:11:24.000Z").duration_ms
+        is task(startedAt=None).duration_ms
+        is None
+    )
     assert task(group="service:web").is_service_task
     assert task(startedBy="ecs-svc/5888882704497679006").is_service_task
 
@@ -70,23 +83,95 @@ CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
     (None, "Your Spot Task was interrupted.", None, None, "stopped spot"),
     (None, "userinitiated: deploy", 0, None, "stopped user"),
     (None, "Host EC2 (instance i-1) terminated.", 137, None, "stopped infrastructure"),
-    ("ServiceSchedulerInitiated", "Scaling activity by (deployment ecs-svc/1)", 143, None, "stopped scheduler"),
+    (
+        "ServiceSchedulerInitiated",
+        "Scaling activity by (deployment ecs-svc/1)",
+        143,
+        None,
+        "stopped scheduler",
+    ),
     ("ServiceSchedulerInitiated", GENERIC, 137, OOM, "stopped scheduler"),
-    (None, "Task failed ELB health checks in (target-group arn:aws:x)", 0, None, "stopped scheduler"),
+    (
+        None,
+        "Task failed ELB health checks in (target-group arn:aws:x)",
+        0,
+        None,
+        "stopped scheduler",
+    ),
     ("InfrastructureHealth", None, 0, None, "stopped infrastructure"),
     ("infrastructurehealth", GENERIC, None, None, "stopped infrastructure"),
-    (None, "ECS is performing maintenance on the underlying infrastructure.", 143, None, "stopped infrastructure"),
+    (
+        None,
+        "ECS is performing maintenance on the underlying infrastructure.",
+        143,
+        None,
+        "stopped infrastructure",
+    ),
     ("TaskFailedToStart", CANNOT_PULL, None, None, "failure image"),
-    (NO_START, "ResourceInitializationError: The task cannot pull registry auth from ECR", None, None, RESOURCES),
-    (NO_START, "Timeout waiting for EphemeralStorage provisioning to complete.", None, None, "failure resources"),
-    ("TaskFailedToStart", "Capacity is unavailable at this time. Please try again", None, None, "failure resources"),
+    (
+        NO_START,
+        "ResourceInitializationError: The task cannot pull registry auth from ECR",
+        None,
+        None,
+        RESOURCES,
+    ),
+    (
+        NO_START,
+        "Timeout waiting for EphemeralStorage provisioning to complete.",
+        None,
+        None,
+        "failure resources",
+    ),
+    (
+        "TaskFailedToStart",
+        "Capacity is unavailable at this time. Please try again",
+        None,
+        None,
+        "failure resources",
+    ),
     ("TaskFailedToStart", "Something new", None, None, "failure unknown"),
-    (None, GENERIC, None, "CannotCreateContainerError: Error response from daemon: x", "failure resources"),
-    (None, "Timeout waiting for network interface provisioning to complete.", None, None, "failure resources"),
-    (None, None, None, "DockerTimeoutError: Could not transition to started; timed out", "failure resources"),
-    (None, None, None, "ContainerRuntimeError: failed to create container task", "failure resources"),
-    (None, "Fetching secret data from SSM Parameter Store in us-west-2: invalid", None, None, "failure resources"),
-    (None, "Unexpected EC2 error while attempting to Create Network Interface", None, None, "failure resources"),
+    (
+        None,
+        GENERIC,
+        None,
+        "CannotCreateContainerError: Error response from daemon: x",
+        "failure resources",
+    ),
+    (
+        None,
+        "Timeout waiting for network interface provisioning to complete.",
+        None,
+        None,
+        "failure resources",
+    ),
+    (
+        None,
+        None,
+        None,
+        "DockerTimeoutError: Could not transition to started; timed out",
+        "failure resources",
+    ),
+    (
+        None,
+        None,
+        None,
+        "ContainerRuntimeError: failed to create container task",
+        "failure resources",
+    ),
+    (
+        None,
+        "Fetching secret data from SSM Parameter Store in us-west-2: invalid",
+        None,
+        None,
+        "failure resources",
+    ),
+    (
+        None,
+        "Unexpected EC2 error while attempting to Create Network Interface",
+        None,
+        None,
+        "failure resources",
+    ),
 ]
 
 
@@ -97,7 +182,10 @@ def test_the_outcome_of_each_case(
     batch = EventContainer(name="batch", exit_code=exit_code, reason=own)
     outcome = determine_outcome(task(stopCode=stop_code, stoppedReason=stated), batch)
     assert f"{outcome.status} {outcome.category}" == expected
-    assert (outcome.exit_code, outcome.out_of_memory) == (exit_code, (own or "").lower() == OOM.lower())
+    assert (outcome.exit_code, outcome.out_of_memory) == (
+        exit_code,
+        (own or "").lower() == OOM.lower(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +214,9 @@ def test_the_most_specific_reason(
 def test_a_setting_that_names_a_missing_container_is_ignored(wanted: str) -> None:
     environment = [{"name": "TASK_PROFILER_CONTAINER", "value": wanted}]
     monitor = container("task-monitor", essential=False, environment=environment)
-    chosen = identify_containers(definition(container("proxy", essential=False), monitor, container("batch")), task())
+    chosen = identify_containers(
+        definition(container("proxy", essential=False), monitor, container("batch")), task()
+    )
     assert (chosen.batch, chosen.monitor is not None) == ("batch", True)
     assert chosen.batch_log is not None
 
@@ -174,12 +264,22 @@ TOGETHER: dict[str, tuple[dict[str, int | str | None], EndStatus, str, int | Non
 @pytest.mark.parametrize("is_reversed", [False, True])
 @pytest.mark.parametrize(("ends", "status", "batch", "exit_code"), TOGETHER.values(), ids=TOGETHER)
 def test_possible_batch_containers_are_judged_together(
-    ends: dict[str, int | str | None], status: EndStatus, batch: str, exit_code: int | None, *, is_reversed: bool
+    ends: dict[str, int | str | None],
+    status: EndStatus,
+    batch: str,
+    exit_code: int | None,
+    *,
+    is_reversed: bool,
 ) -> None:
     killed = {"exitCode": 137, "reason": OOM}
-    listed = [{"name": name, **(killed if end == OOM else {"exitCode": end})} for name, end in ends.items()]
+    listed = [
+        {"name": name, **(killed if end == OOM else {"exitCode": end})}
+        for name, end in ends.items()
+    ]
     parsed = task(containers=listed[::-1] if is_reversed else listed)
-    described = definition(container("xray"), container("batch"), container("task-monitor", essential=False))
+    described = definition(
+        container("xray"), container("batch"), container("task-monitor", essential=False)
+    )
     outcome, judged = judge(parsed, identify_containers(described, parsed))
     assert (outcome.status, judged, outcome.exit_code) == (status, batch, exit_code)
 

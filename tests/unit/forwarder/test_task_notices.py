@@ -16,7 +16,11 @@ from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, NoticeError, SettingsError
 from profiler.forwarder.notifications.notification import Notification
-from profiler.forwarder.notifications.task_notices import MAX_AGE, MAX_NOTICES_OF_A_STREAM, TaskNotices
+from profiler.forwarder.notifications.task_notices import (
+    MAX_AGE,
+    MAX_NOTICES_OF_A_STREAM,
+    TaskNotices,
+)
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.notice_model import NoticeLine, encode_notice
@@ -35,7 +39,10 @@ class World:
 
     def __init__(self, **settings: Any) -> None:
         self.settings: NoticeSettings | SettingsError = NoticeSettings(**settings)
-        self.slack, self.bus = fake_channel("slack", "failure"), fake_channel("event-bus", "failure")
+        self.slack, self.bus = (
+            fake_channel("slack", "failure"),
+            fake_channel("event-bus", "failure"),
+        )
         self.documents: list[Document] = []
         self.cluster_error: DeliveryError | None = None
         self.store = list[FailedItem]()
@@ -65,7 +72,9 @@ class World:
         return LineForwarder(ForwarderSettings(), self.deliver, self.store.extend, notices)
 
     def forward(self, *lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> Counts:
-        return self.lines().forward(decode_event(event(document_of(*lines, stream=stream, owner=owner))))
+        return self.lines().forward(
+            decode_event(event(document_of(*lines, stream=stream, owner=owner)))
+        )
 
     def forward_records(self, *records: dict[str, Any]) -> tuple[str, ...]:
         """The records to deliver again."""
@@ -78,7 +87,9 @@ def kinds(channel: FakeChannel) -> list[str]:
 
 def document_of(*lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> dict[str, Any]:
     texts = [line.decode() if isinstance(line, bytes) else line for line in lines]
-    events = [{"id": str(number), "timestamp": 1, "message": text} for number, text in enumerate(texts)]
+    events = [
+        {"id": str(number), "timestamp": 1, "message": text} for number, text in enumerate(texts)
+    ]
     return {**DOCUMENT, "owner": owner, "logStream": stream, "logEvents": events}
 
 
@@ -94,7 +105,10 @@ def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
     assert [document.id for document in world.documents] == [f"{TASK_ID}/batch/stuck"] * 2
     arn = STUCK.record.task_arn
     first = f"{DOCUMENT['logGroup']} {STREAM}#notice-0"
-    assert set(world.table.done) == {first, *(f"{arn}#batch#stuck#{channel}" for channel in ("slack", "event-bus"))}
+    assert set(world.table.done) == {
+        first,
+        *(f"{arn}#batch#stuck#{channel}" for channel in ("slack", "event-bus")),
+    }
 
 
 def test_a_notice_is_posted_while_the_search_cluster_is_down() -> None:
@@ -132,7 +146,9 @@ def test_the_settings_select_the_notices(chosen: dict[str, Any], posted: list[st
 )
 def test_a_notice_of_another_task_is_kept_and_not_sent(place: dict[str, str], arn: str) -> None:
     world = World()
-    assert world.forward(line(record=replace(STUCK.record, task_arn=arn)), **place) == Counts(failed=1)
+    assert world.forward(line(record=replace(STUCK.record, task_arn=arn)), **place) == Counts(
+        failed=1
+    )
     assert "is not trusted" in world.store[0].reason
     assert world.slack.posted == []
 
@@ -149,13 +165,21 @@ def test_a_replayed_or_old_notice_is_indexed_and_not_sent() -> None:
 
 def test_a_flood_of_notices_is_indexed_and_the_first_ones_of_all_deliveries_are_sent() -> None:
     world = World()
-    first, *others = [[f"kind{number}-{delivery}" for number in range(7 + delivery)] for delivery in range(4)]
+    first, *others = [
+        [f"kind{number}-{delivery}" for number in range(7 + delivery)] for delivery in range(4)
+    ]
     for number, sent in enumerate((first, *others, first)):
-        assert world.forward(*(line(kind) for kind in [*sent, sent[0]])) == Counts(indexed=len(sent) + 1)
-        assert bool(world.warnings) is (number > 0)  # the second delivery has eight, of which one is sent
+        assert world.forward(*(line(kind) for kind in [*sent, sent[0]])) == Counts(
+            indexed=len(sent) + 1
+        )
+        assert bool(world.warnings) is (
+            number > 0
+        )  # the second delivery has eight, of which one is sent
     assert kinds(world.slack) == [*first, others[0][0]]
     assert len(world.slack.posted) == MAX_NOTICES_OF_A_STREAM
-    assert set(world.warnings) == {f"Only 8 notifications in /ecs/jobs {STREAM} are sent: the log stream has more."}
+    assert set(world.warnings) == {
+        f"Only 8 notifications in /ecs/jobs {STREAM} are sent: the log stream has more."
+    }
 
 
 @pytest.mark.parametrize(
@@ -181,7 +205,9 @@ def records(*numbers: int) -> list[dict[str, Any]]:
         task_id = f"{number:032x}"
         arn = f"arn:aws:ecs:us-west-2:{ACCOUNT}:task/jobs/{task_id}"
         text = line(record=replace(STUCK.record, task_id=task_id, task_arn=arn))
-        found.append(record(number, packed_data(document_of(text, stream=f"ecs/task-monitor/{task_id}"))))
+        found.append(
+            record(number, packed_data(document_of(text, stream=f"ecs/task-monitor/{task_id}")))
+        )
     return found
 
 
@@ -214,7 +240,9 @@ def test_invalid_settings_fail_the_records_with_notices_alone() -> None:
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.lists(st.integers(0, 5), max_size=8), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5)))
+@given(
+    st.lists(st.integers(0, 5), max_size=8), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5))
+)
 def test_every_notice_is_posted_once_however_often_channels_fail(
     numbers: list[int], failing: set[int], also_failing: set[int]
 ) -> None:
@@ -222,7 +250,9 @@ def test_every_notice_is_posted_once_however_often_channels_fail(
     for refused in (failing, also_failing, set[int]()):
         world.slack = channel_that_refuses(*refused)
         repeated = world.forward_records(*records(*numbers))
-        done = {int(key.split("#")[0][-32:], 16) for key in world.table.done if key.endswith("#slack")}
+        done = {
+            int(key.split("#")[0][-32:], 16) for key in world.table.done if key.endswith("#slack")
+        }
         assert set(repeated) == {str(number) for number in (set(numbers) & refused) - done}
     assert len(world.bus.posted) == len(set(numbers))
     assert world.store == []

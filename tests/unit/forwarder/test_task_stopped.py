@@ -14,7 +14,12 @@ from profiler.forwarder import invocation
 from profiler.forwarder.batch_report import ReportFinder, ReportLine
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
-from profiler.forwarder.invocation import DeliveryError, ForwarderError, SearchClusterError, SettingsError
+from profiler.forwarder.invocation import (
+    DeliveryError,
+    ForwarderError,
+    SearchClusterError,
+    SettingsError,
+)
 from profiler.forwarder.notifications import notification as notification_types
 from profiler.forwarder.notifications.notification import (
     Comparison,
@@ -52,7 +57,9 @@ class World:
     """Fakes of everything that TaskStoppedHandler uses."""
 
     def __init__(
-        self, lines: dict[str, list[str]] | None = None, described: Mapping[str, Any] | None = WITH_MONITOR
+        self,
+        lines: dict[str, list[str]] | None = None,
+        described: Mapping[str, Any] | None = WITH_MONITOR,
     ) -> None:
         self.lines = lines or {}
         self.described = described
@@ -100,14 +107,21 @@ class World:
     def index(self) -> Index:
         self.may_fail("index")
         return Index(
-            settings=ForwarderSettings(), deliver=self.deliver, find=self.find, compare=lambda _: self.comparison
+            settings=ForwarderSettings(),
+            deliver=self.deliver,
+            find=self.find,
+            compare=lambda _: self.comparison,
         )
 
     def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
         """Return the next report, and repeat the last one."""
         if self.indexed_reports is None:
             raise SearchClusterError("away", status=None)
-        return self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
+        return (
+            self.indexed_reports.pop(0)
+            if len(self.indexed_reports) > 1
+            else self.indexed_reports[0]
+        )
 
     def accepts(self, kind: notification_types.ChannelKind) -> bool:
         self.may_fail("channel")
@@ -134,7 +148,10 @@ class World:
             describe=lambda _arn: self.described,
             run_log=lambda task, name: ReportFinder(self.newest, self.time, task.id, name),
             index=lambda: self.index() if cluster else None,
-            channels=lambda _settings: [NoticeChannel("world", self.post, self.accepts), *self.other_channels],
+            channels=lambda _settings: [
+                NoticeChannel("world", self.post, self.accepts),
+                *self.other_channels,
+            ],
             once=self.table.once,
             is_on_instance=self.is_on_instance,
             export=lambda ended: self.exported.append((ended, len(self.notices))),
@@ -153,9 +170,15 @@ class World:
         (SettingsError("RETRY_MAX_MEMORY_MB"), [None]),
         (invocation.InProgressError("busy"), []),
     ],
-    ids=["not possible yet", "an invalid setting says nothing", "another invocation posts the notice"],
+    ids=[
+        "not possible yet",
+        "an invalid setting says nothing",
+        "another invocation posts the notice",
+    ],
 )
-def test_a_retry_that_fails_raises_after_document_and_notice(error: ForwarderError, said: list[str | None]) -> None:
+def test_a_retry_that_fails_raises_after_document_and_notice(
+    error: ForwarderError, said: list[str | None]
+) -> None:
     world = World()
 
     def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
@@ -172,11 +195,23 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
     world = World({BATCH_STREAM: ["a line", report(), "another"]})
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     ((notice, kind),) = world.notices
-    assert (kind, notice.family, notice.task.revision, notice.outcome.exit_code) == ("failure", "nightly", "5", 1)
-    assert (notice.duration_ms, notice.metrics.cpu_utilization_percent) == (60000, Distribution(avg=50.0, max=90.0))
+    assert (kind, notice.family, notice.task.revision, notice.outcome.exit_code) == (
+        "failure",
+        "nightly",
+        "5",
+        1,
+    )
+    assert (notice.duration_ms, notice.metrics.cpu_utilization_percent) == (
+        60000,
+        Distribution(avg=50.0, max=90.0),
+    )
     assert notice.is_complete
     numbers, own = world.documents
-    assert (numbers.index, numbers.id) == (own.index, own.id) == ("task-reports-2026.03", f"{task().id}/batch")
+    assert (
+        (numbers.index, numbers.id)
+        == (own.index, own.id)
+        == ("task-reports-2026.03", f"{task().id}/batch")
+    )
     assert numbers.fields["task"]["complete"] is True
     assert own.fields["task"]["stop_code"] == "EssentialContainerExited"
     assert (world.time.pauses, world.on_instance) == ([], [])
@@ -184,7 +219,12 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
 
 def test_the_last_checkpoint_is_used_after_the_wait() -> None:
     world = World(
-        {MONITOR_STREAM: [report("task.checkpoint", metrics={"maxMemoryUsedMB": 7}), report("task.checkpoint")]}
+        {
+            MONITOR_STREAM: [
+                report("task.checkpoint", metrics={"maxMemoryUsedMB": 7}),
+                report("task.checkpoint"),
+            ]
+        }
     )
     world.handle(report_wait_seconds=5.0)
     assert world.time.pauses == [2.0, 3.0]
@@ -204,13 +244,20 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
         "event": {"outcome": "failure"},
     }
     upsert = document.initial_fields
-    assert (upsert["usage"]["memory"]["used_mb"]["max"], upsert["usage"]["duration_ms"]) == (500, 63216)
+    assert (upsert["usage"]["memory"]["used_mb"]["max"], upsert["usage"]["duration_ms"]) == (
+        500,
+        63216,
+    )
     assert (upsert["task"]["complete"], upsert["event"]["dataset"]) == (False, "task.report")
     assert upsert["@timestamp"] == "2026-03-01T10:12:32.316Z"
 
 
 BOTH = {"containers": [{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]}
-NOT_STARTED = {"startedAt": None, "stopCode": "TaskFailedToStart", "containers": [{"name": "batch"}]}
+NOT_STARTED = {
+    "startedAt": None,
+    "stopCode": "TaskFailedToStart",
+    "containers": [{"name": "batch"}],
+}
 SILENT = {"name": "batch"}, {"name": "task-monitor", "essential": False}
 KNOWN = container("task-monitor", essential=False), container("batch")
 # The definition, the event, the seconds that are left, whether the instance has a monitor, and the pauses.
@@ -228,9 +275,16 @@ WAITS: dict[str, tuple[Mapping[str, Any] | None, dict[str, Any], float, bool, li
 }
 
 
-@pytest.mark.parametrize(("described", "detail", "left", "on_instance", "pauses"), WAITS.values(), ids=WAITS)
+@pytest.mark.parametrize(
+    ("described", "detail", "left", "on_instance", "pauses"), WAITS.values(), ids=WAITS
+)
 def test_how_long_a_report_is_waited_for(
-    described: Mapping[str, Any] | None, detail: dict[str, Any], left: float, *, on_instance: bool, pauses: list[float]
+    described: Mapping[str, Any] | None,
+    detail: dict[str, Any],
+    left: float,
+    *,
+    on_instance: bool,
+    pauses: list[float],
 ) -> None:
     """In the log streams: the search cluster does not respond."""
     world = World(described=described)
@@ -246,14 +300,20 @@ PRINTS = [{"name": "TASK_PROFILER_REPORT_STREAM", "value": "monitor"}]
 
 @pytest.mark.parametrize(
     ("kind", "environment", "group"),
-    [("report", [], "/ecs/jobs"), ("report", PRINTS, "/ecs/monitor"), ("checkpoint", [], "/ecs/monitor")],
+    [
+        ("report", [], "/ecs/jobs"),
+        ("report", PRINTS, "/ecs/monitor"),
+        ("checkpoint", [], "/ecs/monitor"),
+    ],
 )
 def test_the_command_in_the_notification_reads_the_log_group_that_has_the_run(
     kind: str, environment: list[dict[str, str]], group: str
 ) -> None:
     """Without a report, the monitor's group has the checkpoints."""
     log = awslogs(group="/ecs/monitor", region="us-west-2")
-    monitor = container("task-monitor", essential=False, environment=environment, logConfiguration=log)
+    monitor = container(
+        "task-monitor", essential=False, environment=environment, logConfiguration=log
+    )
     world = World({BATCH_STREAM: [report(f"task.{kind}")]}, definition(monitor, container("batch")))
     world.handle(report_wait_seconds=0.0)
     shown = json.dumps(ended_task_message(world.notice, kibana_url=None).blocks)
@@ -266,7 +326,9 @@ def test_reports_of_other_containers_and_tasks_are_ignored() -> None:
     assert not world.notice.is_complete
 
 
-CLUSTER, SLACK, BUS = (DeliveryError(f"{name} is away.") for name in ("The cluster", "Slack", "The bus"))
+CLUSTER, SLACK, BUS = (
+    DeliveryError(f"{name} is away.") for name in ("The cluster", "Slack", "The bus")
+)
 NO_SECRET = SettingsError("The secret cannot be read.")
 
 
@@ -292,11 +354,18 @@ def test_what_fails_is_raised_after_everything_else_is_done(
     with pytest.raises(ForwarderError) as raised:
         world.handle()
     assert str(raised.value) == message
-    assert (len(world.documents), len(world.notices), len(world.exported)) == (documents, notices, 1)
+    assert (len(world.documents), len(world.notices), len(world.exported)) == (
+        documents,
+        notices,
+        1,
+    )
     assert len(other.posted) == (other.error is None)
 
 
-UNUSUAL = Comparison(text="", unusual=(notification_types.UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2)
+UNUSUAL = Comparison(
+    text="",
+    unusual=(notification_types.UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2,
+)
 
 
 SUCCEEDED = {"containers": [{"name": "batch", "exitCode": 0}]}
@@ -333,7 +402,9 @@ def test_the_settings_select_the_tasks_that_get_a_notice(
     assert world.handle(task(**detail), **settings)["notified"] == notified
     assert [kind for _, kind in world.notices] == ([] if notified is None else [notified])
     assert len(world.runs) == 1
-    assert [notices for _, notices in world.exported] == [len(world.notices)], "every run is exported, last"
+    assert [notices for _, notices in world.exported] == [len(world.notices)], (
+        "every run is exported, last"
+    )
 
 
 def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
@@ -344,8 +415,20 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     assert world.notice.is_complete
 
 
-OWN_LINES = [encode_notice(stuck_notice()).decode(), msgspec.json.encode(waiting_stacks()).decode(), report()]
-LINES = ["one", "two", "three", *OWN_LINES, report("task.checkpoint"), "REPORT TaskId: 4dd5\tDuration: 1 ms", "{}"]
+OWN_LINES = [
+    encode_notice(stuck_notice()).decode(),
+    msgspec.json.encode(waiting_stacks()).decode(),
+    report(),
+]
+LINES = [
+    "one",
+    "two",
+    "three",
+    *OWN_LINES,
+    report("task.checkpoint"),
+    "REPORT TaskId: 4dd5\tDuration: 1 ms",
+    "{}",
+]
 
 
 @pytest.mark.parametrize(
@@ -368,16 +451,23 @@ def test_only_a_failure_shows_the_last_lines_of_the_batch(
 def test_a_failure_is_sent_without_log_lines_that_cannot_be_read() -> None:
     world = World({BATCH_STREAM: LINES})
     world.indexed_reports = [report_line(report())]
-    world.log_errors = [DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")]
+    world.log_errors = [
+        DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")
+    ]
     assert world.handle(log_lines=5, report_wait_seconds=0)["notified"] == "failure"
     assert (world.notice.log_lines, world.notice.duration_ms) == ((), 60000)
     (warning,) = world.warnings
-    assert warning.endswith("has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException).")
+    assert warning.endswith(
+        "has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException)."
+    )
 
 
 def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> None:
     basis = "us-west-2 FARGATE X86_64 2026-09 on-demand price"
-    for provider, usd, of in (("FARGATE_SPOT", 0.006, "at least, on FARGATE_SPOT: 30% of "), (None, 0.02, "")):
+    for provider, usd, of in (
+        ("FARGATE_SPOT", 0.006, "at least, on FARGATE_SPOT: 30% of "),
+        (None, 0.02, ""),
+    ):
         world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
         world.handle(task(capacityProviderName=provider))
         assert world.cost == Cost(usd=usd, price_basis=of + basis)
@@ -389,8 +479,13 @@ def test_a_batch_that_ends_before_a_sidecar_has_the_cost_of_the_task(stream: str
     sidecar = container("xray", essential=False)
     described = definition(container("task-monitor", essential=False), sidecar, container("batch"))
     cost = {"usd": 0.0123, "priceBasis": "us-west-2 FARGATE X86_64 2026-09"}
-    world = World({BATCH_STREAM: [report()], stream: [report(container={"name": "xray"}, cost=cost)]}, described)
-    world.handle(task(containers=[{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]))
+    world = World(
+        {BATCH_STREAM: [report()], stream: [report(container={"name": "xray"}, cost=cost)]},
+        described,
+    )
+    world.handle(
+        task(containers=[{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}])
+    )
     assert world.cost == Cost(usd=0.0123, price_basis="us-west-2 FARGATE X86_64 2026-09")
     assert all("cost" not in document.fields for document in world.documents)
 
@@ -405,30 +500,61 @@ def test_a_task_with_an_unknown_batch_gets_a_notice_but_no_document() -> None:
 
 
 @pytest.mark.parametrize("listed", [[], [{"name": "task-monitor", "exitCode": 0}]])
-def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition(listed: list[dict[str, Any]]) -> None:
+def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition(
+    listed: list[dict[str, Any]],
+) -> None:
     reason = "ResourceInitializationError: unable to pull secrets or registry auth"
-    never_started = {**NOT_STARTED, "containers": listed, "stoppedReason": reason, "executionStoppedAt": None}
+    never_started = {
+        **NOT_STARTED,
+        "containers": listed,
+        "stoppedReason": reason,
+        "executionStoppedAt": None,
+    }
     world = World()
-    assert world.handle(task(**never_started)) == {"status": "failure", "indexed": True, "notified": "failure"}
+    assert world.handle(task(**never_started)) == {
+        "status": "failure",
+        "indexed": True,
+        "notified": "failure",
+    }
     (document,) = world.documents
-    assert (document.index, document.id) == ("task-reports-2026.03", "4dd5853f44b341ee8281f38229bee377/batch")
+    assert (document.index, document.id) == (
+        "task-reports-2026.03",
+        "4dd5853f44b341ee8281f38229bee377/batch",
+    )
     assert document.initial_fields["container"] == {"name": "batch"}
-    assert (document.fields["task"]["status"], document.fields["task"]["stop_category"]) == ("failure", "resources")
+    assert (document.fields["task"]["status"], document.fields["task"]["stop_category"]) == (
+        "failure",
+        "resources",
+    )
     assert "duration_ms" not in document.initial_fields.get("usage", {})
     assert world.notice.container == "batch"
 
 
-@pytest.mark.parametrize("sidecar", [*SIDECARS.values(), ROUTER], ids=lambda sidecar: sidecar["name"])
 @pytest.mark.parametrize(
-    ("code", "sidecar_code", "status"), [(1, 0, "failure"), (0, 143, "success"), (0, 137, "success")]
+    "sidecar", [*SIDECARS.values(), ROUTER], ids=lambda sidecar: sidecar["name"]
+)
+@pytest.mark.parametrize(
+    ("code", "sidecar_code", "status"),
+    [(1, 0, "failure"), (0, 143, "success"), (0, 137, "success")],
 )
 def test_an_essential_sidecar_does_not_decide_how_the_task_ended(
     sidecar: dict[str, Any], code: int, sidecar_code: int, status: str
 ) -> None:
     """With what AWS injects, and with the event's containers in another order than the definition's."""
-    world = World(described=definition(sidecar, container("batch"), container("task-monitor", essential=False)))
-    codes = {**{one["name"]: 0 for one in INJECTED}, "task-monitor": 0, "batch": code, sidecar["name"]: sidecar_code}
-    ended = task(containers=[{"name": name, "exitCode": exit_code} for name, exit_code in codes.items()])
+    world = World(
+        described=definition(
+            sidecar, container("batch"), container("task-monitor", essential=False)
+        )
+    )
+    codes = {
+        **{one["name"]: 0 for one in INJECTED},
+        "task-monitor": 0,
+        "batch": code,
+        sidecar["name"]: sidecar_code,
+    }
+    ended = task(
+        containers=[{"name": name, "exitCode": exit_code} for name, exit_code in codes.items()]
+    )
     assert world.handle(ended) == {"status": status, "indexed": True, "notified": status}
     assert sidecar is ROUTER or f"containers ({sidecar['name']}, batch), which" in world.warnings[0]
     document = world.documents[-1]
@@ -447,12 +573,18 @@ def test_logs_that_do_not_respond_raise_before_the_notice_is_posted() -> None:
 
 
 @pytest.mark.parametrize(("failures", "pauses"), [(2, [4.0, 4.0]), (99, [4.0, 4.0, 4.0])])
-def test_throttling_is_waited_for_and_fails_no_invocation(failures: int, pauses: list[float]) -> None:
+def test_throttling_is_waited_for_and_fails_no_invocation(
+    failures: int, pauses: list[float]
+) -> None:
     """Also without a monitor: the batch may be wrapped by ``run``."""
     world = World({BATCH_STREAM: [report()]}, WITHOUT_MONITOR)
     world.log_errors = [invocation.ThrottledError("Too many.")] * failures
     assert world.handle(report_wait_seconds=12.0)["notified"] == "failure"
-    assert (world.time.pauses, world.notice.is_complete, len(world.warnings)) == (pauses, failures == 2, failures > 2)
+    assert (world.time.pauses, world.notice.is_complete, len(world.warnings)) == (
+        pauses,
+        failures == 2,
+        failures > 2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -476,31 +608,62 @@ def test_the_log_of_a_service_without_a_monitor_is_read_for_its_notice_alone(
 # Any event
 
 
-ODD_TIMES = "0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "10000-01-01T00:00:00Z"
-TIMES = st.sampled_from([None, "2026-03-01T10:11:29.1Z", "9999-12-31T23:59:59.999-14:00", *ODD_TIMES])
-TEXTS = st.none() | st.text(st.characters(codec=None), max_size=20) | st.sampled_from(["\ud800", "x" * 600, ""])
-EXIT_CODES = st.none() | st.integers() | st.sampled_from([0, 1, 137, 2**31, 2**70, -(2**70), True, 1.5, "1"])
+ODD_TIMES = (
+    "0001-01-01T00:00:00+14:00",
+    "0001-01-01T00:00:00Z",
+    "1969-12-31T23:59:59Z",
+    "10000-01-01T00:00:00Z",
+)
+TIMES = st.sampled_from(
+    [None, "2026-03-01T10:11:29.1Z", "9999-12-31T23:59:59.999-14:00", *ODD_TIMES]
+)
+TEXTS = (
+    st.none()
+    | st.text(st.characters(codec=None), max_size=20)
+    | st.sampled_from(["\ud800", "x" * 600, ""])
+)
+EXIT_CODES = (
+    st.none() | st.integers() | st.sampled_from([0, 1, 137, 2**31, 2**70, -(2**70), True, 1.5, "1"])
+)
 ANYTHING = (
-    TEXTS | EXIT_CODES | TIMES | st.lists(TEXTS, max_size=2) | st.dictionaries(st.text(max_size=3), TEXTS, max_size=2)
+    TEXTS
+    | EXIT_CODES
+    | TIMES
+    | st.lists(TEXTS, max_size=2)
+    | st.dictionaries(st.text(max_size=3), TEXTS, max_size=2)
 )
 CONTAINERS = st.lists(
-    st.fixed_dictionaries({"name": st.sampled_from(["batch", "task-monitor", "proxy", "\udcff"]) | ANYTHING})
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["batch", "task-monitor", "proxy", "\udcff"]) | ANYTHING}
+    )
     | st.fixed_dictionaries({"name": st.just("batch"), "exitCode": EXIT_CODES, "reason": TEXTS}),
     max_size=3,
 )
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(EVENT["detail"].keys() - {"taskArn"}, ANYTHING),
     **dict.fromkeys(
-        ("createdAt", "pullStartedAt", "pullStoppedAt", "startedAt", "executionStoppedAt", "stoppedAt"),
+        (
+            "createdAt",
+            "pullStartedAt",
+            "pullStoppedAt",
+            "startedAt",
+            "executionStoppedAt",
+            "stoppedAt",
+        ),
         TIMES | ANYTHING,
     ),
-    **dict.fromkeys(("stopCode", "stoppedReason", "startedBy", "group", "launchType", "clusterArn"), TEXTS | ANYTHING),
+    **dict.fromkeys(
+        ("stopCode", "stoppedReason", "startedBy", "group", "launchType", "clusterArn"),
+        TEXTS | ANYTHING,
+    ),
     "containers": CONTAINERS | ANYTHING,
     "lastStatus": st.sampled_from(["STOPPED", "STOPPED", "STOPPED", "RUNNING"]) | ANYTHING,
 }
 EVENTS = st.fixed_dictionaries({}, optional=FIELDS).map(lambda detail: event(**detail))
 FAILING = st.sampled_from(["", "cluster", "refused", "slack", "other", "cluster and slack"])
-TIMELESS = event(containers=[], **dict.fromkeys(name for name in EVENT["detail"] if name.endswith("At")))
+TIMELESS = event(
+    containers=[], **dict.fromkeys(name for name in EVENT["detail"] if name.endswith("At"))
+)
 
 
 @settings(deadline=None)
@@ -516,7 +679,10 @@ def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     world, other = World({BATCH_STREAM: [report()]} if has_report else {}), fake_channel("other")
     world.other_channels = [other]
     world.described = world.described if is_described else None
-    errors = {"cluster": SearchClusterError("away", status=None), "slack": DeliveryError("Slack is away.")}
+    errors = {
+        "cluster": SearchClusterError("away", status=None),
+        "slack": DeliveryError("Slack is away."),
+    }
     world.errors = {name: error for name, error in errors.items() if name in failing}
     world.rejected = (FailedItem({}, "bad mapping"),) if failing == "refused" else ()
     other.error = DeliveryError("The bus is away.") if failing == "other" else None
@@ -533,7 +699,9 @@ def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     assert bool(other.posted) != ("The bus is away." in raised)
     ((ended, _),) = world.exported
     check(exported_run(ended, 1))
-    msgspec.json.encode(bulk_lines(world.documents))  # valid JSON and UTF-8, whatever the event contained
+    msgspec.json.encode(
+        bulk_lines(world.documents)
+    )  # valid JSON and UTF-8, whatever the event contained
     for document in world.documents:
         assert document.index.startswith("task-reports-20")
         task_fields = document.initial_fields["task"]

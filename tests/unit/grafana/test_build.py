@@ -15,7 +15,9 @@ NOT_DRAWN = {"task_profiler_gpu_info", "task_profiler_monitor_info"}
 
 
 def used_names(panel: Panel) -> set[str]:
-    return {name for query in panel.queries for name in re.findall(r"task_profiler_\w+", query.expr)}
+    return {
+        name for query in panel.queries for name in re.findall(r"task_profiler_\w+", query.expr)
+    }
 
 
 def test_the_committed_dashboard_is_the_generated_one() -> None:
@@ -23,7 +25,9 @@ def test_the_committed_dashboard_is_the_generated_one() -> None:
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
-def test_a_panel_has_exported_metrics_and_labels_of_the_chosen_tasks_and_draws_counters_as_rates(panel: Panel) -> None:
+def test_a_panel_has_exported_metrics_and_labels_of_the_chosen_tasks_and_draws_counters_as_rates(
+    panel: Panel,
+) -> None:
     used = used_names(panel)
     assert set() < used <= set(NAMES)
     known = {label for name in used for label in NAMES[name].labels} | set(TASK_LABELS)
@@ -45,7 +49,10 @@ def test_panels_stay_on_the_grid_and_do_not_overlap() -> None:
     rows = json.loads(render_dashboard())["panels"]
     for panel in (*rows, *(inner for row in rows for inner in row.get("panels", ()))):
         place = panel["gridPos"]
-        columns, rows = range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
+        columns, rows = (
+            range(place["x"], place["x"] + place["w"]),
+            range(place["y"], place["y"] + place["h"]),
+        )
         cells = {(column, row) for column in columns for row in rows}
         assert cells
         assert not cells & taken, panel["title"]

@@ -21,7 +21,9 @@ from tests.panel_searches import MATCHING, fields_of, search_body
 
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
 FILES = (CLASSIC, LENS)
-TEMPLATES = tuple(f"index-templates/task-{name}.json" for name in ("reports", "checkpoints", "logs", "notices"))
+TEMPLATES = tuple(
+    f"index-templates/task-{name}.json" for name in ("reports", "checkpoints", "logs", "notices")
+)
 
 by_key = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.key)
 each_file = pytest.mark.parametrize("name", FILES)
@@ -40,7 +42,9 @@ def test_the_committed_files_are_what_the_generator_writes() -> None:
     """If this fails: `make kibana`."""
     files = build_files()
     assert set(files) == {*FILES, *TEMPLATES}
-    assert [name for name in files if (FOLDER / name).read_text(encoding="utf-8") != files[name]] == []
+    assert [
+        name for name in files if (FOLDER / name).read_text(encoding="utf-8") != files[name]
+    ] == []
 
 
 @each_file
@@ -48,7 +52,9 @@ def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str) -
     objects = objects_in(name)
     known = {(one["type"], one["id"]) for one in objects}
     assert len(known) == len(objects)
-    assert {(target["type"], target["id"]) for one in objects for target in one["references"]} <= known
+    assert {
+        (target["type"], target["id"]) for one in objects for target in one["references"]
+    } <= known
     for one in objects:
         taken = Counter[tuple[int, int]]()
         for panel in json.loads(one["attributes"].get("panelsJSON", "[]")):
@@ -59,14 +65,24 @@ def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str) -
 
 
 @each_file
-def test_panel_ids_are_unique_over_all_dashboards_and_stable_and_the_link_in_a_notice_opens_a_run(name: str) -> None:
+def test_panel_ids_are_unique_over_all_dashboards_and_stable_and_the_link_in_a_notice_opens_a_run(
+    name: str,
+) -> None:
     """Kibana keeps a panel that has the same id on the next dashboard. A new import must keep the panels."""
     dashboards = [one for one in objects_in(name) if one["type"] == "dashboard"]
     titles = {one["id"]: one["attributes"]["title"] for one in dashboards}
     assert titles[str(TASK_RUN_DASHBOARD_ID)] == "Task run"
-    ids = [panel["panelIndex"] for one in dashboards for panel in json.loads(one["attributes"]["panelsJSON"])]
+    ids = [
+        panel["panelIndex"]
+        for one in dashboards
+        for panel in json.loads(one["attributes"]["panelsJSON"])
+    ]
     assert len(set(ids)) == len(ids)
-    assert {object_id("panel", f"{board.key}/{panel.key}") for board in DASHBOARDS for panel in board.panels} <= {*ids}
+    assert {
+        object_id("panel", f"{board.key}/{panel.key}")
+        for board in DASHBOARDS
+        for panel in board.panels
+    } <= {*ids}
 
 
 def test_a_label_has_one_colour_on_all_panels() -> None:
@@ -112,10 +128,14 @@ def leaves(properties: dict[str, Any], path: str = "") -> Iterator[tuple[str, st
 @by_key
 def test_every_field_of_a_panel_is_in_the_template_with_a_suitable_type(panel: Panel) -> None:
     known = template_fields(panel.index)
-    assert {(field, use) for field, use in fields_of(panel) if known.get(field) not in FITTING[use]} == set()
+    assert {
+        (field, use) for field, use in fields_of(panel) if known.get(field) not in FITTING[use]
+    } == set()
 
 
-def test_every_column_is_in_the_template_one_links_to_the_run_and_controls_are_keywords_or_flags() -> None:
+def test_every_column_is_in_the_template_one_links_to_the_run_and_controls_are_keywords_or_flags() -> (
+    None
+):
     known = template_fields("reports")
     for search in SEARCHES:
         assert {"task.id"} <= {*search.columns} <= {*known}
@@ -124,13 +144,24 @@ def test_every_column_is_in_the_template_one_links_to_the_run_and_controls_are_k
 
 
 @pytest.mark.parametrize("index", get_args(Index))
-def test_a_data_view_lists_the_fields_of_the_template_and_has_no_format_of_another(index: Index) -> None:
+def test_a_data_view_lists_the_fields_of_the_template_and_has_no_format_of_another(
+    index: Index,
+) -> None:
     for name in FILES:
         attributes = by_id(name, object_id("data-view", index))["attributes"]
-        assert (attributes["title"], attributes["timeFieldName"]) == (f"task-{index}-*", "@timestamp")
+        assert (attributes["title"], attributes["timeFieldName"]) == (
+            f"task-{index}-*",
+            "@timestamp",
+        )
         assert set(json.loads(attributes["fieldFormatMap"])) <= set(template_fields(index))
-    listed = {entry["name"]: entry["esTypes"] for entry in data_view_fields(index) if entry["name"][0] != "_"}
-    assert listed.pop("record") == ["keyword"]  # Kibana marks a field of a document that its data view does not list
+    listed = {
+        entry["name"]: entry["esTypes"]
+        for entry in data_view_fields(index)
+        if entry["name"][0] != "_"
+    }
+    assert listed.pop("record") == [
+        "keyword"
+    ]  # Kibana marks a field of a document that its data view does not list
     assert listed == {name: [kind] for name, kind in template_fields(index).items()}
     (record,) = [entry for entry in data_view_fields(index) if entry["name"] == "record"]
     assert {record["searchable"], record["aggregatable"], record["readFromDocValues"]} == {False}
@@ -141,7 +172,9 @@ def test_a_data_view_lists_the_fields_of_the_template_and_has_no_format_of_anoth
 
 def nested(aggregations: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and fields of a search body, from the outermost to the innermost, without the part of a ratio."""
-    buckets = {name: one for name, one in aggregations.items() if "aggs" in one and MATCHING not in name}
+    buckets = {
+        name: one for name, one in aggregations.items() if "aggs" in one and MATCHING not in name
+    }
     for name, one in buckets.items():
         (kind,) = set(one) - {"aggs"}
         return [(name, one[kind].get("field", "")), *nested(one["aggs"])]
@@ -163,18 +196,30 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel) -> None:
     moment = datetime(2026, 3, 1, tzinfo=UTC)
     wanted = nested(search_body(panel, moment, moment, interval="1h")["aggs"])
     state, layer = classic_state(panel), lens_layer(panel)
-    aggs = state["aggs"] or [{"id": "1", "schema": "metric", "params": state["params"]["series"][0]["metrics"][0]}]
-    buckets = [(one["id"], one["params"].get("field", "")) for one in aggs if one["schema"] != "metric"]
+    aggs = state["aggs"] or [
+        {"id": "1", "schema": "metric", "params": state["params"]["series"][0]["metrics"][0]}
+    ]
+    buckets = [
+        (one["id"], one["params"].get("field", "")) for one in aggs if one["schema"] != "metric"
+    ]
     if panel.kind == "number" and aggs[0].get("type") == "sum":
         assert [name for name, _ in buckets] == ["2"]  # no documents are no bucket, and so no $0.00
         buckets = []
     assert [*buckets, *((one["id"], "") for one in aggs if one["schema"] == "metric")] == wanted
     shown = [metric.field for metric in panel.metrics if metric.operation != "count"]
-    grouped = [group[0].field for group in grouped_metrics(panel).values() if group[0].operation != "count"]
-    fields = [one["params"]["field"] for one in aggs if one["schema"] == "metric" and one.get("type") != "count"]
+    grouped = [
+        group[0].field for group in grouped_metrics(panel).values() if group[0].operation != "count"
+    ]
+    fields = [
+        one["params"]["field"]
+        for one in aggs
+        if one["schema"] == "metric" and one.get("type") != "count"
+    ]
     assert fields == grouped
     percents = [percent for one in aggs for percent in one["params"].get("percents", ())]
-    assert percents == [metric.percent for metric in panel.metrics if metric.operation == "percentile"]
+    assert percents == [
+        metric.percent for metric in panel.metrics if metric.operation == "percentile"
+    ]
     columns = [layer["columns"][column] for column in layer["columnOrder"] if column != ORDER]
     sources = (column.get("sourceField", "___records___") for column in columns)
     drawn = [source for source in sources if source != "___records___"]
@@ -186,7 +231,10 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel) -> None:
 
 def requires(condition: str, field: str) -> bool:
     """Whether documents without the field are left out."""
-    return any(part.startswith((f"{field}: ", f"{field} > ", f"{field} < ")) for part in condition.split(" and "))
+    return any(
+        part.startswith((f"{field}: ", f"{field} > ", f"{field} < "))
+        for part in condition.split(" and ")
+    )
 
 
 @by_key
@@ -209,9 +257,15 @@ def test_both_flavours_count_the_same_documents(panel: Panel) -> None:
     lens = by_id(LENS, object_id("lens", panel.key))["attributes"]["state"]
     assert source["query"] == lens["query"] == {"query": panel.condition, "language": "kuery"}
     state, columns = classic_state(panel), lens_layer(panel)["columns"].values()
-    queries = [one["filter"]["query"] for one in columns if not one["isBucketed"] and "filter" in one]
+    queries = [
+        one["filter"]["query"] for one in columns if not one["isBucketed"] and "filter" in one
+    ]
     if panel.cases:
         (filters,) = [one["params"]["filters"] for one in state["aggs"] if one["type"] == "filters"]
-        assert [one["input"]["query"] for one in filters] == queries == [case.condition for case in panel.cases]
+        assert (
+            [one["input"]["query"] for one in filters]
+            == queries
+            == [case.condition for case in panel.cases]
+        )
     if panel.metrics[0].share_of is not None:
         assert [state["params"]["series"][0]["metrics"][0]["numerator"]["query"]] == queries

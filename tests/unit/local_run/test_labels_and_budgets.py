@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
 from profiler.local_run import labels
-from profiler.local_run.labels import _RUNNER_LABELS, MAX_LABEL_CHARS, git_commit, parse_labels, runner_labels
+from profiler.local_run.labels import (
+    _RUNNER_LABELS,
+    MAX_LABEL_CHARS,
+    git_commit,
+    parse_labels,
+    runner_labels,
+)
 from profiler.local_run.run_budgets import failed_budgets
 from profiler.record.record_model import Metrics
 
@@ -15,7 +21,11 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def test_labels_are_name_and_value() -> None:
-    assert parse_labels(["team=data", "a.b-c_1=x=y", "empty="]) == {"team": "data", "a.b-c_1": "x=y", "empty": ""}
+    assert parse_labels(["team=data", "a.b-c_1=x=y", "empty="]) == {
+        "team": "data",
+        "a.b-c_1": "x=y",
+        "empty": "",
+    }
     for word in ("team", "=x", "1a=x", "a b=x", "é=x", "a" * 65 + "=x", "a=" + "x" * 257):
         with pytest.raises(UsageError, match="--label"):
             parse_labels([word])
@@ -25,17 +35,32 @@ def test_the_runners_are_labels_under_plain_names() -> None:
     """Only what is present is a label, and never a task token."""
     batch = {"AWS_BATCH_JOB_ID": "4c8d", "AWS_BATCH_JOB_ATTEMPT": "2", "AIRFLOW_CTX_DAG_ID": " "}
     environment = {**batch, "AIRFLOW_CTX_TASK_ID": "load", "TASK_TOKEN": "secret", "HOME": "/root"}
-    assert runner_labels(environment) == {"batch.job": "4c8d", "batch.attempt": "2", "airflow.task": "load"}
-    others = {"AWS_BATCH_JOB_ARRAY_INDEX": "0", "AIRFLOW_CTX_DAG_ID": "etl", "AIRFLOW_CTX_DAG_RUN_ID": "r1"}
-    assert runner_labels(others) == {"batch.array_index": "0", "airflow.dag": "etl", "airflow.run": "r1"}
+    assert runner_labels(environment) == {
+        "batch.job": "4c8d",
+        "batch.attempt": "2",
+        "airflow.task": "load",
+    }
+    others = {
+        "AWS_BATCH_JOB_ARRAY_INDEX": "0",
+        "AIRFLOW_CTX_DAG_ID": "etl",
+        "AIRFLOW_CTX_DAG_RUN_ID": "r1",
+    }
+    assert runner_labels(others) == {
+        "batch.array_index": "0",
+        "airflow.dag": "etl",
+        "airflow.run": "r1",
+    }
 
 
 @given(
     st.dictionaries(
-        st.sampled_from(sorted(_RUNNER_LABELS)), st.text(st.characters(exclude_categories=()), max_size=400)
+        st.sampled_from(sorted(_RUNNER_LABELS)),
+        st.text(st.characters(exclude_categories=()), max_size=400),
     )
 )
-def test_labels_of_any_environment_are_valid_text_within_their_limit(environment: dict[str, str]) -> None:
+def test_labels_of_any_environment_are_valid_text_within_their_limit(
+    environment: dict[str, str],
+) -> None:
     for value in runner_labels(environment).values():
         assert 0 < len(value) <= MAX_LABEL_CHARS
         assert value.encode()
@@ -51,15 +76,25 @@ def test_the_commit_of_a_branch_of_a_detached_head_and_of_a_worktree(
 ) -> None:
     git, below = tmp_path / ".git", tmp_path / "a" / "b"
     write(git / "HEAD", "ref: refs/heads/main\n")
-    write(git / "packed-refs", f"# pack-refs with: peeled\n{'f' * 40} refs/heads/other\n{COMMIT} refs/heads/main\n")
+    write(
+        git / "packed-refs",
+        f"# pack-refs with: peeled\n{'f' * 40} refs/heads/other\n{COMMIT} refs/heads/main\n",
+    )
     assert git_commit(str(tmp_path)) == COMMIT
     write(git / "refs" / "heads" / "main", "a" * 40 + "\n")
     below.mkdir(parents=True)
     reader = Mock(wraps=labels._read)
     monkeypatch.setattr(labels, "_read", reader)
     assert git_commit(str(below)) == "a" * 40
-    assert call(str(git / "packed-refs")) not in reader.mock_calls  # which takes seconds if they are many
-    for head, commit in (("f" * 40, "f" * 40), ("", None), ("ref: refs/heads/none", None), ("nonsense", None)):
+    assert (
+        call(str(git / "packed-refs")) not in reader.mock_calls
+    )  # which takes seconds if they are many
+    for head, commit in (
+        ("f" * 40, "f" * 40),
+        ("", None),
+        ("ref: refs/heads/none", None),
+        ("nonsense", None),
+    ):
         write(git / "HEAD", f"{head}\n")
         assert git_commit(str(tmp_path)) == commit
     write(git / "refs" / "heads" / "topic", COMMIT)
@@ -70,7 +105,12 @@ def test_the_commit_of_a_branch_of_a_detached_head_and_of_a_worktree(
 
 
 def check(*runs: Metrics, bound_mb: float | None = None, **limits: float) -> tuple[str, ...]:
-    every: dict[str, float | None] = {"memory_mb": None, "duration_ms": None, "cpu_seconds": None, **limits}
+    every: dict[str, float | None] = {
+        "memory_mb": None,
+        "duration_ms": None,
+        "cpu_seconds": None,
+        **limits,
+    }
     return failed_budgets(runs, **every, memory_bounds_mb=[bound_mb] * len(runs))
 
 
@@ -110,9 +150,9 @@ def test_a_budget_that_could_not_be_checked_is_not_kept() -> None:
         "The run exceeded the budget: duration 2 ms (limit 1 ms).",
         f"The memory of the run {unknown}always this short.",
     )
-    assert check(run, Metrics(max_memory_used_mb=5, duration_ms=3), run, memory_mb=900, duration_ms=9) == (
-        f"The memory of 2 of 3 runs {unknown}always this short.",
-    )
+    assert check(
+        run, Metrics(max_memory_used_mb=5, duration_ms=3), run, memory_mb=900, duration_ms=9
+    ) == (f"The memory of 2 of 3 runs {unknown}always this short.",)
     # Memory below a known bound is within the budget.
     for bound_mb, failed in ((None, 1), (30, 0), (500, 0), (501, 1)):
         assert len(check(Metrics(), bound_mb=bound_mb, memory_mb=500)) == failed

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.local_run.live_view import LiveFigures, LiveView, NamedProcesses, live_rows, top_processes
+from profiler.local_run.live_view import (
+    LiveFigures,
+    LiveView,
+    NamedProcesses,
+    live_rows,
+    top_processes,
+)
 from profiler.local_run.terminal_rows import GREEN, RED, YELLOW, BottomRows, Row
 from profiler.readers.container_sample import ResourceLimits
 from profiler.record.family_identity import UsualDuration
@@ -90,7 +96,9 @@ class Screen:
 
     @property
     def rows_here(self) -> BottomRows:
-        return BottomRows(lambda: terminal_size((self.columns, self.rows)), self.write, is_coloured=True)
+        return BottomRows(
+            lambda: terminal_size((self.columns, self.rows)), self.write, is_coloured=True
+        )
 
 
 def draw(rows: BottomRows, shown: Sequence[Row] = ROWS) -> None:
@@ -129,7 +137,9 @@ WRITES = st.lists(st.sampled_from(["a", "word ", "x" * 7, "\n", "\r", "line\n"])
 
 
 @given(WRITES, st.integers(30, 50), st.integers(6, 12), st.integers(1, 4))
-def test_any_output_is_as_on_a_smaller_screen(writes: list[str], columns: int, height: int, count: int) -> None:
+def test_any_output_is_as_on_a_smaller_screen(
+    writes: list[str], columns: int, height: int, count: int
+) -> None:
     screen, smaller = Screen(columns, height), Screen(columns, height - count)
     rows = screen.rows_here
     draw(rows, [(("row", ""),)] * count)
@@ -171,7 +181,9 @@ def shown(figures: LiveFigures, columns: int = 80, height: int = 24) -> list[str
     return [text(row) for row in live_rows(figures, terminal_size((columns, height)))]
 
 
-def busy(*notices: str, elapsed_ms: float = 1.2 * MINUTE_MS, usual: UsualDuration | None = USUAL) -> LiveFigures:
+def busy(
+    *notices: str, elapsed_ms: float = 1.2 * MINUTE_MS, usual: UsualDuration | None = USUAL
+) -> LiveFigures:
     return LiveFigures(
         elapsed_ms=elapsed_ms,
         vcpu=1.5,
@@ -181,7 +193,10 @@ def busy(*notices: str, elapsed_ms: float = 1.2 * MINUTE_MS, usual: UsualDuratio
         memory_course=[100 * MIB, None, 512 * MIB, 412 * MIB],
         memory_limit_bytes=64 * GIB,
         threads=12,
-        processes=[NamedProcesses("ffmpeg", 2, 1.9, 412 * MIB), NamedProcesses("gzip", 1, 0.34, 3 * MIB)],
+        processes=[
+            NamedProcesses("ffmpeg", 2, 1.9, 412 * MIB),
+            NamedProcesses("gzip", 1, 0.34, 3 * MIB),
+        ],
         usual=usual,
         notices=notices,
     )
@@ -234,7 +249,9 @@ def test_a_notice_stays_beside_the_curve_of_the_cpu(columns: int) -> None:
 def test_what_reaches_the_limit_has_another_colour_and_names_are_cut_and_harmless() -> None:
     cpu, memory, *_ = live_rows(busy(), terminal_size((80, 24)))
     assert ("█", YELLOW) in cpu
-    assert RED not in {colour for part, colour in memory if part.strip()}, "the top of the curve is not the limit"
+    assert RED not in {colour for part, colour in memory if part.strip()}, (
+        "the top of the curve is not the limit"
+    )
     full = LiveFigures(elapsed_ms=0, memory_course=[MIB, 4 * MIB], memory_limit_bytes=4 * MIB)
     _, memory, *_ = live_rows(full, terminal_size((80, 24)))
     assert ("█", RED) in memory
@@ -260,11 +277,19 @@ FIGURES = st.builds(
     memory_limit_bytes=NUMBERS,
     threads=st.none() | st.integers(0, 10**6),
     processes=st.lists(
-        st.builds(NamedProcesses, st.text(max_size=40), st.integers(1, 9999), st.floats(0, 1e4), st.integers(0, 2**50)),
+        st.builds(
+            NamedProcesses,
+            st.text(max_size=40),
+            st.integers(1, 9999),
+            st.floats(0, 1e4),
+            st.integers(0, 2**50),
+        ),
         max_size=6,
     ),
     usual=st.none()
-    | st.builds(UsualDuration, median_ms=st.floats(0, 1e12), p95_ms=st.floats(0, 1e12), runs=st.just(3)),
+    | st.builds(
+        UsualDuration, median_ms=st.floats(0, 1e12), p95_ms=st.floats(0, 1e12), runs=st.just(3)
+    ),
     notices=st.lists(st.sampled_from(["stuck", "memory runs out", "overdue"]), max_size=3),
 )
 
@@ -293,7 +318,9 @@ class Shown:
 
     def at(self, elapsed_seconds: float, cpu_seconds: float = 0.0, memory_mb: int = 1) -> list[str]:
         """The rows, each as its words, after a sample at that time."""
-        self.view.on_sample(sample(START_NS + seconds(elapsed_seconds), cpu_seconds, memory_mb * MIB), ())
+        self.view.on_sample(
+            sample(START_NS + seconds(elapsed_seconds), cpu_seconds, memory_mb * MIB), ()
+        )
         return [] if not self.drawn else self.drawn[-1].removesuffix("\x1b8").split("\x1b[2K")[1:]
 
 
@@ -351,9 +378,21 @@ def test_a_history_that_hangs_is_not_waited_for_and_short_runs_do_not_read_it() 
 def test_processes_are_summed_up_by_name_the_largest_by_cpu_and_memory_first() -> None:
     before = {(1, 1): seconds(10), (2, 1): seconds(1)}
     processes = [
-        process(pid, name=name, own_cpu_ns=seconds(cpu), held=None if memory_mb is None else memory_mb * MIB)
+        process(
+            pid,
+            name=name,
+            own_cpu_ns=seconds(cpu),
+            held=None if memory_mb is None else memory_mb * MIB,
+        )
         for pid, (name, cpu, memory_mb) in enumerate(
-            (("sh", 10, 1), ("etl.py", 2, 30), ("etl.py", 0.5, 40), ("database", 0.1, 900), ("ended", 9, None)), 1
+            (
+                ("sh", 10, 1),
+                ("etl.py", 2, 30),
+                ("etl.py", 0.5, 40),
+                ("database", 0.1, 900),
+                ("ended", 9, None),
+            ),
+            1,
         )
     ]
     assert top_processes(processes, before, seconds(2)) == [

@@ -51,7 +51,10 @@ _MS = 1_000_000
 
 def test_time_handed_to_the_parent_is_counted_once() -> None:
     cpu = TreeCpu()
-    assert cpu.add([process(1, own_cpu_ns=100 * _MS), process(2, own_cpu_ns=500 * _MS)], 0) == 600 * _MS
+    assert (
+        cpu.add([process(1, own_cpu_ns=100 * _MS), process(2, own_cpu_ns=500 * _MS)], 0)
+        == 600 * _MS
+    )
     assert cpu.add([process(1, own_cpu_ns=100 * _MS, children_cpu_ns=520 * _MS)], 0) == 620 * _MS
 
 
@@ -88,7 +91,10 @@ class _Peak(Struct, frozen=True, kw_only=True):
 
 def _group(size: int, cache_bytes: int = 0, lacks: int = 0, *, whole: bool = True) -> GroupPeak:
     return GroupPeak(
-        size_bytes=size * _MIB, cache_bytes=cache_bytes, uncounted_bytes=lacks * _MIB, includes_all_processes=whole
+        size_bytes=size * _MIB,
+        cache_bytes=cache_bytes,
+        uncounted_bytes=lacks * _MIB,
+        includes_all_processes=whole,
     )
 
 
@@ -101,23 +107,71 @@ _PEAKS = {
     "the profiler's own memory is unknown": (_Peak(mark=800, floor=None), None, None),
     "it has waited for a child": (_Peak(sampled=10, mark=800, alone=False), 800, "sampled"),
     "two processes were seen": (_Peak(sampled=10, mark=800, several_seen=True), 800, "sampled"),
-    "a sample above the mark: files in use": (_Peak(sampled=900, mark=800, group=_group(950, 10**8)), 900, "sampled"),
+    "a sample above the mark: files in use": (
+        _Peak(sampled=900, mark=800, group=_group(950, 10**8)),
+        900,
+        "sampled",
+    ),
     "the group of several processes": (replace(_SEVERAL, group=_group(800)), 800, "kernel"),
-    "the group, little below the profiler's own memory": (_Peak(mark=20, group=_group(17)), 17, "kernel"),
+    "the group, little below the profiler's own memory": (
+        _Peak(mark=20, group=_group(17)),
+        17,
+        "kernel",
+    ),
     "the group of a run without a sample": (_Peak(mark=20, group=_group(1)), 1, "kernel"),
-    "a group of several, below a process's mark": (_Peak(mark=60, group=_group(3), alone=False), 60, "sampled"),
-    "the group, below a process that no sample shows": (_Peak(sampled=3, mark=20, group=_group(3)), 3, "sampled"),
+    "a group of several, below a process's mark": (
+        _Peak(mark=60, group=_group(3), alone=False),
+        60,
+        "sampled",
+    ),
+    "the group, below a process that no sample shows": (
+        _Peak(sampled=3, mark=20, group=_group(3)),
+        3,
+        "sampled",
+    ),
     "the larger mark of one process": (_Peak(mark=60, group=_group(55)), 60, "kernel"),
     "a group with page cache": (replace(_SEVERAL, group=_group(800, 8 * _MIB)), 50, "sampled"),
-    "a group that had the cache of a deleted file": (replace(_SEVERAL, group=_group(800), written=8), 50, "sampled"),
+    "a group that had the cache of a deleted file": (
+        replace(_SEVERAL, group=_group(800), written=8),
+        50,
+        "sampled",
+    ),
     "a group without a mark": (replace(_SEVERAL, group=GroupPeak()), 50, "sampled"),
-    "a process outside of the group": (replace(_SEVERAL, group=_group(800, whole=False)), 800, "sampled"),
-    "one process, and one that was outside": (_Peak(sampled=10, mark=60, group=_group(80, whole=False)), 80, "sampled"),
-    "mapped files of another group": (replace(_SEVERAL, group=_group(80, lacks=200)), 80, "sampled"),
-    "less than the processes hold": (replace(_SEVERAL, sampled=85, group=_group(80)), 85, "sampled"),
-    "a group that lacks little": (replace(_SEVERAL, sampled=809, group=_group(800, lacks=9)), 800, "kernel"),
-    "cache below the unit of the kernel": (_Peak(mark=1, group=_group(1, 200_000), floor=2**20), 1, "kernel"),
-    "cache above the unit of the kernel": (_Peak(mark=20, group=_group(1, 300_000), floor=2**20), None, None),
+    "a process outside of the group": (
+        replace(_SEVERAL, group=_group(800, whole=False)),
+        800,
+        "sampled",
+    ),
+    "one process, and one that was outside": (
+        _Peak(sampled=10, mark=60, group=_group(80, whole=False)),
+        80,
+        "sampled",
+    ),
+    "mapped files of another group": (
+        replace(_SEVERAL, group=_group(80, lacks=200)),
+        80,
+        "sampled",
+    ),
+    "less than the processes hold": (
+        replace(_SEVERAL, sampled=85, group=_group(80)),
+        85,
+        "sampled",
+    ),
+    "a group that lacks little": (
+        replace(_SEVERAL, sampled=809, group=_group(800, lacks=9)),
+        800,
+        "kernel",
+    ),
+    "cache below the unit of the kernel": (
+        _Peak(mark=1, group=_group(1, 200_000), floor=2**20),
+        1,
+        "kernel",
+    ),
+    "cache above the unit of the kernel": (
+        _Peak(mark=20, group=_group(1, 300_000), floor=2**20),
+        None,
+        None,
+    ),
 }
 
 
@@ -127,17 +181,25 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
 ) -> None:
     reaped = ReapedUsage(max_rss_bytes=known.mark * _MIB, blocks=_blocks(0, known.written * _MIB))
     ending = replace(_ending(), was_only_process=known.alone, reaped=reaped)
-    sampled, floor, found = (None if one is None else one * _MIB for one in (known.sampled, known.floor, size))
-    peak = resolve_peak(sampled, ending, known.group, had_several_processes=known.several_seen, floor_bytes=floor)
+    sampled, floor, found = (
+        None if one is None else one * _MIB for one in (known.sampled, known.floor, size)
+    )
+    peak = resolve_peak(
+        sampled, ending, known.group, had_several_processes=known.several_seen, floor_bytes=floor
+    )
     assert peak == MemoryPeak(size_bytes=found, source=source)
 
 
 def _ending(exit_code: int = 0, *, is_stop_requested: bool = False) -> CommandExit:
     facts: dict[str, bool] = {"was_only_process": True, "ignored_sigchld": False}
-    return CommandExit(exit_code=exit_code, is_stop_requested=is_stop_requested, reaped=ReapedUsage(), **facts)
+    return CommandExit(
+        exit_code=exit_code, is_stop_requested=is_stop_requested, reaped=ReapedUsage(), **facts
+    )
 
 
-def _observed(exit_code: int = 0, *, is_stop_requested: bool = False, **more: Any) -> RunObservation:
+def _observed(
+    exit_code: int = 0, *, is_stop_requested: bool = False, **more: Any
+) -> RunObservation:
     facts: dict[str, Any] = {"peak": MemoryPeak(), "shared_oom_kills": 0, **more}
     return RunObservation(
         started_ns=10**18,
@@ -154,13 +216,17 @@ def _observed(exit_code: int = 0, *, is_stop_requested: bool = False, **more: An
 def _record(observed: RunObservation) -> Record:
     identity = RunIdentity(task_id="1", family="etl", host=Host(vcpu=4.0, memory_bytes=1024 * _MIB))
     sizes = ResourceLimits(vcpu=4.0, memory_bytes=1024 * _MIB)
-    sampling = build_sampling(observed.usage, ("processes",), interval_ns=20 * _MS, failures=0, missed=0)
+    sampling = build_sampling(
+        observed.usage, ("processes",), interval_ns=20 * _MS, failures=0, missed=0
+    )
     return build_run_record(identity, observed, sizes, sampling, monitor=Monitor(version="1"))
 
 
 def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     record = _record(_observed())
-    assert record.metrics == Metrics(duration_ms=2500.25, cpu_seconds=1.234567, vcpu_size=4, memory_size_mb=1024)
+    assert record.metrics == Metrics(
+        duration_ms=2500.25, cpu_seconds=1.234567, vcpu_size=4, memory_size_mb=1024
+    )
     assert record.sampling == Sampling(
         interval_ms=20, samples=0, duplicates=0, failures=0, missed_ticks=0, sources=("processes",)
     )
@@ -177,7 +243,11 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
 
 @pytest.mark.parametrize(
     ("facts", "likely"),
-    [({}, None), ({"memory_kills": 0}, False), ({"peak": MemoryPeak(size_bytes=10 * _MIB, source="kernel")}, False)],
+    [
+        ({}, None),
+        ({"memory_kills": 0}, False),
+        ({"peak": MemoryPeak(size_bytes=10 * _MIB, source="kernel")}, False),
+    ],
 )
 def test_only_the_kernel_excludes_a_memory_kill_of_a_killed_command(
     facts: dict[str, Any], *, likely: bool | None
@@ -187,19 +257,31 @@ def test_only_the_kernel_excludes_a_memory_kill_of_a_killed_command(
 
 
 @given(st.integers(0, 255), st.booleans(), st.none() | st.integers(0, 3), st.integers(0, 3))
-def test_a_counted_kill_is_never_denied(exit_code: int, stopped: bool, own: int | None, shared: int) -> None:  # noqa: FBT001
+def test_a_counted_kill_is_never_denied(
+    exit_code: int,
+    stopped: bool,  # noqa: FBT001
+    own: int | None,
+    shared: int,
+) -> None:
     kills = {"memory_kills": own, "shared_oom_kills": 0 if own else shared}
     record = _record(_observed(exit_code, is_stop_requested=stopped, **kills))
     assert record.memory_kills == (MemoryKills(count=own) if own else None)
     if own or (shared and exit_code):
-        assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+        assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (
+            True,
+            "kernel-counter",
+        )
     elif shared:  # in a group that others share, a command that succeeded may not be the victim
         assert record.likely_out_of_memory is None
 
 
 def test_what_python_adds_to_the_environment_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {b"LC_CTYPE": b"C.UTF-8", b"HOME": b"/"}
-    for initial, kept in ((b"HOME=/\0", {b"HOME": b"/"}), (b"HOME=/\0LC_CTYPE=C.UTF-8\0", own), (None, own)):
+    for initial, kept in (
+        (b"HOME=/\0", {b"HOME": b"/"}),
+        (b"HOME=/\0LC_CTYPE=C.UTF-8\0", own),
+        (None, own),
+    ):
         monkeypatch.setattr(proc, "read", lambda _path, initial=initial: initial)
         assert read_caller_environment(own) == kept
 
@@ -210,7 +292,11 @@ OWN = ContainerMetadata(
     docker_id="b",
     image="etl:7",
     log_driver="awslogs",
-    log_options={"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/0123", "awslogs-region": "eu-central-1"},
+    log_options={
+        "awslogs-group": "/ecs/jobs",
+        "awslogs-stream": "ecs/batch/0123",
+        "awslogs-region": "eu-central-1",
+    },
 )
 TASK = TaskMetadata(
     arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
@@ -234,12 +320,16 @@ LOCAL = Record(
 
 
 def test_what_ecs_does_not_say_stays_as_it_was() -> None:
-    placement = Placement(task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch"))
+    placement = Placement(
+        task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch")
+    )
     sizes = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(), placement=placement)
     metrics = build_run_record(identity, _observed(), sizes, Sampling(), monitor=Monitor()).metrics
     assert (metrics.vcpu_size, metrics.memory_size_mb) == (2, 8192)
-    record = apply_placement(LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100))
+    record = apply_placement(
+        LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100)
+    )
     assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
     assert record.metrics == Metrics(duration_ms=100_000, cpu_seconds=5.0)
     assert (record.log_group, record.task_size) == (None, None)
@@ -249,10 +339,18 @@ def test_what_ecs_does_not_say_stays_as_it_was() -> None:
 
 
 def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
-    so_far = replace(_observed(), started_ns=START_NS, finished_ns=START_NS + seconds(5), duration_ns=None, ending=None)
+    so_far = replace(
+        _observed(),
+        started_ns=START_NS,
+        finished_ns=START_NS + seconds(5),
+        duration_ns=None,
+        ending=None,
+    )
     placement = Placement(task=TASK, container=OWN)
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4), placement=placement)
-    record = build_run_record(identity, so_far, ResourceLimits(vcpu=2), Sampling(), monitor=Monitor(version="1"))
+    record = build_run_record(
+        identity, so_far, ResourceLimits(vcpu=2), Sampling(), monitor=Monitor(version="1")
+    )
     identity_of_task = record.task_id, record.family, record.launch_type, record.status
     assert identity_of_task == ("0123", "nightly", "FARGATE", "unknown")
     assert (record.metrics.vcpu_size, record.metrics.memory_size_mb) == (0.5, 2048)
@@ -282,7 +380,9 @@ def lines(
         one = sample(START_NS + seconds(half / 2), cpu_seconds(half // 2), (50 + half) * MIB)
         one = replace(one, block_read_bytes=blocks, block_write_bytes=blocks)
         found += notices.look(one, 10_000 * MIB, lambda: RUN, lambda _: None)
-    assert notices.raised == tuple(RaisedNotice(kind=line.notice.kind, at=line.time) for line in found)
+    assert notices.raised == tuple(
+        RaisedNotice(kind=line.notice.kind, at=line.time) for line in found
+    )
     return found
 
 
@@ -298,7 +398,9 @@ def test_an_idle_command_is_stuck_and_overdue_once() -> None:
     assert present(present(stuck.notice.evidence).vcpu_used) < 0.01
 
 
-def test_unknown_bytes_are_no_idleness_and_traffic_of_the_machine_may_be_that_of_the_command() -> None:
+def test_unknown_bytes_are_no_idleness_and_traffic_of_the_machine_may_be_that_of_the_command() -> (
+    None
+):
     assert lines(network=lambda: None) == []
     assert lines(blocks=None) == []
     received = iter(range(0, 10**9, 20_000))

@@ -18,7 +18,14 @@ from profiler.collectors.collector import Collectors
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
-from profiler.local_run.sampler import FINEST_NS, CommandSampler, GroupMemory, Reading, SampleBuffer, SamplingPace
+from profiler.local_run.sampler import (
+    FINEST_NS,
+    CommandSampler,
+    GroupMemory,
+    Reading,
+    SampleBuffer,
+    SamplingPace,
+)
 from profiler.local_run.session import _Session
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
@@ -34,7 +41,9 @@ _MIB = 2**20
 class _Cgroup(CommandCgroup):
     """A fake group with given readings."""
 
-    def __init__(self, readings: Sequence[MemoryReading | None], *, outside: Sequence[int] = ()) -> None:
+    def __init__(
+        self, readings: Sequence[MemoryReading | None], *, outside: Sequence[int] = ()
+    ) -> None:
         super().__init__()
         self._readings = list(readings)
         self._outside = outside
@@ -50,16 +59,26 @@ class _Cgroup(CommandCgroup):
 
 
 def _reading(used: int, cache: int) -> MemoryReading:
-    return MemoryReading(used_bytes=used * _MIB, cache_bytes=cache * _MIB, unmapped_bytes=cache * _MIB)
+    return MemoryReading(
+        used_bytes=used * _MIB, cache_bytes=cache * _MIB, unmapped_bytes=cache * _MIB
+    )
 
 
-def test_the_most_cache_and_memory_are_kept_and_a_process_outside_of_the_group_invalidates_its_peak() -> None:
+def test_the_most_cache_and_memory_are_kept_and_a_process_outside_of_the_group_invalidates_its_peak() -> (
+    None
+):
     memory = GroupMemory(_Cgroup([_reading(10, 1), _reading(30, 5), None, _reading(20, 2)]))
     assert [memory.read([process(1)]) for _ in range(3)] == [_reading(10, 1), _reading(30, 5), None]
     assert memory.used_peak_bytes == 30 * _MIB
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, cache_bytes=5 * _MIB)
-    memory = GroupMemory(_Cgroup([_reading(10, 0), _reading(10, 0), _reading(10, 0), None], outside=[2]))
-    assert [memory.read([process(pid) for pid in pids]) for pids in ([1], [1, 2], [1])] == [_reading(10, 0), None, None]
+    memory = GroupMemory(
+        _Cgroup([_reading(10, 0), _reading(10, 0), _reading(10, 0), None], outside=[2])
+    )
+    assert [memory.read([process(pid) for pid in pids]) for pids in ([1], [1, 2], [1])] == [
+        _reading(10, 0),
+        None,
+        None,
+    ]
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
 
 
@@ -76,7 +95,9 @@ class _Gpu:
         into.gpu_percent.add(self._percents.pop(0))
 
 
-def _sample(second: float, cpu_ns: int | None = 0, memory_bytes: int | None = None) -> ContainerSample:
+def _sample(
+    second: float, cpu_ns: int | None = 0, memory_bytes: int | None = None
+) -> ContainerSample:
     return ContainerSample(read_ns=seconds(second), cpu_ns=cpu_ns, memory_used_bytes=memory_bytes)
 
 
@@ -93,13 +114,19 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
     percents = [step[5] for step in present(buffer.usage.series).steps()]
     assert [percent for percent, _ in itertools.groupby(percents)] == [10, 20, 30]
     # They count for all short steps of their time.
-    buffer, gpus = SampleBuffer(seconds(1), seconds(1000), series_points=60), Collectors(_Gpu([10, 20]))
+    buffer, gpus = (
+        SampleBuffer(seconds(1), seconds(1000), series_points=60),
+        Collectors(_Gpu([10, 20])),
+    )
     for tick in (0.5, 1, 2):
         buffer.add(_sample(1000 + tick), seconds(tick))
     for tick in (1, 2):
         buffer.add_devices(gpus, seconds(tick))
     series = present(buffer.usage.series)
-    assert (series.step_ns, [step[5] for step in series.steps()]) == (seconds(1) // 32, [10] * 32 + [20] * 32)
+    assert (series.step_ns, [step[5] for step in series.steps()]) == (
+        seconds(1) // 32,
+        [10] * 32 + [20] * 32,
+    )
 
 
 def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:
@@ -156,7 +183,9 @@ def test_a_short_run_is_sampled_every_20_ms_and_a_long_one_at_the_interval() -> 
     assert max(_steps_ms(readings, 0, 2)) <= 30  # 20, but for the last one before a tick
     assert 80 <= min(_steps_ms(readings, 9, 10)[:-1]) <= max(_steps_ms(readings, 9, 10)) <= 150
     assert set(_steps_ms(readings, 100, 200)) == {1000}
-    assert {at_ns for kind, at_ns in readings if kind == "tick"} == {seconds(tick) for tick in range(1, 200)}
+    assert {at_ns for kind, at_ns in readings if kind == "tick"} == {
+        seconds(tick) for tick in range(1, 200)
+    }
     assert pace.missed == 0
 
 
@@ -166,7 +195,9 @@ def test_a_short_run_is_sampled_every_20_ms_and_a_long_one_at_the_interval() -> 
     length=st.floats(3, 60),
     interval=st.sampled_from([0.1, 1.0, 5.0]),
 )
-def test_readings_stay_within_their_share(quick_us: int, full_us: int, length: float, interval: float) -> None:
+def test_readings_stay_within_their_share(
+    quick_us: int, full_us: int, length: float, interval: float
+) -> None:
     cost_ns = {"quick": quick_us * 1000, "full": full_us * 1000, "tick": full_us * 1000}
     readings, pace, cpu_ns = _run(length, interval=interval, cost_ns=cost_ns.__getitem__)
     ticks = [at_ns for kind, at_ns in readings if kind == "tick"]
@@ -201,7 +232,9 @@ def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int
     def sample(at_ns: int) -> ContainerSample:
         second = (at_ns - 1) // NS_PER_SECOND
         cpu_ns = used_ns[second] + levels[second][0] * (at_ns - second * NS_PER_SECOND) // 10
-        return ContainerSample(read_ns=START_NS + at_ns, cpu_ns=cpu_ns, memory_used_bytes=levels[second][1] * 2**20)
+        return ContainerSample(
+            read_ns=START_NS + at_ns, cpu_ns=cpu_ns, memory_used_bytes=levels[second][1] * 2**20
+        )
 
     def read(kind: Reading, at_ns: int) -> None:
         (fine.add_quick if kind == "quick" else fine.add)(sample(at_ns), at_ns)
@@ -213,9 +246,15 @@ def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int
     assert fine.usage.samples > 3 * even.samples
     assert fine.usage.run.cpu_seconds == even.run.cpu_seconds
     for name in ("vcpu", "memory_bytes"):
-        finely, evenly = (present(getattr(usage.run, name).distribution()) for usage in (fine.usage, even))
-        assert (finely.avg, finely.max) == pytest.approx((evenly.avg, evenly.max), rel=1e-6, abs=1e-6)
-        assert (finely.p50, finely.p95) == pytest.approx((evenly.p50, evenly.p95), rel=0.001, abs=0.001)
+        finely, evenly = (
+            present(getattr(usage.run, name).distribution()) for usage in (fine.usage, even)
+        )
+        assert (finely.avg, finely.max) == pytest.approx(
+            (evenly.avg, evenly.max), rel=1e-6, abs=1e-6
+        )
+        assert (finely.p50, finely.p95) == pytest.approx(
+            (evenly.p50, evenly.p95), rel=0.001, abs=0.001
+        )
     fine_series, even_series = present(fine.usage.series), present(even.series)
     assert fine_series.step_ns == even_series.step_ns
     assert fine_series.values() == even_series.values()
@@ -243,7 +282,9 @@ def test_after_a_reading_above_the_share_quick_ones_go_on_at_longer_steps() -> N
     assert pace.missed == 59
 
 
-def test_a_signal_that_may_not_be_sent_to_the_command_is_not_the_profilers_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_that_may_not_be_sent_to_the_command_is_not_the_profilers_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(*_: int) -> None:
         raise PermissionError
 
@@ -255,7 +296,9 @@ def test_a_signal_that_may_not_be_sent_to_the_command_is_not_the_profilers_end(m
     assert not signals
 
 
-def test_a_command_that_ends_while_its_state_is_asked_is_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_ends_while_its_state_is_asked_is_reaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pid = os.posix_spawnp("sleep", ["sleep", "60"], os.environ)
     wait = os.waitid
 
@@ -266,7 +309,9 @@ def test_a_command_that_ends_while_its_state_is_asked_is_reaped(monkeypatch: pyt
         return wait(kind, number, options)
 
     monkeypatch.setattr(os, "waitid", wait_id)
-    monkeypatch.setattr(signal, "sigtimedwait", lambda *_: signal.struct_siginfo((signal.SIGCHLD, 0, 0, 0, 0, 0, 0)))
+    monkeypatch.setattr(
+        signal, "sigtimedwait", lambda *_: signal.struct_siginfo((signal.SIGCHLD, 0, 0, 0, 0, 0, 0))
+    )
     supervisor = Supervisor(pid, SystemClock(), (), lambda: None)
     assert supervisor.wait_until_exit(0)
     assert supervisor.finish().exit_code == 128 + signal.SIGKILL
@@ -285,7 +330,12 @@ def test_reaped_usage_adds_up_and_the_time_to_start_the_command_is_not_its_own()
 
 
 def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:
-    session = Mock(_clock=Mock(monotonic_ns=lambda: 265), _has_tick=False, _sampler=Mock(processes=()))
+    session = Mock(
+        _clock=Mock(monotonic_ns=lambda: 265), _has_tick=False, _sampler=Mock(processes=())
+    )
     _Session._read(session, "full", 250)
     session._read_ns.assert_called_once_with(265)
-    assert session._details.processes.add.call_args.args == ((), None)  # no process could be read: no step
+    assert session._details.processes.add.call_args.args == (
+        (),
+        None,
+    )  # no process could be read: no step

@@ -26,12 +26,19 @@ Sample = Callable[[float], ContainerSample]
 
 def idle(at: float, **more: int) -> ContainerSample:
     """The batch does nothing: its statistics are refreshed every 10 s."""
-    counters = {"network_rx_bytes": 0, "network_tx_bytes": 0, "block_read_bytes": 0, "block_write_bytes": 0}
+    counters = {
+        "network_rx_bytes": 0,
+        "network_tx_bytes": 0,
+        "block_read_bytes": 0,
+        "block_write_bytes": 0,
+    }
     return sample(START_NS + seconds(at // 10 * 10), 0.5, 100 * MIB, **{**counters, **more})
 
 
 def world_of(batch: Sample = idle, *, ends: float = 200.5, **settings: Any) -> World:
-    world = World(batch_ends=ends, **{"checkpoint_seconds": 0, "stuck_minutes": STUCK / 60, **settings})
+    world = World(
+        batch_ends=ends, **{"checkpoint_seconds": 0, "stuck_minutes": STUCK / 60, **settings}
+    )
     world.batch_sample = batch  # type: ignore[method-assign, assignment]
     return world
 
@@ -52,13 +59,22 @@ def test_a_stuck_batch_has_one_line_and_is_in_the_report() -> None:
     world.collectors = (FakeCollector(world),)
     (line,) = notices_of(world.run())
     assert line.time == format_ms(START_NS + seconds(70))
-    assert line.notice.message == ("The run used less than 0.01 vCPU and 1 KB/s of network and disk for 1 minute.")
+    assert line.notice.message == (
+        "The run used less than 0.01 vCPU and 1 KB/s of network and disk for 1 minute."
+    )
     assert line.notice.since == format_ms(START_NS + seconds(10))
     record = line.record
     assert (record.task_id, record.family, record.status) == ("0123", "etl", "running")
     assert (record.metrics.duration_ms, record.metrics.cpu_seconds) == (70_000, 0.5)
     assert [(one.kind, one.at) for one in record.notices] == [("stuck", line.time)]
-    lists = (record.containers, record.processes, record.gpus, record.series, record.interval, record.monitor)
+    lists = (
+        record.containers,
+        record.processes,
+        record.gpus,
+        record.series,
+        record.interval,
+        record.monitor,
+    )
     assert not any(lists)
     assert world.report()["notices"] == [{"kind": "stuck", "at": line.time}]
     assert world.log.events("error") == []
@@ -85,12 +101,20 @@ def test_all_kinds_in_their_order() -> None:
     def growing(at: float) -> ContainerSample:
         return replace(idle(at), memory_used_bytes=round((100 + 24 * at / 60) * MIB))
 
-    world, size = world_of(growing, ends=2000.5, expected_seconds=89.4), {"ephemeral_storage_size_mib": 20_000}
+    world, size = (
+        world_of(growing, ends=2000.5, expected_seconds=89.4),
+        {"ephemeral_storage_size_mib": 20_000},
+    )
     world.of_task = lambda at: {"ephemeral_storage_used_mib": round(4000 + 9 * at), **size}
     assert kinds(world) == ["stuck", "overdue", "disk", "memory"]
     overdue = notices_of(world)[1]
     assert overdue.notice.message == "The run has taken 1m 30s; 1m 29s were expected."
-    assert [one["kind"] for one in world.report()["notices"]] == ["stuck", "overdue", "disk", "memory"]
+    assert [one["kind"] for one in world.report()["notices"]] == [
+        "stuck",
+        "overdue",
+        "disk",
+        "memory",
+    ]
 
 
 def test_a_batch_is_overdue_on_time_while_the_statistics_repeat() -> None:
@@ -103,7 +127,11 @@ def test_a_batch_is_overdue_on_time_while_the_statistics_repeat() -> None:
 
 def test_checkpoints_after_a_notice_list_it() -> None:
     world = world_of(checkpoint_seconds=20).run()
-    listed = [len(line["record"].get("notices", ())) for line in world.printed() if line["type"] == "task.checkpoint"]
+    listed = [
+        len(line["record"].get("notices", ()))
+        for line in world.printed()
+        if line["type"] == "task.checkpoint"
+    ]
     assert listed == [0] * 3 + [1] * 7
 
 
@@ -112,7 +140,9 @@ def test_a_batch_that_works_or_polls_is_not_stuck_nor_one_whose_settings_say_so(
     assert kinds(world_of(stuck_minutes=4)) == []
     assert kinds(World(batch_ends=100.5, stuck_minutes=0.2, checkpoint_seconds=0)) == []
     for counter in ("network_rx_bytes", "block_write_bytes"):
-        assert kinds(world_of(lambda at, name=counter: idle(at, **{name: int(at // 30) * 2000}))) == []  # type: ignore[misc]
+        assert (
+            kinds(world_of(lambda at, name=counter: idle(at, **{name: int(at // 30) * 2000}))) == []
+        )  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(("others_read", "expected"), [(5, ["stuck"]), (None, [])])
@@ -134,7 +164,11 @@ def test_a_batch_that_was_restarted_is_not_idle() -> None:
 
 def test_each_of_several_batches_has_its_own_notices() -> None:
     world, started_ns = world_of(expected_seconds=100), START_NS + seconds(30)
-    world.others = (ContainerMetadata(name="second", docker_id="s", known_status="RUNNING", started_ns=started_ns),)
+    world.others = (
+        ContainerMetadata(
+            name="second", docker_id="s", known_status="RUNNING", started_ns=started_ns
+        ),
+    )
     world.source.stats_at = lambda at: {
         **world.usual_stats(at),
         "s": sample(START_NS + seconds(at), at * 0.5, 10 * MIB),
@@ -142,7 +176,11 @@ def test_each_of_several_batches_has_its_own_notices() -> None:
     world.stop.at_seconds = 180.5
     found = [(line.record.container.name, line.notice.kind) for line in notices_of(world.run())]
     assert found == [("batch", "stuck"), ("batch", "overdue"), ("second", "overdue")]
-    (report,) = (json.loads(line)["record"] for _, line in world.streams.lines if b'"name":"batch"' in line[:2000])
+    (report,) = (
+        json.loads(line)["record"]
+        for _, line in world.streams.lines
+        if b'"name":"batch"' in line[:2000]
+    )
     assert [one["kind"] for one in report["notices"]] == ["stuck", "overdue"]
 
 
@@ -171,10 +209,17 @@ def on_fargate(world: World, traffic: Callable[[float], int]) -> World:
     def batch_sample(at: float) -> ContainerSample:
         refreshed = at // 10 * 10
         lines = [json.loads(line) for line in world.output.lines]
-        sent = [line for line in lines if line["time"] <= format_ms(START_NS + seconds(max(refreshed - 5, 0)))]
+        sent = [
+            line
+            for line in lines
+            if line["time"] <= format_ms(START_NS + seconds(max(refreshed - 5, 0)))
+        ]
         return idle(at, network_tx_bytes=20_000 * len(sent) + traffic(refreshed))
 
-    world.of_batch, world.of_task = lambda _at: {"network_mode": "awsvpc"}, lambda _at: {"launch_type": "FARGATE"}
+    world.of_batch, world.of_task = (
+        lambda _at: {"network_mode": "awsvpc"},
+        lambda _at: {"launch_type": "FARGATE"},
+    )
     world.batch_sample = batch_sample  # type: ignore[method-assign]
     return world
 
@@ -191,7 +236,10 @@ def test_the_monitors_own_lines_do_not_hide_that_a_batch_is_stuck() -> None:
 def test_a_defect_of_the_notices_does_not_end_the_sampling() -> None:
     """The first record, which fails, is that of the notice."""
     world = world_of(expected_seconds=100)
-    collector = Mock(spec=FakeCollector, **{"part.side_effect": [RecordPart(values={"unheard": 1}), RecordPart()]})
+    collector = Mock(
+        spec=FakeCollector,
+        **{"part.side_effect": [RecordPart(values={"unheard": 1}), RecordPart()]},
+    )
     collector.on_batch_started.return_value = None
     world.collectors = (collector,)
     assert kinds(world) == []

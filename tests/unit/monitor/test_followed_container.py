@@ -23,7 +23,9 @@ def facts(container: ContainerMetadata) -> tuple[int, int | None, int | None]:
 def test_a_container_that_was_never_restarted_is_as_it_was() -> None:
     followed = FollowedContainers()
     for container in (FIRST, replace(FIRST, known_status="STOPPED", exit_code=0)):
-        assert joined(followed, container) == replace(container, first_docker_id="a", attempt_started_ns=START_NS)
+        assert joined(followed, container) == replace(
+            container, first_docker_id="a", attempt_started_ns=START_NS
+        )
 
 
 RESTARTED = (
@@ -48,7 +50,10 @@ CREATED = replace(FIRST, docker_id="b", started_ns=None, known_status="CREATED")
         ((FIRST, CREATED), (1, START_NS, None)),
         ((FIRST, CREATED, replace(CREATED, started_ns=LATER_NS)), (1, START_NS, LATER_NS)),
         # A start that becomes more exact is no restart.
-        ((UNKNOWN, FIRST, replace(FIRST, started_ns=START_NS + seconds(0.4))), (0, START_NS, START_NS)),
+        (
+            (UNKNOWN, FIRST, replace(FIRST, started_ns=START_NS + seconds(0.4))),
+            (0, START_NS, START_NS),
+        ),
     ],
 )
 def test_a_restart_shows_in_the_count_the_start_or_the_id(
@@ -73,5 +78,7 @@ def test_containers_keep_their_order_and_restarts_of_their_own() -> None:
     followed = FollowedContainers()
     side = ContainerMetadata(name="side", docker_id="s", started_ns=START_NS)
     followed.join(TaskMetadata(containers=(side, FIRST)))
-    task = followed.join(TaskMetadata(containers=(side, replace(FIRST, docker_id="b", started_ns=LATER_NS))))
+    task = followed.join(
+        TaskMetadata(containers=(side, replace(FIRST, docker_id="b", started_ns=LATER_NS)))
+    )
     assert [(one.name, one.restart_count) for one in task.containers] == [("side", 0), ("batch", 1)]

@@ -26,10 +26,21 @@ def test_the_end_is_seen_by_polling() -> None:
     world = World(batch_ends=30.5).run()
     record = world.report()
     assert world.clock.now_ns == seconds(31)
-    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("success", 0, False)
-    assert (record["startedAt"], record["finishedAt"]) == ("2025-11-20T00:53:20.000Z", "2025-11-20T00:53:50.500Z")
+    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == (
+        "success",
+        0,
+        False,
+    )
+    assert (record["startedAt"], record["finishedAt"]) == (
+        "2025-11-20T00:53:20.000Z",
+        "2025-11-20T00:53:50.500Z",
+    )
     metrics = record["metrics"]
-    assert (metrics["durationMs"], metrics["initDurationMs"], metrics["billedDurationMs"]) == (30500, 20000, 60000)
+    assert (metrics["durationMs"], metrics["initDurationMs"], metrics["billedDurationMs"]) == (
+        30500,
+        20000,
+        60000,
+    )
     assert (metrics["cpuSeconds"], metrics["vcpuSize"], metrics["memorySizeMB"]) == (15.0, 1, 1024)
     assert (metrics["vcpuUsed"]["avg"], metrics["cpuUtilizationPercent"]["max"]) == (0.5, 50.0)
     assert (metrics["maxMemoryUsedMB"], metrics["memoryUtilizationPercent"]["max"]) == (100, 9.766)
@@ -45,9 +56,19 @@ def test_the_end_is_seen_by_polling() -> None:
         "sources": ["task-metadata-v4"],
     }
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 2048}
-    assert (record["logGroup"], record["region"], record["logRegion"]) == ("/ecs/jobs", "eu-west-1", "eu-central-1")
+    assert (record["logGroup"], record["region"], record["logRegion"]) == (
+        "/ecs/jobs",
+        "eu-west-1",
+        "eu-central-1",
+    )
     assert record["containers"][0]["name"] == "task-monitor"
-    assert record["monitor"] == {"version": "0.1.0", "cpuSeconds": 0.5, "maxRssMB": 27.1, "restarts": 0, "warnings": []}
+    assert record["monitor"] == {
+        "version": "0.1.0",
+        "cpuSeconds": 0.5,
+        "maxRssMB": 27.1,
+        "restarts": 0,
+        "warnings": [],
+    }
     assert (world.log.lines, world.output.lines) == ([], [])
 
 
@@ -65,7 +86,12 @@ def test_the_end_is_seen_by_polling() -> None:
     ],
 )
 def test_a_batch_that_ends_about_when_the_monitor_is_stopped(
-    ends: float, exit_code: int | None, stop_at: float | None, status: str, metrics: dict[str, float], over: float
+    ends: float,
+    exit_code: int | None,
+    stop_at: float | None,
+    status: str,
+    metrics: dict[str, float],
+    over: float,
 ) -> None:
     world = World(batch_ends=ends, exit_code=exit_code, stop_at=stop_at).run()
     record = world.report()
@@ -84,7 +110,9 @@ def test_stop_while_the_batch_runs_leaves_within_two_seconds() -> None:
     assert world.budget.seconds == [pytest.approx(22.25, abs=0.1)]
     early = World(stop_at=0.6).run().report()  # before the first sample
     assert (early["status"], early["sampling"]["samples"]) == ("stopped", 2)
-    assert early["metrics"]["cpuSeconds"] == pytest.approx(early["metrics"]["durationMs"] / 1000 * 0.5)
+    assert early["metrics"]["cpuSeconds"] == pytest.approx(
+        early["metrics"]["durationMs"] / 1000 * 0.5
+    )
 
 
 def slow_from(world: World, at_seconds: float, lasts: float) -> None:
@@ -121,7 +149,9 @@ def test_an_endpoint_that_takes_its_time_still_tells_how_the_batch_ended() -> No
         if max_seconds is None:
             return prompt()
         world.clock.advance(min(max_seconds, 1.7))
-        return prompt() if max_seconds >= 1.7 else Unavailable("/task did not answer", timed_out=True)
+        return (
+            prompt() if max_seconds >= 1.7 else Unavailable("/task did not answer", timed_out=True)
+        )
 
     world.source.task = slow_task  # type: ignore[method-assign]
     record = world.run().report()
@@ -136,7 +166,11 @@ def test_a_put_in_progress_does_not_stop_the_sampling_of_another_batch() -> None
     world.of_task = lambda at: {"containers": (world.batch(at), ended if at >= 5 else web, OWN)}
     first, second = (json.loads(line)["record"] for _, line in world.run().streams.lines)
     assert (first["container"]["name"], second["container"]["name"]) == ("web", "batch")
-    found = (second["sampling"]["samples"], second["sampling"]["missedTicks"], second["metrics"]["cpuSeconds"])
+    found = (
+        second["sampling"]["samples"],
+        second["sampling"]["missedTicks"],
+        second["metrics"]["cpuSeconds"],
+    )
     assert found == (30, 0, 15.0)
 
 
@@ -173,16 +207,24 @@ def test_a_stop_that_shows_when_the_batchs_stats_vanish_or_before() -> None:
     stopping_from(world, 32.5)
     record = world.run().report()
     assert (record["status"], record["exitCode"]) == ("stopped", 0)
-    before = World(batch_ends=35.0, exit_code=143)  # the batch depends on the monitor: ECS stops it first
+    before = World(
+        batch_ends=35.0, exit_code=143
+    )  # the batch depends on the monitor: ECS stops it first
     stopping_from(before, 25)
     record = before.run().report()
-    assert (record["status"], record["exitCode"], record["metrics"]["durationMs"]) == ("stopped", 143, 35000)
+    assert (record["status"], record["exitCode"], record["metrics"]["durationMs"]) == (
+        "stopped",
+        143,
+        35000,
+    )
 
 
 def test_a_batch_whose_end_shows_later_than_the_tasks_ended_by_itself() -> None:
     world = World(batch_ends=20.0, stop_at=20.6)
     stopping_from(world, 20)
-    world.of_batch = lambda at: {} if at >= 21 else {"known_status": "RUNNING", "exit_code": None, "finished_ns": None}
+    world.of_batch = lambda at: (
+        {} if at >= 21 else {"known_status": "RUNNING", "exit_code": None, "finished_ns": None}
+    )
     record = world.run().report()
     assert (record["status"], record["exitCode"]) == ("success", 0)
 
@@ -190,7 +232,12 @@ def test_a_batch_whose_end_shows_later_than_the_tasks_ended_by_itself() -> None:
 def test_a_batch_that_was_gone_before_the_first_tick() -> None:
     record = World(batch_ends=-1.0, exit_code=5).run().report()
     assert (record["status"], record["sampling"]["samples"]) == ("failure", 0)
-    assert set(record["metrics"]) == {"billedDurationMs", "initDurationMs", "memorySizeMB", "vcpuSize"}
+    assert set(record["metrics"]) == {
+        "billedDurationMs",
+        "initDurationMs",
+        "memorySizeMB",
+        "vcpuSize",
+    }
 
 
 def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
@@ -233,9 +280,17 @@ def test_checkpoints_are_cumulative_and_carry_their_interval() -> None:
     world.memory_mib = lambda at: 100 if at <= 60 else 200
     world.run()
     (kind, first), (_, second) = ((line["type"], line["record"]) for line in world.printed())
-    assert (kind, first["status"], "likelyOutOfMemory" in first) == ("task.checkpoint", "running", False)
+    assert (kind, first["status"], "likelyOutOfMemory" in first) == (
+        "task.checkpoint",
+        "running",
+        False,
+    )
     metrics, interval = second["metrics"], second["interval"]
-    assert (first["metrics"]["cpuSeconds"], metrics["cpuSeconds"], metrics["durationMs"]) == (30.0, 60.0, 120_000)
+    assert (first["metrics"]["cpuSeconds"], metrics["cpuSeconds"], metrics["durationMs"]) == (
+        30.0,
+        60.0,
+        120_000,
+    )
     until = ("2025-11-20T00:54:20.000Z", "2025-11-20T00:55:20.000Z")
     assert (interval["startedAt"], interval["finishedAt"]) == until
     assert (interval["cpuSeconds"], interval["memoryUsedMB"]["avg"]) == (30.0, 200)
@@ -247,10 +302,13 @@ ON_THE_WAY = {"task.checkpoint": {"family": "etl", "durationMs": 60_000}}
 
 
 @pytest.mark.parametrize(
-    ("emf", "carried"), [("off", {}), ("report", AT_THE_END), ("live", {**ON_THE_WAY, **AT_THE_END})]
+    ("emf", "carried"),
+    [("off", {}), ("report", AT_THE_END), ("live", {**ON_THE_WAY, **AT_THE_END})],
 )
 def test_lines_have_metrics_for_cloudwatch_if_enabled(emf: str, carried: dict[str, Any]) -> None:
-    world = World(batch_ends=90.5, checkpoint_seconds=60.0, emf=emf, emf_metrics=("durationMs", "failed")).run()
+    world = World(
+        batch_ends=90.5, checkpoint_seconds=60.0, emf=emf, emf_metrics=("durationMs", "failed")
+    ).run()
     ((_, put),) = world.streams.lines
     own = {"time", "type", "schemaVersion", "record", "_aws"}
     assert {
@@ -270,7 +328,9 @@ ENDED_WEB = ContainerMetadata(
 )
 
 
-def test_several_candidates_get_a_report_each_and_one_error_and_the_last_report_the_cost_of_the_task() -> None:
+def test_several_candidates_get_a_report_each_and_one_error_and_the_last_report_the_cost_of_the_task() -> (
+    None
+):
     world = World(batch_ends=50.5)
     world.others, world.of_task = (ENDED_WEB,), lambda _at: {"launch_type": "FARGATE"}
     (first,) = world.run().printed()
@@ -289,23 +349,34 @@ def test_a_batch_that_was_over_before_it_could_be_listed_is_reported() -> None:
     world.source.stats_at = lambda _at: {}
     record = world.run().report()
     assert world.clock.now_ns == seconds(2)
-    assert (record["container"], record["status"], record["family"]) == ({"name": "batch"}, "unknown", "etl")
+    assert (record["container"], record["status"], record["family"]) == (
+        {"name": "batch"},
+        "unknown",
+        "etl",
+    )
     assert (record["sampling"]["samples"], record["taskSize"]) == (0, {"vcpu": 1, "memoryMB": 2048})
     assert {"startedAt", "finishedAt", "likelyOutOfMemory"}.isdisjoint(record)
 
 
 @pytest.mark.parametrize("known_status", ["NONE", "CREATED", None])
-def test_a_batch_that_may_still_start_is_waited_for_and_leaves_a_record(known_status: str | None) -> None:
+def test_a_batch_that_may_still_start_is_waited_for_and_leaves_a_record(
+    known_status: str | None,
+) -> None:
     world = World(container="bach", stop_at=300.5)
     world.of_task = lambda _at: {"known_status": known_status, "containers": (OWN,)}
     (document,) = world.run().printed()
-    assert (document["record"]["container"], document["record"]["status"]) == ({"name": "bach"}, "unknown")
+    assert (document["record"]["container"], document["record"]["status"]) == (
+        {"name": "bach"},
+        "unknown",
+    )
     assert any("'bach'" in error for error in world.log.events("error"))
     assert world.clock.now_ns > seconds(300)
 
 
 @pytest.mark.parametrize("container", [None, "batch"])
-def test_a_batch_that_is_listed_late_or_no_longer_leaves_no_complaint_in_the_record(container: str | None) -> None:
+def test_a_batch_that_is_listed_late_or_no_longer_leaves_no_complaint_in_the_record(
+    container: str | None,
+) -> None:
     world = World(batch_ends=30.5, container=container)
     world.of_task = lambda at: {} if at >= 2 else {"containers": (OWN,)}
     record = world.run().report()
@@ -325,7 +396,11 @@ def test_a_batch_that_starts_after_the_monitor() -> None:
     world.of_task = lambda at: {} if at >= 5 else {"containers": (pulled, OWN)}
     world.source.stats_at = lambda at: world.usual_stats(at) if at >= 6 else {}
     record = world.run().report()
-    assert (record["status"], record["sampling"]["samples"], record["metrics"]["cpuSeconds"]) == ("success", 25, 15.0)
+    assert (record["status"], record["sampling"]["samples"], record["metrics"]["cpuSeconds"]) == (
+        "success",
+        25,
+        15.0,
+    )
 
 
 def test_collectors_take_a_final_reading_before_the_report_and_stop_after_it() -> None:
@@ -335,7 +410,10 @@ def test_collectors_take_a_final_reading_before_the_report_and_stop_after_it() -
     record = world.run().report()
     steps = list(dict.fromkeys(accelerator.calls))
     assert steps == [("start", 0), ("started b", 0), ("final reading", 0), ("stop", 1)]
-    assert ([gpu["uuid"] for gpu in record["gpus"]], record["monitor"]["warnings"]) == (["GPU-a"], ["A warning."])
+    assert ([gpu["uuid"] for gpu in record["gpus"]], record["monitor"]["warnings"]) == (
+        ["GPU-a"],
+        ["A warning."],
+    )
     assert record["sampling"]["sources"] == ["task-metadata-v4", "fake"]
 
 
@@ -370,7 +448,10 @@ def test_a_report_that_cannot_be_built_is_replaced_by_one_without_measurements()
     world.collectors = (broken,)
     record = world.run().report()
     assert (record["status"], record["exitCode"]) == ("failure", 3)
-    assert (record["metrics"]["durationMs"], record["monitor"]["warnings"]) == (10500, world.log.events("error")[:1])
+    assert (record["metrics"]["durationMs"], record["monitor"]["warnings"]) == (
+        10500,
+        world.log.events("error")[:1],
+    )
     assert ("cpuSeconds" in record["metrics"], broken.calls[-1]) == (False, ("stop", 1))
 
 
@@ -386,11 +467,18 @@ class BreakingClock(FakeClock):
 def test_a_report_on_its_way_is_not_lost_when_the_last_handler_fails_too() -> None:
     """The upload of the first batch's report is refused, but only after the monitor has failed."""
     world = World(batch_ends=10.5, clock=BreakingClock())
-    world.others = (ContainerMetadata(name="second", docker_id="s", known_status="RUNNING", started_ns=START_NS),)
+    world.others = (
+        ContainerMetadata(
+            name="second", docker_id="s", known_status="RUNNING", started_ns=START_NS
+        ),
+    )
     world.streams.failure = DeliveryFailure("It refuses.")
     world.budget.last_seconds = 15
     collector = FakeCollector(world)
-    world.collectors, world.exporter = (collector,), Mock(spec=PrometheusExporter, **{"start.return_value": None})
+    world.collectors, world.exporter = (
+        (collector,),
+        Mock(spec=PrometheusExporter, **{"start.return_value": None}),
+    )
     world.run()
     assert [line["record"]["container"]["name"] for line in world.printed()] == ["batch"]
     assert any("OverflowError" in event for event in world.log.events("error"))
@@ -402,16 +490,30 @@ def test_a_report_that_cannot_even_be_printed_does_not_end_the_monitor_with_an_e
     world = World(batch_ends=10.5)
     world.streams.failure, world.budget.last_seconds = DeliveryFailure("It refuses."), 15
     world.output = Mock(spec=FakeStdout, **{"keep.side_effect": ValueError})
-    collector, stuck = FakeCollector(world), Mock(spec=StackCollector, **{"on_batch_started.return_value": None})
+    collector, stuck = (
+        FakeCollector(world),
+        Mock(spec=StackCollector, **{"on_batch_started.return_value": None}),
+    )
     stuck.part.return_value, stuck.stop.side_effect = RecordPart(), TimeoutError
     world.collectors = (collector, stuck)
     printing, stopping = world.run().log.events("error")[-2:]
-    assert ("ValueError" in printing, "TimeoutError" in stopping, collector.calls[-1][0]) == (True, True, "stop")
+    assert ("ValueError" in printing, "TimeoutError" in stopping, collector.calls[-1][0]) == (
+        True,
+        True,
+        "stop",
+    )
 
 
 @pytest.mark.parametrize(
     ("jump", "direction"),
-    [(5, "forward"), (20, "forward"), (3600, "forward"), (-5, "back"), (-40, "back"), (-3600, "back")],
+    [
+        (5, "forward"),
+        (20, "forward"),
+        (3600, "forward"),
+        (-5, "back"),
+        (-40, "back"),
+        (-3600, "back"),
+    ],
 )
 def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direction: str) -> None:
     """The stamps of the container runtime jump with the clock; by how much is known."""
@@ -424,18 +526,29 @@ def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direc
     def stats_at(at: float) -> StatsReading:
         world.clock.wall_offset_ns = START_NS + jump_at(at)
         usual = world.usual_stats(at)
-        return {key: replace(taken, read_ns=taken.read_ns + jump_at(at)) for key, taken in usual.items()}
+        return {
+            key: replace(taken, read_ns=taken.read_ns + jump_at(at)) for key, taken in usual.items()
+        }
 
     world.source.stats_at = stats_at
-    world.of_batch = lambda at: {"finished_ns": START_NS + seconds(40) + jump_ns} if at >= 40 else {}
+    world.of_batch = lambda at: (
+        {"finished_ns": START_NS + seconds(40) + jump_ns} if at >= 40 else {}
+    )
     reads: list[int] = []
     world.on_sample = lambda batch, taken, _: reads.append(taken.read_ns) if batch == "b" else None
     record = world.run().report()
     assert reads == [START_NS + seconds(at) for at in range(1, 40)]
     assert (record["status"], record["exitCode"]) == ("success", 0)
     metrics = record["metrics"]
-    assert (metrics["durationMs"], metrics["billedDurationMs"], metrics["initDurationMs"]) == (40_000, 60_000, 20_000)
-    assert (metrics["cpuSeconds"], {*metrics["vcpuUsed"].values(), *record["series"]["vcpuUsed"]}) == (19.5, {0.5})
+    assert (metrics["durationMs"], metrics["billedDurationMs"], metrics["initDurationMs"]) == (
+        40_000,
+        60_000,
+        20_000,
+    )
+    assert (
+        metrics["cpuSeconds"],
+        {*metrics["vcpuUsed"].values(), *record["series"]["vcpuUsed"]},
+    ) == (19.5, {0.5})
     assert None not in record["series"]["memoryUsedMB"]
     assert (record["sampling"]["samples"], record["sampling"]["longestGapMs"]) == (39, 1000)
     (warning,) = record["monitor"]["warnings"]
@@ -472,14 +585,19 @@ def test_a_batch_that_gets_a_new_id_is_counted_on_and_that_is_said(*, stale: boo
         return replace(world.batch(at), docker_id="b2", started_ns=START_NS + seconds(changed))
 
     def of_task(at: float) -> dict[str, Any]:
-        old = replace(world.batch(0), known_status="STOPPED" if at >= changed else "RUNNING", exit_code=1)
+        old = replace(
+            world.batch(0), known_status="STOPPED" if at >= changed else "RUNNING", exit_code=1
+        )
         return {"containers": (*((new(at), old) if at >= changed else (old,)), OWN)}
 
     def stats_at(at: float) -> StatsReading:
         usual = world.usual_stats(at)
         if at <= changed or "b" not in usual:
             return usual
-        samples = {"m": usual["m"], "b2": sample(START_NS + seconds(at), (at - changed) * 0.5, 200 * MIB)}
+        samples = {
+            "m": usual["m"],
+            "b2": sample(START_NS + seconds(at), (at - changed) * 0.5, 200 * MIB),
+        }
         if stale:
             samples["b"] = world.batch_sample(changed)
         return samples
@@ -488,7 +606,11 @@ def test_a_batch_that_gets_a_new_id_is_counted_on_and_that_is_said(*, stale: boo
     record = world.run().report()
     assert (record["status"], record["exitCode"], record["container"]["id"]) == ("success", 0, "b2")
     metrics = record["metrics"]
-    assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["maxMemoryUsedMB"]) == (30.0, 0.5, 200)
+    assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["maxMemoryUsedMB"]) == (
+        30.0,
+        0.5,
+        200,
+    )
     assert set(record["series"]["vcpuUsed"]) == {0.5}
     is_one_run_with_a_restart(record)
 
@@ -504,7 +626,9 @@ def is_one_run_with_a_restart(record: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("are_counters_reset", [False, True])
 @pytest.mark.parametrize("shows", ["count", "start", "both"])
-def test_a_batch_that_is_restarted_in_place_is_one_run(*, are_counters_reset: bool, shows: str) -> None:
+def test_a_batch_that_is_restarted_in_place_is_one_run(
+    *, are_counters_reset: bool, shows: str
+) -> None:
     """The Docker id stays, and the statistics never vanish. The agent may continue the counters."""
     world = World(batch_ends=60.5)
     restarted = 25.5
@@ -520,7 +644,9 @@ def test_a_batch_that_is_restarted_in_place_is_one_run(*, are_counters_reset: bo
 
     world.of_batch, world.source.stats_at = lambda at: changes if at >= restarted else {}, stats_at
     record = world.run().report()
-    lost = 0.25 if are_counters_reset else 0  # from the last reading of the first attempt to its end
+    lost = (
+        0.25 if are_counters_reset else 0
+    )  # from the last reading of the first attempt to its end
     assert record["metrics"]["cpuSeconds"] == pytest.approx(30.0 - lost)
     is_one_run_with_a_restart(record)
 
@@ -532,13 +658,21 @@ def test_impossible_values_are_absent_with_one_warning() -> None:
         usual = world.usual_stats(at)
         if at not in (6, 20, 21):
             return usual
-        wrong = {6: {"cpu_ns": seconds(24_282)}, 20: {"memory_used_bytes": 10**15}, 21: {"cpu_ns": seconds(24_282)}}
+        wrong = {
+            6: {"cpu_ns": seconds(24_282)},
+            20: {"memory_used_bytes": 10**15},
+            21: {"cpu_ns": seconds(24_282)},
+        }
         return {**usual, "b": replace(usual["b"], **wrong[int(at)])}
 
     world.source.stats_at = stats_at
     record = world.run().report()
     metrics = record["metrics"]
-    assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["maxMemoryUsedMB"]) == (20.0, 0.5, 100)
+    assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["maxMemoryUsedMB"]) == (
+        20.0,
+        0.5,
+        100,
+    )
     assert set(record["series"]["vcpuUsed"]) == {0.5}
     assert record["series"]["memoryUsedMB"].count(None) == 1
     (warning,) = record["monitor"]["warnings"]
@@ -546,19 +680,25 @@ def test_impossible_values_are_absent_with_one_warning() -> None:
 
 
 @pytest.mark.parametrize(("malformed", "is_batch"), [("m", False), ("b", True)])
-def test_malformed_stats_cost_only_their_container_and_are_a_warning(malformed: str, *, is_batch: bool) -> None:
+def test_malformed_stats_cost_only_their_container_and_are_a_warning(
+    malformed: str, *, is_batch: bool
+) -> None:
     world = World(batch_ends=10.5)
     world.source.stats_at = lambda at: {**world.usual_stats(at), malformed: Unavailable("an array")}
     record = world.run().report()
     assert world.clock.now_ns == seconds(11)
-    assert (record["sampling"]["failures"] > 0, "cpuSeconds" in record["metrics"]) == (is_batch, not is_batch)
+    assert (record["sampling"]["failures"] > 0, "cpuSeconds" in record["metrics"]) == (
+        is_batch,
+        not is_batch,
+    )
     sentence = "The task stats of the container could never be read: an array."
     assert record["monitor"]["warnings"] == [sentence][: int(is_batch)]
     assert (len(world.log.events("warning")), world.log.events("info")) == (int(is_batch), [])
 
 
 @pytest.mark.parametrize(
-    ("launch_type", "others", "is_alone"), [("FARGATE", 0, True), ("FARGATE", 1, False), ("EC2", 0, False)]
+    ("launch_type", "others", "is_alone"),
+    [("FARGATE", 0, True), ("FARGATE", 1, False), ("EC2", 0, False)],
 )
 def test_a_batch_on_fargate_without_a_sidecar_has_the_machine_for_itself(
     launch_type: str, others: int, *, is_alone: bool
@@ -570,7 +710,9 @@ def test_a_batch_on_fargate_without_a_sidecar_has_the_machine_for_itself(
 
 
 @pytest.mark.parametrize(("ends", "covered"), [(19.5, 51.3), (100.5, 99.5), (9.5, None)])
-def test_the_share_of_the_run_until_the_last_refresh_of_the_cpu_time(ends: float, covered: float | None) -> None:
+def test_the_share_of_the_run_until_the_last_refresh_of_the_cpu_time(
+    ends: float, covered: float | None
+) -> None:
     """The stats of Fargate are refreshed every ten seconds."""
     world = World(batch_ends=ends)
     world.source.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < ends else {}
@@ -593,7 +735,9 @@ def test_the_report_has_the_series_and_checkpoints_have_none() -> None:
     assert all("series" not in line["record"] for line in world.printed())
 
 
-def test_the_series_and_checkpoints_can_be_switched_off_and_bad_settings_are_in_the_record() -> None:
+def test_the_series_and_checkpoints_can_be_switched_off_and_bad_settings_are_in_the_record() -> (
+    None
+):
     world = World(batch_ends=70.5, series_points=0, checkpoint_seconds=0)
     world.warnings = (problems_message(["SERIES_POINTS='x'"]),)
     report = world.run().report()
@@ -605,7 +749,9 @@ def test_the_series_and_checkpoints_can_be_switched_off_and_bad_settings_are_in_
 def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> None:
     """The batch uses half a vCPU, the proxy 0.45 for 8 of 20 s: the task of 1 vCPU is full for 40 % of the time."""
     world = World(batch_ends=20.5)
-    world.others = (ContainerMetadata(name="proxy", docker_id="p", known_status="RUNNING", started_ns=START_NS),)
+    world.others = (
+        ContainerMetadata(name="proxy", docker_id="p", known_status="RUNNING", started_ns=START_NS),
+    )
 
     def stats_at(at: float) -> StatsReading:
         proxy = sample(START_NS + seconds(at), 0.46 * min(at, 8), MIB, pids=3)
@@ -614,9 +760,15 @@ def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> No
     world.settings = replace(world.settings, container="batch")
     world.source.stats_at = stats_at
     metrics = world.run().report()["metrics"]
-    assert (metrics["vcpuSaturatedPercent"], set(metrics["slowdownAtVcpu"])) == (40.0, {"0.25", "0.5"})
+    assert (metrics["vcpuSaturatedPercent"], set(metrics["slowdownAtVcpu"])) == (
+        40.0,
+        {"0.25", "0.5"},
+    )
     # With 0.5 vCPU: 8 s at 0.961 and 12 s at 0.501, of which the monitor uses 0.001.
-    bounds = {"min": (8 * 0.961 / 0.5 + 12 * 0.501 / 0.5) / 20, "max": 1 + (0.961 * 8 + 0.501 * 12) / 20}
+    bounds = {
+        "min": (8 * 0.961 / 0.5 + 12 * 0.501 / 0.5) / 20,
+        "max": 1 + (0.961 * 8 + 0.501 * 12) / 20,
+    }
     assert metrics["slowdownAtVcpu"]["0.5"] == pytest.approx(bounds, abs=1e-3)
 
 
@@ -635,7 +787,11 @@ def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_
     world.source.stats_at = stats_at
     record = world.run().report()
     metrics, sampling = record["metrics"], record["sampling"]
-    assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["durationMs"]) == (100.0, 0.5, 200_500)
+    assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["durationMs"]) == (
+        100.0,
+        0.5,
+        200_500,
+    )
     assert world.source.task_reads < 30  # none only because the statistics did not answer in time
     assert (sampling["failures"], sampling["longestGapMs"]) == (15, 33_500)
     assert sampling["samples"] + sampling["failures"] + sampling["missedTicks"] == 200
@@ -665,5 +821,8 @@ def test_the_call_stacks_are_delivered_before_the_report_and_not_with_checkpoint
     stacks.part.return_value, stacks.on_batch_started.return_value = RecordPart(), None
     world.collectors = (stacks,)
     world.run()
-    assert [json.loads(line)["type"] for _, line in world.streams.lines] == ["task.stacks", "task.report"]
+    assert [json.loads(line)["type"] for _, line in world.streams.lines] == [
+        "task.stacks",
+        "task.report",
+    ]
     assert {line["type"] for line in world.printed()} == {"task.checkpoint"}

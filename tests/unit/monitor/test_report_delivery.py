@@ -14,7 +14,11 @@ from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 TASK = TaskMetadata(arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123")
-AWSLOGS = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/batch/0123"}
+AWSLOGS = {
+    "awslogs-group": "/ecs/jobs",
+    "awslogs-region": "eu-west-1",
+    "awslogs-stream": "ecs/batch/0123",
+}
 SETTINGS = TaskSettings(aws_region="us-west-2")
 
 
@@ -26,23 +30,36 @@ class Parts:
 
 
 @pytest.mark.parametrize("stacks", [None, b"stacks"])
-def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(stacks: bytes | None) -> None:
+def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(
+    stacks: bytes | None,
+) -> None:
     parts = Parts()
     parts.delivery.deliver(b"line", TARGET, 24, stacks)
     parts.delivery.finish()
-    assert parts.streams.lines == [*([] if stacks is None else [(TARGET, stacks)]), (TARGET, b"line")]
+    assert parts.streams.lines == [
+        *([] if stacks is None else [(TARGET, stacks)]),
+        (TARGET, b"line"),
+    ]
     assert (parts.output.lines, parts.log.lines, parts.budget.seconds) == ([], [], [24])
 
 
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        (Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write."))), "may not write"),
+        (
+            Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write."))),
+            "may not write",
+        ),
         (Parts(FakeLogsSink(error=RuntimeError("SDK bug"))), "RuntimeError: SDK bug"),
-        (Parts(slow=True), "did not accept the line within 24 s, the rest of the stop budget: it throttles."),
+        (
+            Parts(slow=True),
+            "did not accept the line within 24 s, the rest of the stop budget: it throttles.",
+        ),
     ],
 )
-def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(parts: Parts, said: str) -> None:
+def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(
+    parts: Parts, said: str
+) -> None:
     parts.delivery.deliver(b"line", TARGET, 24, b"stacks")
     parts.delivery.finish()
     assert parts.output.lines == [b"line"]
@@ -89,22 +106,34 @@ def test_when_even_the_output_is_gone_that_is_logged() -> None:
     assert parts.log.events("info") == ["Standard output takes lines again."]
 
 
-def container(options: dict[str, str] | None = None, driver: str | None = "awslogs") -> ContainerMetadata:
-    return ContainerMetadata(name="batch", log_driver=driver, log_options={} if options is None else options)
+def container(
+    options: dict[str, str] | None = None, driver: str | None = "awslogs"
+) -> ContainerMetadata:
+    return ContainerMetadata(
+        name="batch", log_driver=driver, log_options={} if options is None else options
+    )
 
 
-OWN_LOG = {"awslogs-group": "/ecs/own", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/task-monitor/0123"}
+OWN_LOG = {
+    "awslogs-group": "/ecs/own",
+    "awslogs-region": "eu-west-1",
+    "awslogs-stream": "ecs/task-monitor/0123",
+}
 PREFIX_ALONE = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
 NO_STREAM = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}
 BATCHS = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
 CHOSEN = LogTarget(group="/mine", stream="s", region="us-west-2")
 OWN = OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
 UNKNOWN = "set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM."
-PREFIX_IS_MISSING = "so its log stream is unknown: set it in its log configuration and the monitor's."
+PREFIX_IS_MISSING = (
+    "so its log stream is unknown: set it in its log configuration and the monitor's."
+)
 
 
 def with_monitor(driver: str = "awslogs", **options: str) -> TaskMetadata:
-    monitor = ContainerMetadata(name="task-monitor", log_driver=driver, log_options={**OWN_LOG, **options})
+    monitor = ContainerMetadata(
+        name="task-monitor", log_driver=driver, log_options={**OWN_LOG, **options}
+    )
     return TaskMetadata(arn=TASK.arn, containers=(container(), monitor))
 
 
@@ -129,35 +158,59 @@ def with_monitor(driver: str = "awslogs", **options: str) -> TaskMetadata:
         # The monitor's own stream is only for its own group without a stream in the settings.
         (container(driver=None), {"log_group": "/ecs/own"}, OWN),
         (container(AWSLOGS), {"log_group": "/ecs/own"}, OWN),
-        (container(AWSLOGS), {"log_group": "/ecs/other"}, replace(BATCHS, group="/ecs/other", region="us-west-2")),
-        (container(AWSLOGS), {"log_group": "/ecs/own", "log_stream": "s"}, replace(CHOSEN, group="/ecs/own")),
+        (
+            container(AWSLOGS),
+            {"log_group": "/ecs/other"},
+            replace(BATCHS, group="/ecs/other", region="us-west-2"),
+        ),
+        (
+            container(AWSLOGS),
+            {"log_group": "/ecs/own", "log_stream": "s"},
+            replace(CHOSEN, group="/ecs/own"),
+        ),
         (container(AWSLOGS), {"log_group": "/ecs/jobs"}, replace(BATCHS, region="us-west-2")),
         # A printed report names the batch's stream.
         (container(AWSLOGS), {"report_stream": "monitor"}, BATCHS),
         (container(AWSLOGS), {"report_stream": "monitor", "log_group": "/ecs/own"}, BATCHS),
-        (container(AWSLOGS), {"report_stream": "monitor", "log_group": "/ecs/own", "log_stream": "s"}, BATCHS),
-        (container(driver=None), {"report_stream": "monitor", "log_group": "/mine", "log_stream": "s"}, CHOSEN),
+        (
+            container(AWSLOGS),
+            {"report_stream": "monitor", "log_group": "/ecs/own", "log_stream": "s"},
+            BATCHS,
+        ),
+        (
+            container(driver=None),
+            {"report_stream": "monitor", "log_group": "/mine", "log_stream": "s"},
+            CHOSEN,
+        ),
     ],
 )
 def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_options(
     batch: ContainerMetadata, given: dict[str, Any], target: LogTarget | OwnStream | str
 ) -> None:
     found = log_target(batch, with_monitor(), replace(SETTINGS, **given), None)
-    assert found == target or (isinstance(found, DeliveryFailure) and found.reason.endswith(str(target)))
+    assert found == target or (
+        isinstance(found, DeliveryFailure) and found.reason.endswith(str(target))
+    )
 
 
-def test_where_the_group_is_the_batchs_too_or_the_monitor_is_another_one_there_is_no_own_stream() -> None:
+def test_where_the_group_is_the_batchs_too_or_the_monitor_is_another_one_there_is_no_own_stream() -> (
+    None
+):
     """``own`` is the monitor's container: it may have another name than the usual one."""
     shared, batch = with_monitor(**{"awslogs-group": "/ecs/jobs"}), container(AWSLOGS)
     assert log_target(batch, shared, SETTINGS, None) == BATCHS
     in_shared_group = replace(SETTINGS, log_group="/ecs/jobs")
     assert log_target(batch, shared, in_shared_group, None) == replace(BATCHS, region="us-west-2")
     in_own_group = replace(SETTINGS, log_group="/ecs/own")
-    assert isinstance(log_target(batch, with_monitor(), in_own_group, ContainerMetadata(name="watcher")), LogTarget)
+    assert isinstance(
+        log_target(batch, with_monitor(), in_own_group, ContainerMetadata(name="watcher")),
+        LogTarget,
+    )
 
 
 @pytest.mark.parametrize(
-    ("driver", "group", "stream"), [("awslogs", "/ecs/own", "ecs/task-monitor/0123"), ("awsfirelens", None, None)]
+    ("driver", "group", "stream"),
+    [("awslogs", "/ecs/own", "ecs/task-monitor/0123"), ("awsfirelens", None, None)],
 )
 def test_the_chosen_own_stream_is_where_the_log_driver_writes(
     driver: str, group: str | None, stream: str | None
@@ -169,7 +222,12 @@ def test_the_chosen_own_stream_is_where_the_log_driver_writes(
     parts = Parts()
     parts.delivery.deliver(b"line", target, 24)
     parts.delivery.finish()
-    assert (parts.output.lines, parts.streams.lines, parts.budget.seconds, parts.log.lines) == ([b"line"], [], [], [])
+    assert (parts.output.lines, parts.streams.lines, parts.budget.seconds, parts.log.lines) == (
+        [b"line"],
+        [],
+        [],
+        [],
+    )
 
 
 def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -> None:
@@ -185,8 +243,15 @@ def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -
 def test_a_long_line_is_printed_without_the_commands_over_time() -> None:
     """Log drivers split what is longer than 16 KiB, and a part of a report is none."""
     values = tuple(step + 0.123 for step in range(1000))
-    commands = tuple(ProcessSeries(command=name, vcpu_used=values, memory_used_mb=values) for name in ("a", "b"))
-    series = Series(started_at="2026-11-20T03:00:00.000Z", step_ms=1000, vcpu_used=values[:100], processes=commands)
+    commands = tuple(
+        ProcessSeries(command=name, vcpu_used=values, memory_used_mb=values) for name in ("a", "b")
+    )
+    series = Series(
+        started_at="2026-11-20T03:00:00.000Z",
+        step_ms=1000,
+        vcpu_used=values[:100],
+        processes=commands,
+    )
     record = Record(task_id="0123", container=Container(name="batch"), series=series)
     report = Report(time="2026-11-20T03:12:00.000Z", type="task.report", record=record)
     line = encode_line(report, {"failed": 0})
@@ -194,5 +259,7 @@ def test_a_long_line_is_printed_without_the_commands_over_time() -> None:
     parts.delivery.deliver(line, OwnStream(group="/ecs/own", stream="s"), 0)
     (printed,) = parts.output.lines
     assert len(line) > 16 * 1024 > len(printed)
-    assert decode(printed).record == replace(record, series=replace(series, processes=()), truncated=True)
+    assert decode(printed).record == replace(
+        record, series=replace(series, processes=()), truncated=True
+    )
     assert printed.endswith(b'"failed":0}')

@@ -60,7 +60,9 @@ class Watched:
         self.clock = clock
         self.sampled: list[tuple[float, int]] = []
         source = TaskMetadataSource(endpoint, 4)
-        self.sampler = TaskSampler(source, clock, FakeLog(), seconds(1), Collectors(self), host=Host())
+        self.sampler = TaskSampler(
+            source, clock, FakeLog(), seconds(1), Collectors(self), host=Host()
+        )
 
     def on_sample(self, batch: str, sample: ContainerSample, _sizes: ResourceLimits) -> None:
         assert batch == "b"
@@ -81,7 +83,12 @@ jitters = st.lists(st.floats(0, 0.8), min_size=1, max_size=20)
 
 
 @settings(max_examples=60)
-@given(period=periods, phase=phases, jitters=jitters, fails_at=st.frozensets(st.integers(0, 99), max_size=10))
+@given(
+    period=periods,
+    phase=phases,
+    jitters=jitters,
+    fails_at=st.frozensets(st.integers(0, 99), max_size=10),
+)
 def test_no_refresh_is_skipped_and_each_is_seen_at_the_next_tick(
     period: float, phase: float, jitters: list[float], fails_at: frozenset[int]
 ) -> None:
@@ -106,7 +113,9 @@ def test_no_refresh_is_skipped_and_each_is_seen_at_the_next_tick(
 
 @settings(max_examples=60)
 @given(period=periods, phase=phases, ends_at=st.floats(1, 60))
-def test_the_end_is_seen_at_the_next_tick_whatever_the_period(period: float, phase: float, ends_at: float) -> None:
+def test_the_end_is_seen_at_the_next_tick_whatever_the_period(
+    period: float, phase: float, ends_at: float
+) -> None:
     def refreshed_at(now: float) -> float:
         return max(now - (now + phase) % period, 0)
 
@@ -120,7 +129,10 @@ def test_the_end_is_seen_at_the_next_tick_whatever_the_period(period: float, pha
 
 @pytest.mark.parametrize(
     ("refreshed_at", "ends_at", "reads"),
-    [(lambda _now: 0, 5, [0, 5, 6, 7, 8]), (lambda now: min(now - now % 2, 20), 1000, [0, 2, 12, 22, 25])],
+    [
+        (lambda _now: 0, 5, [0, 5, 6, 7, 8]),
+        (lambda now: min(now - now % 2, 20), 1000, [0, 2, 12, 22, 25]),
+    ],
     ids=["they vanish: at every tick", "they stay the same for two usual periods"],
 )
 def test_stats_that_may_show_an_end_have_the_task_read(
@@ -149,7 +161,9 @@ def test_stats_that_stay_the_same_count_once_the_task_can_be_read() -> None:
 
 
 def record(launch_type: str | None = "EC2") -> Record:
-    return Record(task_id="1", container=Container(name="batch"), launch_type=launch_type, monitor=Monitor())
+    return Record(
+        task_id="1", container=Container(name="batch"), launch_type=launch_type, monitor=Monitor()
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,10 +180,14 @@ def record(launch_type: str | None = "EC2") -> Record:
     ],
 )
 def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount(
-    before: tuple[float, float] | None, after: tuple[float, float] | None, launch_type: str | None, amounts: list[str]
+    before: tuple[float, float] | None,
+    after: tuple[float, float] | None,
+    launch_type: str | None,
+    amounts: list[str],
 ) -> None:
     counters = (
-        one and SwapCounters(out_bytes=round(one[0] * MIB), in_bytes=round(one[1] * MIB)) for one in (before, after)
+        one and SwapCounters(out_bytes=round(one[0] * MIB), in_bytes=round(one[1] * MIB))
+        for one in (before, after)
     )
     warning = SwapWarning(lambda: next(counters))
     warning.on_batch_started(ContainerMetadata(name="batch", docker_id="b"))
@@ -180,7 +198,9 @@ def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount(
 def test_lines_that_were_dropped_are_counted_for_each_output() -> None:
     stdout, stderr, read = (Mock(spec=Output, dropped=dropped) for dropped in (1, 20, 0))
     both = OutputWarning(stdout, stderr)
-    sentence = "The monitor's standard {} was not read for a while (a log driver that hangs?): {} dropped."
+    sentence = (
+        "The monitor's standard {} was not read for a while (a log driver that hangs?): {} dropped."
+    )
     said = (sentence.format("output", "1 line was"), sentence.format("error", "20 lines were"))
     assert both.part(record(), "b").warnings == said
     assert len(OutputWarning(stdout, stdout).part(record(), "b").warnings) == 1

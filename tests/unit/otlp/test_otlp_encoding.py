@@ -45,7 +45,12 @@ def test_the_schema_is_the_published_one() -> None:
 
 @given(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(), st.booleans())
 def test_values_arrive_as_they_are(integer: int, number: float, text: str, truth: bool) -> None:  # noqa: FBT001
-    values = [{"intValue": str(integer)}, {"doubleValue": number}, {"stringValue": text}, {"boolValue": truth}]
+    values = [
+        {"intValue": str(integer)},
+        {"doubleValue": number},
+        {"stringValue": text},
+        {"boolValue": truth},
+    ]
     value = {"arrayValue": {"values": values}}
     message = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": value}]}]}]}
     read = read_protobuf("logs", encode("logs", message, "http/protobuf"))
@@ -71,7 +76,11 @@ def partial(rejected: int, message: str) -> bytes:
         (partial(1, "x" * 300), PROTOBUF, True),
         (partial(0, "a warning"), PROTOBUF, False),
         (b"{}", JSON, False),
-        (b'{"partialSuccess":{"rejectedSpans":"20","errorMessage":"no"}}', JSON + "; charset=utf-8", True),
+        (
+            b'{"partialSuccess":{"rejectedSpans":"20","errorMessage":"no"}}',
+            JSON + "; charset=utf-8",
+            True,
+        ),
         (b'{"partialSuccess":{"rejectedLogRecords":5}}', JSON, True),
         (b'{"partialSuccess":{"rejectedLogRecords":0}}', JSON, False),
         (b"<html>", "text/html", False),

@@ -31,13 +31,23 @@ from tests.fakes import FakeClock
 from tests.http_server import FakeHttpServer
 
 SIGNAL_OF = {"/v1/traces": "traces", "/v1/logs": "logs", "/v1/metrics": "metrics"}
-MESSAGES: dict[Signal, Message] = {"traces": {"resourceSpans": []}, "logs": {"resourceLogs": []}, "metrics": {}}
-SETTINGS = {"OTLP_ENDPOINT": "http://backend:4318", "OTLP_PROTOCOL": "http/json", "OTLP_HEADERS": "X-Key=hunter2"}
+MESSAGES: dict[Signal, Message] = {
+    "traces": {"resourceSpans": []},
+    "logs": {"resourceLogs": []},
+    "metrics": {},
+}
+SETTINGS = {
+    "OTLP_ENDPOINT": "http://backend:4318",
+    "OTLP_PROTOCOL": "http/json",
+    "OTLP_HEADERS": "X-Key=hunter2",
+}
 
 
 def answer(status: int = 200, body: bytes = b"{}", **headers: str) -> HttpAnswer:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return HttpAnswer(status=status, headers={"content-type": "application/json", **named}, body=body)
+    return HttpAnswer(
+        status=status, headers={"content-type": "application/json", **named}, body=body
+    )
 
 
 @dataclass
@@ -50,7 +60,9 @@ class Backend:
     requests: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)
 
-    def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
+    def __call__(
+        self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float
+    ) -> HttpAnswer:
         signal = SIGNAL_OF[url.removeprefix("http://backend:4318")]
         self.requests.append((signal, headers, body))
         self.timeouts.append(timeout_seconds)
@@ -72,7 +84,9 @@ class Backend:
         return OtlpExporter(self, self.clock, jitter=lambda: 0.0)
 
     def export(self) -> list[str]:
-        return self.exporter().export(read_targets(SETTINGS), MESSAGES, self.exporter().deadline_ns(5))
+        return self.exporter().export(
+            read_targets(SETTINGS), MESSAGES, self.exporter().deadline_ns(5)
+        )
 
     @property
     def spent_seconds(self) -> float:
@@ -100,9 +114,18 @@ def test_a_busy_server_is_asked_again(status: int) -> None:
 
 PARTIAL = b'{"partialSuccess":{"rejectedSpans":"1","errorMessage":"too\\nold"}}'
 REFUSALS: list[tuple[HttpAnswer | TransportError, str]] = [
-    *((answer(status, b'{"message":"no key hunter2"}'), f"the server answered {status}") for status in (400, 401, 500)),
-    (answer(200, b"<html>", content_type="Text/HTML; charset=utf-8"), "the answer is a web page: check the address"),
-    (answer(307, location="http://elsewhere"), "the server answered 307, a redirect: set the final address"),
+    *(
+        (answer(status, b'{"message":"no key hunter2"}'), f"the server answered {status}")
+        for status in (400, 401, 500)
+    ),
+    (
+        answer(200, b"<html>", content_type="Text/HTML; charset=utf-8"),
+        "the answer is a web page: check the address",
+    ),
+    (
+        answer(307, location="http://elsewhere"),
+        "the server answered 307, a redirect: set the final address",
+    ),
     (answer(200, PARTIAL), "the server rejected a part of it: see its log"),
     (TransportError("the server cannot be reached (X)"), "the server cannot be reached (X)"),
 ]
@@ -125,9 +148,12 @@ def test_a_pause_that_the_time_does_not_allow_is_no_retry(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "pause"), [("3", 3), ("0", 0.25), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.25), ("", 0.25), ("soon", 0.25)]
+    ("text", "pause"),
+    [("3", 3), ("0", 0.25), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.25), ("", 0.25), ("soon", 0.25)],
 )
-def test_retry_after_is_honoured_after_the_others_are_sent_if_it_is_a_pause(text: str, pause: float) -> None:
+def test_retry_after_is_honoured_after_the_others_are_sent_if_it_is_a_pause(
+    text: str, pause: float
+) -> None:
     backend = Backend({"traces": [answer(429, retry_after=text)]})
     assert backend.export() == []
     assert backend.asked == ["traces", "logs", "metrics", "traces"]
@@ -137,7 +163,9 @@ def test_retry_after_is_honoured_after_the_others_are_sent_if_it_is_a_pause(text
 def test_a_server_that_does_not_answer_takes_five_seconds_in_all() -> None:
     backend = Backend(seconds=lambda _signal: 100)
     reasons = backend.export()
-    assert [reason.partition(":")[0] for reason in reasons] == ["The traces, logs and metrics were not exported"]
+    assert [reason.partition(":")[0] for reason in reasons] == [
+        "The traces, logs and metrics were not exported"
+    ]
     assert backend.spent_seconds <= 5
     assert backend.timeouts == pytest.approx([5 / 3, 5 / 3, 5 / 3])
 
@@ -149,7 +177,9 @@ def test_a_server_that_does_not_answer_takes_five_seconds_in_all() -> None:
         (ValueError("Invalid header value b'hunter2'"), "The export failed (ValueError)."),
     ],
 )
-def test_an_error_is_a_reason_and_one_of_ours_is_so_without_its_text(error: Exception, reason: str) -> None:
+def test_an_error_is_a_reason_and_one_of_ours_is_so_without_its_text(
+    error: Exception, reason: str
+) -> None:
     def prepare() -> tuple[Targets, Mapping[Signal, Message]]:
         raise error
 
@@ -170,16 +200,25 @@ def test_the_reasons_are_sentences_and_whatever_blocks_is_abandoned() -> None:
 
     reason = export_in_time(prepare, backend.exporter(), 0.01)
     released.set()
-    assert reason == "Nothing was exported: its settings were not read in time (OTLP_SECRET_ID). The limit is 0.01 s."
+    assert (
+        reason
+        == "Nothing was exported: its settings were not read in time (OTLP_SECRET_ID). The limit is 0.01 s."
+    )
 
 
 class Server(FakeHttpServer):
     def __init__(self) -> None:
         super().__init__()
-        self.result: tuple[int, dict[str, str], bytes] = (200, {"Content-Type": "application/json"}, b"{}")
+        self.result: tuple[int, dict[str, str], bytes] = (
+            200,
+            {"Content-Type": "application/json"},
+            b"{}",
+        )
         self.paths: list[str] = []
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         self.paths.append(request.path)
         return self.result
 
@@ -194,7 +233,11 @@ def test_a_redirect_is_an_answer_and_one_that_is_too_large_is_cut(server: Server
     server.result = (307, {"Location": f"{server.url}/other"}, b"")
     assert HttpTransport()(server.url, {}, b"", 5).status == 307
     assert len(server.paths) == 1
-    server.result = (400, {"Content-Type": "text/plain", "Retry-After": "1"}, b"x" * (MAX_ANSWER_BYTES * 3))
+    server.result = (
+        400,
+        {"Content-Type": "text/plain", "Retry-After": "1"},
+        b"x" * (MAX_ANSWER_BYTES * 3),
+    )
     answer = HttpTransport()(server.url, {}, b"", 5)
     assert (len(answer.body), answer.headers["retry-after"]) == (MAX_ANSWER_BYTES, "1")
     bomb = gzip.compress(bytes(50_000_000))
@@ -205,12 +248,18 @@ def test_a_redirect_is_an_answer_and_one_that_is_too_large_is_cut(server: Server
 @pytest.mark.parametrize(
     ("ca_file", "scheme", "reason"),
     [
-        (None, "https", "TLS failed (WRONG_VERSION_NUMBER): check the server and the file of SSL_CERT_FILE"),
+        (
+            None,
+            "https",
+            "TLS failed (WRONG_VERSION_NUMBER): check the server and the file of SSL_CERT_FILE",
+        ),
         ("/dev/null", "https", "TLS failed ("),
         (None, "gopher", "the server cannot be reached (URLSchemeUnknown)"),
     ],
 )
-def test_without_a_connection_there_is_a_reason(server: Server, ca_file: str | None, scheme: str, reason: str) -> None:
+def test_without_a_connection_there_is_a_reason(
+    server: Server, ca_file: str | None, scheme: str, reason: str
+) -> None:
     with pytest.raises(TransportError, match=f"^{re.escape(reason)}"):
         HttpTransport(ca_file)(server.url.replace("http", scheme), {}, b"", 5)
 
@@ -231,16 +280,23 @@ def test_a_signal_whose_endpoint_drips_leaves_the_others_their_time(server: Serv
         exporter = OtlpExporter(HttpTransport(), SystemClock(), jitter=lambda: 0.0)
         (sentence,) = exporter.export(targets, MESSAGES, exporter.deadline_ns(3))
         ended.set()
-    assert re.match(r"The traces were not exported: the server did not answer completely within \d\.\d s", sentence)
+    assert re.match(
+        r"The traces were not exported: the server did not answer completely within \d\.\d s",
+        sentence,
+    )
     assert server.paths == ["/v1/logs", "/v1/metrics"]
 
 
 def test_requests_are_signed_for_their_service() -> None:
-    targets = read_targets({"OTLP_ENDPOINT": "https://xray.eu-west-1.amazonaws.com"}, signs_for_aws=True)
+    targets = read_targets(
+        {"OTLP_ENDPOINT": "https://xray.eu-west-1.amazonaws.com"}, signs_for_aws=True
+    )
     sign = aws_signer(lambda: Credentials("AKIA", "secret", "token"))
     for target, service in zip(targets.values(), ("xray", "logs", "monitoring"), strict=True):
         assert target.aws is not None
-        headers = sign(target.aws, target.url, {"content-type": "x", "x-aws-log-group": "/g"}, b"body")
+        headers = sign(
+            target.aws, target.url, {"content-type": "x", "x-aws-log-group": "/g"}, b"body"
+        )
         authorization = headers["Authorization"]
         assert authorization.startswith("AWS4-HMAC-SHA256 Credential=AKIA/")
         assert f"/eu-west-1/{service}/aws4_request" in authorization

@@ -13,12 +13,19 @@ def urls(environment: dict[str, str], **options: object) -> dict[str, str]:
     return {signal: target.url for signal, target in read_targets(environment, **options).items()}  # type: ignore[arg-type]
 
 
-def test_one_address_leads_to_all_signals_and_the_address_of_a_signal_is_complete_and_precedes() -> None:
-    signals = {signal: f"https://otlp.example.com/team/v1/{signal}" for signal in ("traces", "logs", "metrics")}
+def test_one_address_leads_to_all_signals_and_the_address_of_a_signal_is_complete_and_precedes() -> (
+    None
+):
+    signals = {
+        signal: f"https://otlp.example.com/team/v1/{signal}"
+        for signal in ("traces", "logs", "metrics")
+    }
     assert urls({"OTLP_ENDPOINT": "https://otlp.example.com/team/ "}) == signals
     with_query = urls({"OTLP_ENDPOINT": "https://otlp.example.com/team/?key=a/b"})
     assert with_query["logs"] == "https://otlp.example.com/team/v1/logs?key=a/b"
-    found = urls({"OTLP_ENDPOINT": "http://a:4318", "OTLP_LOGS_ENDPOINT": "https://b/loki/otlp?x=1"})
+    found = urls(
+        {"OTLP_ENDPOINT": "http://a:4318", "OTLP_LOGS_ENDPOINT": "https://b/loki/otlp?x=1"}
+    )
     assert found["logs"] == "https://b/loki/otlp?x=1"
     assert found["traces"] == "http://a:4318/v1/traces"
     assert urls({"OTLP_METRICS_ENDPOINT": "https://b/m"}) == {"metrics": "https://b/m"}
@@ -37,7 +44,10 @@ def test_a_variable_of_one_signal_precedes_that_of_all() -> None:
         prefix="OTEL_EXPORTER_OTLP",
     )
     assert (targets["logs"].headers, targets["logs"].protocol) == ((("b", "2"),), "http/json")
-    assert (targets["traces"].headers, targets["traces"].protocol) == ((("a", "1"),), "http/protobuf")
+    assert (targets["traces"].headers, targets["traces"].protocol) == (
+        (("a", "1"),),
+        "http/protobuf",
+    )
     assert not targets["traces"].is_compressed
     secret = read_targets({"OTLP_ENDPOINT": "https://a/secret", "OTLP_HEADERS": "a=secret"})
     assert "secret" not in repr(secret)
@@ -57,20 +67,31 @@ def test_headers_are_percent_encoded() -> None:
         ({"OTLP_ENDPOINT": "http://ä"}, "OTLP_ENDPOINT must be an address"),
         ({"OTLP_TRACES_ENDPOINT": "ftp://a"}, "OTLP_TRACES_ENDPOINT must be an address"),
         ({"OTLP_ENDPOINT": "https://me:secret@a"}, "put credentials into the headers"),
-        ({"OTLP_ENDPOINT": "http://a", "OTLP_PROTOCOL": "grpc"}, "OTLP_PROTOCOL must be http/protobuf or http/json"),
+        (
+            {"OTLP_ENDPOINT": "http://a", "OTLP_PROTOCOL": "grpc"},
+            "OTLP_PROTOCOL must be http/protobuf or http/json",
+        ),
         *(
-            ({"OTLP_ENDPOINT": "http://a", "OTLP_HEADERS": text}, "^OTLP_HEADERS is not a list of headers")
+            (
+                {"OTLP_ENDPOINT": "http://a", "OTLP_HEADERS": text},
+                "^OTLP_HEADERS is not a list of headers",
+            )
             for text in ("secret", "a b=secret", "a=secret%0d%0aHost: x")
         ),
     ],
 )
-def test_invalid_settings_are_named_without_a_secret(environment: dict[str, str], said: str) -> None:
+def test_invalid_settings_are_named_without_a_secret(
+    environment: dict[str, str], said: str
+) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         read_targets(environment)
     assert "secret" not in str(caught.value)
 
 
-@given(st.dictionaries(st.sampled_from(["OTLP_ENDPOINT", "OTLP_HEADERS", "OTLP_PROTOCOL"]), st.text()), st.booleans())
+@given(
+    st.dictionaries(st.sampled_from(["OTLP_ENDPOINT", "OTLP_HEADERS", "OTLP_PROTOCOL"]), st.text()),
+    st.booleans(),
+)
 def test_any_settings_are_read_or_refused(environment: dict[str, str], signs: bool) -> None:  # noqa: FBT001
     try:
         targets = read_targets(environment, signs_for_aws=signs)
@@ -79,8 +100,12 @@ def test_any_settings_are_read_or_refused(environment: dict[str, str], signs: bo
     assert bool(targets) == is_configured(environment) == exports_runs(environment)
 
 
-def test_one_address_of_cloudwatch_leads_to_the_three_services_and_other_addresses_are_not_signed() -> None:
-    targets = read_targets({"OTLP_ENDPOINT": "https://xray.us-west-2.amazonaws.com"}, signs_for_aws=True)
+def test_one_address_of_cloudwatch_leads_to_the_three_services_and_other_addresses_are_not_signed() -> (
+    None
+):
+    targets = read_targets(
+        {"OTLP_ENDPOINT": "https://xray.us-west-2.amazonaws.com"}, signs_for_aws=True
+    )
     assert {signal: target.url for signal, target in targets.items()} == {
         "traces": "https://xray.us-west-2.amazonaws.com/v1/traces",
         "logs": "https://logs.us-west-2.amazonaws.com/v1/logs",

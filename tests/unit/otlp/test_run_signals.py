@@ -8,7 +8,14 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.otlp.run_signals import ExportedRun, SpanParent, find_parent, signals_of, span_id, trace_id
+from profiler.otlp.run_signals import (
+    ExportedRun,
+    SpanParent,
+    find_parent,
+    signals_of,
+    span_id,
+    trace_id,
+)
 from profiler.record.record_model import Container, Metrics, RaisedNotice, Record, decode
 from tests import shown_runs
 from tests.changed_records import changed_lines
@@ -46,7 +53,14 @@ def test_every_record_that_decodes_gives_valid_signals(line: bytes) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     check(exported(record))
-    check(exported(record, pull_started_ns=PULL[0], pull_stopped_ns=PULL[1], context={"TRACEPARENT": PARENT}))
+    check(
+        exported(
+            record,
+            pull_started_ns=PULL[0],
+            pull_stopped_ns=PULL[1],
+            context={"TRACEPARENT": PARENT},
+        )
+    )
 
 
 def test_a_run_is_a_span_with_its_phases() -> None:
@@ -61,7 +75,11 @@ def test_a_run_is_a_span_with_its_phases() -> None:
 
 
 def test_a_parent_leads_to_the_trace_of_the_caller() -> None:
-    run = exported(replace(ETL, labels={"traceparent": PARENT}), pull_started_ns=PULL[0], pull_stopped_ns=PULL[1])
+    run = exported(
+        replace(ETL, labels={"traceparent": PARENT}),
+        pull_started_ns=PULL[0],
+        pull_stopped_ns=PULL[1],
+    )
     root, pull, _ = spans(run)
     assert {root["traceId"], pull["traceId"], log_record(run)["traceId"]} == {TRACE}
     assert (root["parentSpanId"], root["flags"]) == (SPAN, 0x301)
@@ -99,14 +117,20 @@ def test_moments_and_notices_are_span_events() -> None:
 def test_metrics_are_gauges_in_base_units() -> None:
     found = gauges(replace(ETL, metrics=replace(ETL.metrics, cpu_wait_seconds=1.5)))
     assert {name.removeprefix("task_profiler.run."): unit for name, (unit, _) in found.items()} == {
-        **dict.fromkeys(("duration", "billed_duration", "init_duration", "cpu.time", "cpu.wait"), "s"),
+        **dict.fromkeys(
+            ("duration", "billed_duration", "init_duration", "cpu.time", "cpu.wait"), "s"
+        ),
         **dict.fromkeys(("cpu.utilization.avg", "cpu.utilization.max"), "1"),
-        **dict.fromkeys(("memory.used.avg", "memory.peak", "memory.limit", "network.io", "disk.io"), "By"),
+        **dict.fromkeys(
+            ("memory.used.avg", "memory.peak", "memory.limit", "network.io", "disk.io"), "By"
+        ),
         "cost": "{USD}",
     }
     end = str(STARTED_NS + 1182 * NS_PER_SECOND)
     assert found["task_profiler.run.duration"][1] == [{"asDouble": 1182.0, "timeUnixNano": end}]
-    assert found["task_profiler.run.memory.limit"][1] == [{"asInt": str(4096 * 2**20), "timeUnixNano": end}]
+    assert found["task_profiler.run.memory.limit"][1] == [
+        {"asInt": str(4096 * 2**20), "timeUnixNano": end}
+    ]
     assert found["task_profiler.run.cpu.utilization.avg"][1][0]["asDouble"] == 0.546
     assert [named(point["attributes"]) for point in found["task_profiler.run.network.io"][1]] == [
         {"network.io.direction": "receive"},
@@ -116,7 +140,10 @@ def test_metrics_are_gauges_in_base_units() -> None:
 
 def test_what_the_gpus_did_is_measured() -> None:
     found = gauges(shown_runs.gpu().record)
-    values = {name.removeprefix("task_profiler.run."): points[0].get("asDouble") for name, (_, points) in found.items()}
+    values = {
+        name.removeprefix("task_profiler.run."): points[0].get("asDouble")
+        for name, (_, points) in found.items()
+    }
     assert {name: value for name, value in values.items() if name.startswith("gpu.")} == {
         "gpu.utilization.avg": 0.6,
         "gpu.sm_active.avg": 0.3,
@@ -126,7 +153,9 @@ def test_what_the_gpus_did_is_measured() -> None:
 
 
 def test_what_is_unknown_is_left_out() -> None:
-    record = Record(task_id="t", container=Container(name="batch"), metrics=Metrics(network_tx_bytes=0))
+    record = Record(
+        task_id="t", container=Container(name="batch"), metrics=Metrics(network_tx_bytes=0)
+    )
     assert gauges(record)["task_profiler.run.network.io"][1][0]["asInt"] == "0"
     assert len(gauges(record)) == 1
     assert "metrics" not in signals_of(exported(replace(record, metrics=Metrics())))
@@ -142,7 +171,12 @@ def test_the_resource_has_the_names_of_the_semantic_conventions() -> None:
         image="localhost:5000/team/etl:7@sha256:ab",
         image_digest="sha256:cd",
     )
-    record = replace(ETL, task_id="t", task_arn="arn:aws:ecs:us-west-2:111122223333:task/jobs/t", container=container)
+    record = replace(
+        ETL,
+        task_id="t",
+        task_arn="arn:aws:ecs:us-west-2:111122223333:task/jobs/t",
+        container=container,
+    )
     resource = signals_of(exported(record))["logs"]["resourceLogs"][0]["resource"]
     assert named(resource["attributes"]) == {
         "service.name": "nightly-etl",
@@ -185,5 +219,7 @@ def test_ids_are_those_of_all_releases() -> None:
 def test_a_valid_parent_is_found_in_any_letter_case_and_an_invalid_one_is_none(text: str) -> None:
     assert find_parent({"traceparent": text}) is None
     for name in ("TRACEPARENT", "traceparent", "TraceParent"):
-        found = find_parent(None, {"host": "x", "TRACEPARENT": text}, {name: f" 00-{TRACE}-{SPAN}-01 "})
+        found = find_parent(
+            None, {"host": "x", "TRACEPARENT": text}, {name: f" 00-{TRACE}-{SPAN}-01 "}
+        )
         assert found == SpanParent(trace_id=TRACE, span_id=SPAN, flags=1)

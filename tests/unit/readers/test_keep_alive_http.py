@@ -38,7 +38,9 @@ class Stream:
 def connection(*streams: Stream) -> HttpConnection:
     """A connection that opens the streams one after the other."""
     left = list(streams)
-    return HttpConnection(lambda _: cast("socket.socket", left.pop(0)), "endpoint:80", lambda _: None, MAX_BODY_BYTES)
+    return HttpConnection(
+        lambda _: cast("socket.socket", left.pop(0)), "endpoint:80", lambda _: None, MAX_BODY_BYTES
+    )
 
 
 def answer(*packets: bytes) -> Response:
@@ -75,8 +77,14 @@ def test_an_error_says_what_is_wrong() -> None:
         (HEAD + b"Content-Length: 9\r\n\r\nhalf", "the response ends after 74 bytes"),
         (HEAD + b"Content-Length: -9\r\n\r\n", "the response has no Content-Length"),
         (HEAD + b"\r\n{}", "the response has no Content-Length"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", "the size of a chunk of the response is not a number"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1_0\r\n", "the size of a chunk of the response is not a number"),
+        (
+            HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n",
+            "the size of a chunk of the response is not a number",
+        ),
+        (
+            HEAD + b"Transfer-Encoding: chunked\r\n\r\n1_0\r\n",
+            "the size of a chunk of the response is not a number",
+        ),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{", "the response ends after 83 bytes"),
     ):
         with pytest.raises((HttpError, ConnectionResetError), match=f"^{error}$"):
@@ -128,7 +136,9 @@ def test_a_response_of_another_date_only_is_the_same_response(
 ) -> None:
     first, following = (dated(sent, date) for date in DATES)
     other = REPEATABLE["a length"]
-    kept = connection(Stream([*divided(first, first_cuts), *divided(following, next_cuts), first, other]))
+    kept = connection(
+        Stream([*divided(first, first_cuts), *divided(following, next_cuts), first, other])
+    )
     responses = [kept.get("/task", 1) for _ in range(4)]
     assert responses == [Response(200, b'{"a":1}')] * 4
     assert responses[1] is responses[2] is not responses[3]  # so that it is not decoded again
@@ -147,7 +157,9 @@ def outcome(opened: HttpConnection) -> tuple[Response | str, bool]:
     sent=st.sampled_from(sorted(REPEATABLE.values())),
     at=st.integers(0, 220),
     removed=st.integers(0, 20),
-    added=st.one_of(st.binary(max_size=4), st.sampled_from([b"\r\n", b"\r\n\r\n", b"\r", b"0", b"7"])),
+    added=st.one_of(
+        st.binary(max_size=4), st.sampled_from([b"\r\n", b"\r\n\r\n", b"\r", b"0", b"7"])
+    ),
     cuts=all_cuts,
 )
 def test_a_response_is_read_as_if_no_other_came_before_it(
@@ -188,7 +200,10 @@ def test_a_stream_yields_its_beginning_and_each_chunk(cuts: list[int]) -> None:
 def test_what_is_wrong_with_a_stream() -> None:
     for sent, error in (
         (STREAMED + b"65\r\n", "a chunk of the response is larger than 100 bytes"),
-        (STREAMED.replace(b"200", b"500"), "the response has the status 500, or it is not a stream"),
+        (
+            STREAMED.replace(b"200", b"500"),
+            "the response has the status 500, or it is not a stream",
+        ),
         (RESPONSES["a length"], "the response has the status 200, or it is not a stream"),
         (STREAMED + b"2\r\n{}\r\n", "the connection was closed before the response"),
     ):
@@ -196,8 +211,14 @@ def test_what_is_wrong_with_a_stream() -> None:
             list(connection(Stream([sent])).stream("/events", 1))
 
 
-@given(st.sampled_from(sorted(RESPONSES.values())), st.integers(0, 200), st.binary(min_size=1, max_size=4))
-def test_a_response_with_wrong_bytes_is_a_response_or_an_error(sent: bytes, at: int, wrong: bytes) -> None:
+@given(
+    st.sampled_from(sorted(RESPONSES.values())),
+    st.integers(0, 200),
+    st.binary(min_size=1, max_size=4),
+)
+def test_a_response_with_wrong_bytes_is_a_response_or_an_error(
+    sent: bytes, at: int, wrong: bytes
+) -> None:
     with suppress(HttpError, ConnectionResetError):
         response = answer(sent[:at] + wrong + sent[at + len(wrong) :])
         assert 100 <= response.status <= 999

@@ -31,7 +31,11 @@ from profiler.record.record_model import (
 
 TRAIN_TAR = WaitTarget(kind="disk", target="/data/train.tar", percent=48)
 FILES_AND_CPU = TimeBreakdown(
-    disk_percent=48, on_cpu_percent=31, sleep_percent=21, waiting_for=(TRAIN_TAR,), covered_percent=100
+    disk_percent=48,
+    on_cpu_percent=31,
+    sleep_percent=21,
+    waiting_for=(TRAIN_TAR,),
+    covered_percent=100,
 )
 DATABASE = WaitTarget(kind="network", target="10.0.0.3:5432", percent=60)
 LOADER = "The GPU waited for the disk: use more loader workers or prefetch."
@@ -58,14 +62,20 @@ def test_the_short_name_has_only_what_tells_models_apart() -> None:
 
 
 def test_a_difference_names_a_common_brand_once() -> None:
-    one, two = "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"
+    one, two = (
+        "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz",
+        "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz",
+    )
     for own, other, said in (
         (one, two, "ran on Xeon 8259CL, the last success on 8375C"),
         (one, "AMD EPYC 7R13 Processor", "ran on Xeon 8259CL, the last success on EPYC 7R13"),
         ("Neoverse-N1", "Neoverse-V1", "ran on Neoverse-N1, the last success on Neoverse-V1"),
     ):
         assert processor_difference(run_on(own), run_on(other), "the last success") == said
-    assert processor_difference(run_on(one), run_on(two)) == "ran on Xeon 8259CL, the other run on 8375C"
+    assert (
+        processor_difference(run_on(one), run_on(two))
+        == "ran on Xeon 8259CL, the other run on 8375C"
+    )
 
 
 # A Java batch on Fargate with 0.5 vCPU and 2 GB, whose heap is a part of the 7.8 GB that it sees: killed.
@@ -89,7 +99,10 @@ def test_a_killed_program_that_saw_more_memory_gets_the_remedy() -> None:
         (2457.6, 2048, 2048, None),  # 1.2 times the limit
         (None, 2048, 2048, None),
     ):
-        sizes = {"task_size": TaskSize(memory_mb=task_mb), "metrics": Metrics(memory_size_mb=container_mb)}
+        sizes = {
+            "task_size": TaskSize(memory_mb=task_mb),
+            "metrics": Metrics(memory_size_mb=container_mb),
+        }
         advice = visible_memory_advice(replace(JAVA, visible=Visible(memory_mb=seen_mb), **sizes))
         remedy = "set the container's `memory`, or -Xmx/max_old_space_size/workers."
         assert advice == (words and f"the program sees {words}: {remedy}")
@@ -98,7 +111,13 @@ def test_a_killed_program_that_saw_more_memory_gets_the_remedy() -> None:
 # A worker for each of the 8 CPUs that it sees; the task has 2.
 WORKERS = replace(
     JAVA,
-    metrics=Metrics(duration_ms=100_000, cpu_seconds=190, cpu_wait_seconds=500, vcpu_saturated_percent=96, max_pids=9),
+    metrics=Metrics(
+        duration_ms=100_000,
+        cpu_seconds=190,
+        cpu_wait_seconds=500,
+        vcpu_saturated_percent=96,
+        max_pids=9,
+    ),
     task_size=TaskSize(vcpu=2, memory_mb=4096),
     visible=Visible(cpus=8),
 )
@@ -109,9 +128,14 @@ def test_a_saturated_run_with_too_many_workers_gets_the_remedy() -> None:
     for cpus, vcpu in (*words, (2, 2), (None, 2), (8, None)):
         said = words.get((cpus, vcpu))
         record = replace(WORKERS, visible=Visible(cpus=cpus), task_size=TaskSize(vcpu=vcpu))
-        assert visible_cpus_advice(record) == (said and f"it sees {said}: set the number of workers.")
+        assert visible_cpus_advice(record) == (
+            said and f"it sees {said}: set the number of workers."
+        )
     assert visible_cpus_advice(replace(WORKERS, task_size=None)) is None
-    for changes in ({"visible": None}, {"task_size": None, "launch_type": "LOCAL"}):  # an older report, a local run
+    for changes in (
+        {"visible": None},
+        {"task_size": None, "launch_type": "LOCAL"},
+    ):  # an older report, a local run
         assert visible_memory_advice(replace(JAVA, **changes), is_out_of_memory=True) is None
 
 
@@ -120,16 +144,27 @@ def test_no_advice_on_workers_without_saturation_by_threads_that_could_run() -> 
         {"cpu_wait_seconds": 210},  # on average, twice as many threads as vCPUs could run
         {"cpu_wait_seconds": 10, "max_pids": 400},  # threads that sleep
         {"cpu_wait_seconds": None, "max_pids": 400},
-        *({"cpu_seconds": None}, {"duration_ms": 0}, {"vcpu_saturated_percent": 4.9}, {"vcpu_saturated_percent": None}),
+        *(
+            {"cpu_seconds": None},
+            {"duration_ms": 0},
+            {"vcpu_saturated_percent": 4.9},
+            {"vcpu_saturated_percent": None},
+        ),
     ]
     for each in changes:
-        assert visible_cpus_advice(replace(WORKERS, metrics=replace(WORKERS.metrics, **each))) is None, each
+        assert (
+            visible_cpus_advice(replace(WORKERS, metrics=replace(WORKERS.metrics, **each))) is None
+        ), each
 
 
 def test_cpu_time_that_was_not_measured_to_the_end_counts_with_its_average() -> None:
-    half = replace(WORKERS.metrics, cpu_seconds=95, cpu_wait_seconds=215, vcpu_used=Distribution(avg=1.9))
+    half = replace(
+        WORKERS.metrics, cpu_seconds=95, cpu_wait_seconds=215, vcpu_used=Distribution(avg=1.9)
+    )
     for covered_percent, has_advice in ((50, True), (96, False)):
-        record = replace(WORKERS, metrics=half, sampling=Sampling(cpu_covered_percent=covered_percent))
+        record = replace(
+            WORKERS, metrics=half, sampling=Sampling(cpu_covered_percent=covered_percent)
+        )
         assert (visible_cpus_advice(record) is not None) is has_advice
 
 
@@ -145,7 +180,9 @@ def test_a_run_without_evidence_of_a_kill_needs_a_high_peak_or_the_word_of_ecs()
         assert (visible_memory_advice(made, is_out_of_memory=by_ecs) is not None) is has_advice
 
 
-def gpu(use: float = 50, memory_percent: float = 80, sm_active: float | None = None, **values: Any) -> Gpu:
+def gpu(
+    use: float = 50, memory_percent: float = 80, sm_active: float | None = None, **values: Any
+) -> Gpu:
     return Gpu(
         uuid="GPU-a",
         utilization_percent=Distribution(avg=use, max=min(2 * use, 100)),
@@ -156,11 +193,21 @@ def gpu(use: float = 50, memory_percent: float = 80, sm_active: float | None = N
     )
 
 
-def run(percent: float = 63, waiting_for: TimeBreakdown | None = FILES_AND_CPU, **values: Any) -> Record:
+def run(
+    percent: float = 63, waiting_for: TimeBreakdown | None = FILES_AND_CPU, **values: Any
+) -> Record:
     """A run of an hour with one GPU, which used at most one CPU of eight."""
-    metrics = Metrics(duration_ms=3_600_000, vcpu_size=8, vcpu_used=Distribution(avg=0.6, p95=1.05, max=2))
+    metrics = Metrics(
+        duration_ms=3_600_000, vcpu_size=8, vcpu_used=Distribution(avg=0.6, p95=1.05, max=2)
+    )
     idle = GpuIdle(percent=percent, gpu_hours=percent / 100, waiting_for=waiting_for)
-    made = Record(task_id="1", container=Container(name="batch"), metrics=metrics, gpus=(gpu(),), gpu_idle=idle)
+    made = Record(
+        task_id="1",
+        container=Container(name="batch"),
+        metrics=metrics,
+        gpus=(gpu(),),
+        gpu_idle=idle,
+    )
     return replace(made, **values)
 
 
@@ -179,13 +226,21 @@ def using(p95: float | None, vcpu_size: float = 8) -> Metrics:
             id="loader-bound",
         ),
         pytest.param(
-            run(71, TimeBreakdown(on_cpu_percent=96, disk_percent=2.5), gpus=(gpu(use=29, sm_active=26),)),
+            run(
+                71,
+                TimeBreakdown(on_cpu_percent=96, disk_percent=2.5),
+                gpus=(gpu(use=29, sm_active=26),),
+            ),
             "the GPU was idle 71 % of the run; meanwhile the batch used one CPU (96 %)",
             [MORE_WORKERS],
             id="one-cpu",
         ),
         pytest.param(
-            run(4.2, TimeBreakdown(on_cpu_percent=100), gpus=(gpu(use=95.8, sm_active=9, memory_percent=12),)),
+            run(
+                4.2,
+                TimeBreakdown(on_cpu_percent=100),
+                gpus=(gpu(use=95.8, sm_active=9, memory_percent=12),),
+            ),
             "the GPU was idle 4 % of the run; meanwhile the batch used one CPU (100 %)",
             [f"The GPU is larger than needed (memory peak 12 %, SM active 9 %): {SMALLER}"],
             id="small-model",
@@ -193,7 +248,12 @@ def using(p95: float | None, vcpu_size: float = 8) -> Metrics:
         pytest.param(
             run(
                 38,
-                TimeBreakdown(network_percent=64.2, on_cpu_percent=22, lock_percent=13.8, waiting_for=(DATABASE,)),
+                TimeBreakdown(
+                    network_percent=64.2,
+                    on_cpu_percent=22,
+                    lock_percent=13.8,
+                    waiting_for=(DATABASE,),
+                ),
                 gpus=(gpu(use=24, memory_percent=8, sm_active=11),),
             ),
             "the GPU was idle 38 % of the run; meanwhile the batch waited for the network (64 %: 10.0.0.3:5432), "
@@ -218,9 +278,16 @@ def test_typical_jobs(record: Record, sentence: str | None, advice: list[str]) -
         (run(waiting_for=None, gpus=()), "the GPUs were idle 63 % of the run on average"),
         (run(0), None),
         (run(gpu_idle=None), None),
-        (run(waiting_for=None, gpu_scope=WHOLE_INSTANCE), "the GPU of the instance was idle 63 % of the run"),
         (
-            run(waiting_for=TimeBreakdown(sleep_percent=100), gpus=(gpu(), gpu()), gpu_scope=WHOLE_INSTANCE),
+            run(waiting_for=None, gpu_scope=WHOLE_INSTANCE),
+            "the GPU of the instance was idle 63 % of the run",
+        ),
+        (
+            run(
+                waiting_for=TimeBreakdown(sleep_percent=100),
+                gpus=(gpu(), gpu()),
+                gpu_scope=WHOLE_INSTANCE,
+            ),
             (
                 "the 2 GPUs of the instance were idle 63 % of the run on average; while all were idle, the batch slept "
                 "(100 %)"
@@ -231,11 +298,19 @@ def test_typical_jobs(record: Record, sentence: str | None, advice: list[str]) -
             "the GPU was idle 63 % of the run; meanwhile the batch used the CPU (80 %)",
         ),
         (
-            run(waiting_for=TimeBreakdown(disk_percent=90, waiting_for=(replace(TRAIN_TAR, percent=4),))),
+            run(
+                waiting_for=TimeBreakdown(
+                    disk_percent=90, waiting_for=(replace(TRAIN_TAR, percent=4),)
+                )
+            ),
             "the GPU was idle 63 % of the run; meanwhile the batch read files (90 %, 4 % for /data/train.tar)",
         ),
         (
-            run(waiting_for=TimeBreakdown(disk_percent=90, waiting_for=(replace(TRAIN_TAR, target="disk"),))),
+            run(
+                waiting_for=TimeBreakdown(
+                    disk_percent=90, waiting_for=(replace(TRAIN_TAR, target="disk"),)
+                )
+            ),
             "the GPU was idle 63 % of the run; meanwhile the batch read files (90 %)",
         ),
     ],
@@ -259,12 +334,16 @@ def test_no_part_of_the_sentence_is_invented(record: Record, sentence: str | Non
         (run(waiting_for=None, gpus=(gpu(use=9, memory_percent=30, sm_active=9),)), []),
         (run(waiting_for=None, gpus=(gpu(use=9, memory_percent=9), Gpu(uuid="b"))), []),
         (
-            run(waiting_for=None, gpus=(gpu(use=9, memory_percent=8), gpu(use=7, memory_percent=9))),
+            run(
+                waiting_for=None, gpus=(gpu(use=9, memory_percent=8), gpu(use=7, memory_percent=9))
+            ),
             [f"The GPUs are larger than needed (memory peak 9 %, utilization 9 %): {SMALLER}"],
         ),
         (
             run(gpus=(gpu(use=0),)),
-            ["No GPU was ever used: run the task without one, or check why the batch did not find it."],
+            [
+                "No GPU was ever used: run the task without one, or check why the batch did not find it."
+            ],
         ),
     ],
 )

@@ -62,13 +62,17 @@ LINE = msgspec.json.encode(waiting_stacks())
 
 
 def report(**fields: object) -> Report:
-    record = msgspec.structs.replace(Record(task_id="t", container=Container(name="batch"), status="success"), **fields)
+    record = msgspec.structs.replace(
+        Record(task_id="t", container=Container(name="batch"), status="success"), **fields
+    )
     return Report(time="2026-11-20T03:12:45.123Z", type="task.report", record=record)
 
 
 def test_the_committed_schema_is_the_models_and_its_lists_come_last() -> None:
     """Logs Insights reads the first 200 fields of a line, and each container or GPU has thirty."""
-    assert json.loads(SCHEMA_FILE.read_text()) == json.loads(json.dumps(json_schema())), "run: make schema"
+    assert json.loads(SCHEMA_FILE.read_text()) == json.loads(json.dumps(json_schema())), (
+        "run: make schema"
+    )
     names = list(json_schema()["$defs"]["Record"]["properties"])
     lists = ["processes", "containers", "gpus", "neuron", "series"]
     others = ["metrics", "taskSize", "cost", "recommendation", "status"]
@@ -90,16 +94,28 @@ def test_readers_ignore_unknown_fields_and_bear_missing_ones_but_no_other_lines(
 def line_of(**record: Any) -> str:
     """A line of schema 1.0."""
     fields = {"taskId": "t", "container": {"name": "batch"}, **record}
-    return json.dumps({"time": "x", "type": "task.report", "schemaVersion": "1.0", "record": fields})
+    return json.dumps(
+        {"time": "x", "type": "task.report", "schemaVersion": "1.0", "record": fields}
+    )
 
 
 def test_words_that_are_not_known_are_kept_and_count_as_unknown() -> None:
-    for status, known in (("success", "success"), ("stopped", "stopped"), ("paused", "unknown"), ("", "unknown")):
+    for status, known in (
+        ("success", "success"),
+        ("stopped", "stopped"),
+        ("paused", "unknown"),
+        ("", "unknown"),
+    ):
         decoded = decode(line_of(status=status))
         assert (decoded.record.status, known_status(decoded.record)) == (status, known)
         assert json.loads(encode(decoded))["record"]["status"] == status
-    record = decode(line_of(outOfMemoryEvidence="psychic", metrics={"memoryPeakSource": "guessed"})).record
-    assert (record.out_of_memory_evidence, record.metrics.memory_peak_source) == ("psychic", "guessed")
+    record = decode(
+        line_of(outOfMemoryEvidence="psychic", metrics={"memoryPeakSource": "guessed"})
+    ).record
+    assert (record.out_of_memory_evidence, record.metrics.memory_peak_source) == (
+        "psychic",
+        "guessed",
+    )
     assert known_peak_source(record.metrics) is known_peak_source(Metrics()) is None
     assert known_peak_source(Metrics(memory_peak_source="kernel")) == "kernel"
 
@@ -107,7 +123,9 @@ def test_words_that_are_not_known_are_kept_and_count_as_unknown() -> None:
 def test_every_written_line_is_valid_by_the_schema_and_reads_back() -> None:
     full = report(
         metrics=Metrics(duration_ms=5, vcpu_used=FULL, memory_peak_source="sampled"),
-        containers=(OtherContainer(name="task-monitor", status="RUNNING", metrics=Metrics(cpu_seconds=1.5)),),
+        containers=(
+            OtherContainer(name="task-monitor", status="RUNNING", metrics=Metrics(cpu_seconds=1.5)),
+        ),
         gpus=(Gpu(uuid="GPU-1", throttle_reasons={"swPowerCap": 12.0}, xids=(79,)),),
         neuron=Neuron(cores=(NeuronCore(index=0, utilization_percent=FULL),)),
         processes=(Process(name="python3", count=1, cpu_seconds=1.5, max_memory_used_mb=10),),
@@ -117,7 +135,10 @@ def test_every_written_line_is_valid_by_the_schema_and_reads_back() -> None:
         monitor=Monitor(version="1", warnings=("careful",)),
         tags={"team": "data", "empty": ""},
         series=Series(
-            started_at="2026-03-01T00:00:00.000Z", step_ms=1000, vcpu_used=(0.5, None), memory_used_mb=(1.0,)
+            started_at="2026-03-01T00:00:00.000Z",
+            step_ms=1000,
+            vcpu_used=(0.5, None),
+            memory_used_mb=(1.0,),
         ),
     )
     line = encode_line(full)
@@ -133,16 +154,22 @@ LONGEST_SERIES = Series(started_at="2026-03-01T00:00:00.000Z", step_ms=104857600
 
 
 def with_commands(series: Series, rows: int, command: str) -> Series:
-    row = ProcessSeries(command=command, vcpu_used=series.vcpu_used, memory_used_mb=series.memory_used_mb)
+    row = ProcessSeries(
+        command=command, vcpu_used=series.vcpu_used, memory_used_mb=series.memory_used_mb
+    )
     return replace(series, processes=(row,) * rows)
 
 
 def test_the_series_of_commands_goes_first() -> None:
     long = with_commands(LONGEST_SERIES, 9, "python3 export.py")
-    stacks = Stacks(source="py-spy 0.4.3", moments=(StackMoment(kind="idle", stack=("main (job.py:1)",)),))
+    stacks = Stacks(
+        source="py-spy 0.4.3", moments=(StackMoment(kind="idle", stack=("main (job.py:1)",)),)
+    )
     record = decode(encode_line(report(series=long, stacks=stacks))).record
     assert record == report(series=LONGEST_SERIES, stacks=stacks, truncated=True).record
-    frames = tuple(f"f{number} (job.py:1)" for number in range(60))  # of a long stack, the innermost ones are kept
+    frames = tuple(
+        f"f{number} (job.py:1)" for number in range(60)
+    )  # of a long stack, the innermost ones are kept
     stacks = Stacks(source="py-spy 0.4.3", moments=(StackMoment(kind="idle", stack=frames),))
     record = decode(encode_line(report(stacks=stacks))).record
     assert (present(record.stacks).moments[0].stack, record.truncated) == (frames[10:], True)
@@ -159,16 +186,28 @@ def test_a_line_stays_below_its_limit_whatever_the_task(
 ) -> None:  # fmt: skip
     used: Any = {"utilization_percent": FULL, "memory_used_mb": FULL}
     metrics = Metrics(
-        vcpu_used=FULL, memory_used_mb=FULL, cpu_utilization_percent=FULL, memory_utilization_percent=FULL
+        vcpu_used=FULL,
+        memory_used_mb=FULL,
+        cpu_utilization_percent=FULL,
+        memory_utilization_percent=FULL,
     )
-    breakdown = TimeBreakdown(waiting_for=(WaitTarget(kind="disk", target="\x01" * long, percent=1.0),) * activity)
+    breakdown = TimeBreakdown(
+        waiting_for=(WaitTarget(kind="disk", target="\x01" * long, percent=1.0),) * activity
+    )
     huge = report(
         metrics=metrics,
-        containers=tuple(OtherContainer(name=f"c{index}", metrics=metrics) for index in range(containers)),
-        gpus=tuple(Gpu(uuid=f"GPU-{index}", power_watts=FULL, sm_clock_mhz=FULL, **used) for index in range(gpus)),
+        containers=tuple(
+            OtherContainer(name=f"c{index}", metrics=metrics) for index in range(containers)
+        ),
+        gpus=tuple(
+            Gpu(uuid=f"GPU-{index}", power_watts=FULL, sm_clock_mhz=FULL, **used)
+            for index in range(gpus)
+        ),
         neuron=Neuron(cores=tuple(NeuronCore(index=index, **used) for index in range(cores))),
         monitor=Monitor(warnings=tuple("é" * long for _ in range(warnings))),
-        processes=tuple(Process(name=f"p{index}", arguments="\x01" * long) for index in range(processes)),
+        processes=tuple(
+            Process(name=f"p{index}", arguments="\x01" * long) for index in range(processes)
+        ),
         time_breakdown=breakdown,
         gpu_idle=GpuIdle(percent=50, gpu_hours=1, waiting_for=breakdown),
         stacks=Stacks(
@@ -184,17 +223,28 @@ def test_a_line_stays_below_its_limit_whatever_the_task(
     record = decode(line).record
     assert record.metrics == metrics
     lists_are_cut = containers > 20 or gpus > 32 or cores > 128 or warnings > 20
-    warnings_are_cut = warnings and (long > MAX_WARNING_LENGTH or warnings * long > MAX_WARNING_CHARACTERS)
+    warnings_are_cut = warnings and (
+        long > MAX_WARNING_LENGTH or warnings * long > MAX_WARNING_CHARACTERS
+    )
     assert record.truncated or record.series == huge.record.series
-    cut = lists_are_cut or warnings_are_cut or (processes and long > MAX_ARGUMENTS_LENGTH) or activity > 5
+    cut = (
+        lists_are_cut
+        or warnings_are_cut
+        or (processes and long > MAX_ARGUMENTS_LENGTH)
+        or activity > 5
+    )
     cut = cut or (activity > 0 and long > MAX_TEXT_LENGTH)
     assert record.truncated or not cut
 
 
 IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "negative": {"metrics": {"durationMs": -5, "vcpuUsed": {"p95": -0.1, "max": 2}}},
-    "beyond any machine": {"metrics": {"maxMemoryUsedMB": 1e15, "vcpuUsed": {"p95": 1e9, "max": 2}}},
-    "beyond any number": {"metrics": {"networkRxBytes": 10**19, "vcpuUsed": {"p95": 1e19, "max": 2}}},
+    "beyond any machine": {
+        "metrics": {"maxMemoryUsedMB": 1e15, "vcpuUsed": {"p95": 1e9, "max": 2}}
+    },
+    "beyond any number": {
+        "metrics": {"networkRxBytes": 10**19, "vcpuUsed": {"p95": 1e19, "max": 2}}
+    },
     "years": {
         "startedAt": "0001-01-01T00:00:00Z",
         "finishedAt": "9999-12-31T00:00:00Z",
@@ -214,7 +264,13 @@ def test_impossible_values_count_as_missing() -> None:
     metrics = Metrics(vcpu_used=Distribution(max=2))
     for name, fields in IMPOSSIBLE.items():
         neuron = Neuron() if "neuron" in fields else None
-        expected = Record(task_id="t", container=Container(name="batch"), exit_code=-1, metrics=metrics, neuron=neuron)
+        expected = Record(
+            task_id="t",
+            container=Container(name="batch"),
+            exit_code=-1,
+            metrics=metrics,
+            neuron=neuron,
+        )
         assert decode(line_of(exitCode=-1, **fields)).record == expected, name
     # In a series it is a step without a measurement.
     series = {"startedAt": "2026-11-20T03:12:45Z", "stepMs": 1000, "vcpuUsed": [1, None, -1, 1e9]}
@@ -224,7 +280,9 @@ def test_impossible_values_count_as_missing() -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1E+999"])
 def test_nan_and_infinities_count_as_missing(number: str) -> None:
-    line = line_of(container={"name": "NaN"}, metrics={"durationMs": "X", "cpuSeconds": 1}).replace('"X"', number)
+    line = line_of(container={"name": "NaN"}, metrics={"durationMs": "X", "cpuSeconds": 1}).replace(
+        '"X"', number
+    )
     for written in (line, line.encode()):
         record = decode(written).record
         assert (record.container.name, record.metrics) == ("NaN", Metrics(cpu_seconds=1))
@@ -237,13 +295,19 @@ def test_the_line_of_stacks_is_recognized_and_decoded() -> None:
     assert decode_stacks(LINE) == waiting_stacks()
     for line in (LINE, LINE.replace(b'":', b'": '), b"  " + LINE, LINE[:500]):
         assert is_stacks_line(line)
-    in_text = (b'"task.stacks"', b'a log line with {"type":"task.stacks"}', b'{"text":"\\"type\\":\\"task.stacks\\""}')
+    in_text = (
+        b'"task.stacks"',
+        b'a log line with {"type":"task.stacks"}',
+        b'{"text":"\\"type\\":\\"task.stacks\\""}',
+    )
     foreign = b'{"topic":"task.stacks","text":"of another program"}'
     for line in (encode(waiting()), b"", b"{}", *in_text, foreign):
         assert not is_stacks_line(line)
     # Steps with impossible times are left out.
     first, *others = waiting_stacks().steps
-    line = msgspec.json.encode(replace(waiting_stacks(), steps=(replace(first, duration_ms=-1), *others)))
+    line = msgspec.json.encode(
+        replace(waiting_stacks(), steps=(replace(first, duration_ms=-1), *others))
+    )
     assert decode_stacks(line) == replace(waiting_stacks(), steps=tuple(others))
 
 

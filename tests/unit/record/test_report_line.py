@@ -93,7 +93,9 @@ def test_a_whole_report_in_which_cost_and_advice_come_last() -> None:
         "Status: success",
         "Exit Code: 0",
     ]
-    advice = Recommendation(vcpu=0.25, memory_mb=1024, saving_percent=50.5, reasons=("One run\tused little.", "Few."))
+    advice = Recommendation(
+        vcpu=0.25, memory_mb=1024, saving_percent=50.5, reasons=("One run\tused little.", "Few.")
+    )
     text = report_text(report(replace(SUCCESS, cost=Cost(usd=0.00822833), recommendation=advice)))
     assert text.endswith(
         "\tCost: 0.008228 USD\tRecommended vCPU: 0.25\tRecommended Memory: 1024 MB\tSaving: 50.5 %"
@@ -106,8 +108,14 @@ def test_a_part_of_the_line() -> None:
         ({"exit_code": 137, "likely_out_of_memory": True}, "Likely Out Of Memory: true"),
         ({"family": "a\tb\nc"}, "Name: a b c\t"),
         ({"metrics": Metrics(cpu_seconds=0.000825)}, "CPU Time: 0.0008 s"),
-        ({"metrics": Metrics(cpu_seconds=9), "sampling": Sampling(cpu_covered_percent=94.9)}, "CPU Time: ≥9 s"),
-        ({"metrics": Metrics(cpu_seconds=9), "sampling": Sampling(cpu_covered_percent=95)}, "CPU Time: 9 s"),
+        (
+            {"metrics": Metrics(cpu_seconds=9), "sampling": Sampling(cpu_covered_percent=94.9)},
+            "CPU Time: ≥9 s",
+        ),
+        (
+            {"metrics": Metrics(cpu_seconds=9), "sampling": Sampling(cpu_covered_percent=95)},
+            "CPU Time: 9 s",
+        ),
         ({"gpus": (Gpu(uuid="a"),)}, "\tGPUs: 1\tName: "),
         ({"cost": Cost(usd=12.5)}, "\tCost: 12.5000 USD"),
         ({"cost": Cost(usd=0)}, "\tCost: 0 USD"),
@@ -126,7 +134,9 @@ def line_with_members(made: Report, names: tuple[str, ...] = tuple(EMF_METRICS))
 
 def values(record: Record) -> dict[str, Any]:
     """The metrics alone."""
-    return {name: value for name, value in members(record).items() if name not in {"_aws", "family"}}
+    return {
+        name: value for name, value in members(record).items() if name not in {"_aws", "family"}
+    }
 
 
 def test_the_default_metrics_of_a_run() -> None:
@@ -148,7 +158,9 @@ def test_the_default_metrics_of_a_run() -> None:
 
 def test_a_failure_is_counted_once_a_run_and_only_where_the_end_is_known() -> None:
     failed = {"success": 0, "failure": 1, "stopped": 0, "running": None, "unknown": None}
-    assert {status: values(replace(RECORD, status=status)).get("failed") for status in failed} == failed
+    assert {
+        status: values(replace(RECORD, status=status)).get("failed") for status in failed
+    } == failed
 
 
 def test_a_checkpoint_tells_the_averages_since_the_last_one_and_the_rest_so_far() -> None:
@@ -163,7 +175,10 @@ def test_a_checkpoint_tells_the_averages_since_the_last_one_and_the_rest_so_far(
 
 
 def test_a_run_of_which_nothing_chosen_was_measured_carries_nothing() -> None:
-    assert members(replace(SUCCESS, metrics=Metrics(), status="unknown", likely_out_of_memory=None)) == {}
+    assert (
+        members(replace(SUCCESS, metrics=Metrics(), status="unknown", likely_out_of_memory=None))
+        == {}
+    )
     assert members(RECORD, ()) == {}
 
 
@@ -172,7 +187,8 @@ def test_where_nothing_else_is_left_to_cut_the_metrics_go() -> None:
     room_bytes = MAX_LINE_BYTES - 1 - len(encode_line(report(bare)))
     added_bytes = len(line_with_members(report(bare))) - len(encode_line(report(bare)))
     fits, full = (
-        report(replace(bare, labels={"note": "x" * length})) for length in (room_bytes - added_bytes, room_bytes)
+        report(replace(bare, labels={"note": "x" * length}))
+        for length in (room_bytes - added_bytes, room_bytes)
     )
     assert len(line_with_members(fits)) == MAX_LINE_BYTES - 1
     assert b"_aws" in line_with_members(fits)
@@ -180,7 +196,9 @@ def test_where_nothing_else_is_left_to_cut_the_metrics_go() -> None:
     assert decode(line_with_members(full)) == full
 
 
-LINE: dict[str, Any] = json.loads(encode(Report(time="2026-03-01T00:10:12Z", type="task.report", record=FULL)))
+LINE: dict[str, Any] = json.loads(
+    encode(Report(time="2026-03-01T00:10:12Z", type="task.report", record=FULL))
+)
 
 
 IN_RECORD: list[Metric | DocumentField] = [
@@ -210,14 +228,24 @@ def test_a_name_is_used_once_and_every_part_of_the_time_is_in_the_document() -> 
         names = Counter(getattr(metric, attribute) for metric in METRICS)
         del names[None]
         assert set(names.values()) == {1}
-    parts = {name for name in TimeBreakdown.__struct_fields__ if name.endswith("_percent")} - {"covered_percent"}
+    parts = {name for name in TimeBreakdown.__struct_fields__ if name.endswith("_percent")} - {
+        "covered_percent"
+    }
     assert {f"{part}_percent" for part in TIME_PARTS} == parts
     assert {f"usage.time.{part}.percent" for part in TIME_PARTS} <= {field.name for field in FIELDS}
 
 
-def test_gpus_and_neuron_cores_are_combined_and_the_memory_of_neuron_is_that_of_the_devices() -> None:
+def test_gpus_and_neuron_cores_are_combined_and_the_memory_of_neuron_is_that_of_the_devices() -> (
+    None
+):
     used, memory = Distribution(avg=10, max=90), Distribution(avg=7, max=9)
-    busy = Gpu(uuid="a", utilization_percent=used, sm_active_percent=used, memory_used_mb=memory, energy_joules=5)
+    busy = Gpu(
+        uuid="a",
+        utilization_percent=used,
+        sm_active_percent=used,
+        memory_used_mb=memory,
+        energy_joules=5,
+    )
     unused = Distribution(avg=0, max=0)
     idle = Gpu(uuid="b", utilization_percent=unused, sm_active_percent=unused, energy_joules=6.5)
     assert gpu_totals((busy, idle, Gpu(uuid="c"))) == GpuTotals(
@@ -228,10 +256,15 @@ def test_gpus_and_neuron_cores_are_combined_and_the_memory_of_neuron_is_that_of_
         memory_used_mb=memory,
     )
     assert gpu_totals(()) is None
-    cores = (NeuronCore(index=0, utilization_percent=Distribution(avg=50, max=97)), NeuronCore(index=1))
+    cores = (
+        NeuronCore(index=0, utilization_percent=Distribution(avg=50, max=97)),
+        NeuronCore(index=1),
+    )
     neuron = Neuron(cores=cores, device_memory_used_mb=Distribution(avg=3, max=77))
     assert neuron_totals(neuron) == NeuronTotals(
-        cores=2, utilization_percent=Distribution(avg=50, max=97), device_memory_used_mb=Distribution(avg=3, max=77)
+        cores=2,
+        utilization_percent=Distribution(avg=50, max=97),
+        device_memory_used_mb=Distribution(avg=3, max=77),
     )
     assert neuron_totals(Neuron()) == NeuronTotals(cores=0)
     assert neuron_totals(None) is None
@@ -246,7 +279,9 @@ def test_a_size_without_slowdown_has_the_factor_1_where_cpu_was_measured() -> No
         if (metric.document_field or "").startswith("usage.cpu.slowdown.")
     }
     sizes = ("v0_25", "v0_5", "v1", "v2", "v4", "v8", "v16", "v32")
-    assert set(factors) == {f"usage.cpu.slowdown.{name}.{size}" for name in ("min", "max") for size in sizes}
+    assert set(factors) == {
+        f"usage.cpu.slowdown.{name}.{size}" for name in ("min", "max") for size in sizes
+    }
     assert factors.pop("usage.cpu.slowdown.min.v0_25") == 2.0
     assert factors.pop("usage.cpu.slowdown.max.v0_25") == 3.5
     assert set(factors.values()) == {1.0}

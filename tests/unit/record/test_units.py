@@ -31,7 +31,10 @@ AMOUNTS = {
 def test_amounts_and_changes() -> None:
     for formatter, rows in AMOUNTS.items():
         assert tuple((value, formatter(value)) for value, _ in rows) == rows
-    assert tuple((new, old, format_change(new, old, format_memory)) for new, old, _ in CHANGES) == CHANGES
+    assert (
+        tuple((new, old, format_change(new, old, format_memory)) for new, old, _ in CHANGES)
+        == CHANGES
+    )
 
 
 def test_a_part_of_a_whole_has_one_unit_if_they_share_it() -> None:
@@ -61,7 +64,9 @@ def test_one_character_for_each_value_or_the_peak_of_several() -> None:
     width=st.integers(1, 130),
     top=st.floats(1, 100),
 )
-def test_no_peak_and_no_measured_part_is_lost(values: list[float | None], width: int, top: float) -> None:
+def test_no_peak_and_no_measured_part_is_lost(
+    values: list[float | None], width: int, top: float
+) -> None:
     line = sparkline(values, width=width, top=top)
     measured = [value for value in values if value is not None]
     assert (line.strip(GAP) == "") == (not measured)

@@ -36,10 +36,16 @@ def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none() -> None:
         (10_000, 10, None, False),
         (100, 90, 0.09, False),
     ):
-        metrics = Metrics(duration_ms=milliseconds, cpu_wait_percent=percent, cpu_wait_seconds=seconds)
-        record = Record(task_id="a", container=Container(name="b"), status="success", metrics=metrics)
+        metrics = Metrics(
+            duration_ms=milliseconds, cpu_wait_percent=percent, cpu_wait_seconds=seconds
+        )
+        record = Record(
+            task_id="a", container=Container(name="b"), status="success", metrics=metrics
+        )
         outputs = next_step(record, (), "") is not None, bool(list(time_lines(record, 80)))
-        assert {is_long_cpu_wait(record), *outputs, "cpuWait" in activity_fields(record)} == {is_long}
+        assert {is_long_cpu_wait(record), *outputs, "cpuWait" in activity_fields(record)} == {
+            is_long
+        }
 
 
 def test_a_wait_for_a_cpu_that_was_not_read_to_the_end_is_a_lower_bound_in_all_outputs() -> None:
@@ -57,7 +63,10 @@ def test_a_wait_for_a_cpu_that_was_not_read_to_the_end_is_a_lower_bound_in_all_o
         record = replace(record, time_breakdown=times)
         legends = (list(time_lines(record, 80))[1], short_legend(record, 80))
         for legend, name in zip(legends, ("waiting for CPU", "CPU wait"), strict=True):
-            assert [span.text for span in legend if "%" in span.text] == ["on CPU 60 %", f"{name} {mark}40 %"]
+            assert [span.text for span in legend if "%" in span.text] == [
+                "on CPU 60 %",
+                f"{name} {mark}40 %",
+            ]
 
 
 def test_waits_at_the_same_time_count_by_what_more_cpus_could_save() -> None:

@@ -17,8 +17,20 @@ from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Distribution, Metrics, RaisedNotice, Report
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_activity import MAX_CHARACTERS, activity_fields, activity_texts
-from profiler.report_page.page_data import MAX_BYTES, PageData, array_of, build_page_data, first_that_fit
-from profiler.report_page.page_series import MAX_STEPS, compressed, memory_course, series_columns, steps_per_run
+from profiler.report_page.page_data import (
+    MAX_BYTES,
+    PageData,
+    array_of,
+    build_page_data,
+    first_that_fit,
+)
+from profiler.report_page.page_series import (
+    MAX_STEPS,
+    compressed,
+    memory_course,
+    series_columns,
+    steps_per_run,
+)
 from tests import shown_runs
 from tests.report_page import INJECTIONS, content, parsed, report, run_of, series_of, step, unpacked
 from tests.runs import report as sized_run
@@ -67,7 +79,9 @@ def incompressible(length: int) -> str:
 
 @pytest.mark.slow
 def test_five_thousand_runs_of_ecs_keep_their_series() -> None:
-    steps = tuple(step(10_000 * number, vcpu=number / 60, memory_mb=3.0 * number) for number in range(1, 61))
+    steps = tuple(
+        step(10_000 * number, vcpu=number / 60, memory_mb=3.0 * number) for number in range(1, 61)
+    )
     runs = [run_of(report(f"{number:032x}"), steps=steps) for number in range(5000)]
     made = build_page_data(runs, generated_at="", version="")
     series = parsed(made.series)
@@ -86,22 +100,36 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
     assert run["moments"]
     assert all(0 <= start <= end <= run["ms"] for _, start, end, _ in run["moments"])
     assert run["logStream"] == killed.record.log_stream
-    assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [2, [["worker", None, None, None, 2100, None]]]
+    assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [
+        2,
+        [["worker", None, None, None, 2100, None]],
+    ]
 
-    notices = (RaisedNotice(kind="stuck", at="2026-11-20T03:42:45.000Z"), RaisedNotice(kind="newer", at=""))
+    notices = (
+        RaisedNotice(kind="stuck", at="2026-11-20T03:42:45.000Z"),
+        RaisedNotice(kind="newer", at=""),
+    )
     (run,) = content([run_of(shown_runs.etl(notices=notices))])["runs"]
     assert run["notices"] == ["stuck at +30m", "newer"]
 
 
 def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
-    runs = [run_of(report(str(place), labels={"own": incompressible(10_000)}), (step(1000),)) for place in range(100)]
+    runs = [
+        run_of(report(str(place), labels={"own": incompressible(10_000)}), (step(1000),))
+        for place in range(100)
+    ]
     made = build_page_data(runs, generated_at="", version="", max_bytes=600_000)
     shown = unpacked(made.text)
     assert len(made.text) + len(made.series) <= 600_000
     assert (made.runs, len(shown["runs"])) == (100, 100)
     labels = ["labels" in run for run in shown["runs"]]
     assert labels == sorted(labels, reverse=True)
-    assert labels.count(False) == made.without_details == shown["leftOut"]["details"] == 100 - labels.count(True)
+    assert (
+        labels.count(False)
+        == made.without_details
+        == shown["leftOut"]["details"]
+        == 100 - labels.count(True)
+    )
     assert 0 < made.without_details < 100
     assert len(parsed(made.series)) == 100
     assert all(parsed(made.series))
@@ -109,18 +137,24 @@ def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
 
 def test_runs_that_do_not_fit_are_left_out_the_oldest_first_but_never_all() -> None:
     ids = [incompressible(10_000) for _ in range(100)]
-    made = build_page_data([run_of(report(task_id)) for task_id in ids], generated_at="", version="", max_bytes=500_000)
+    made = build_page_data(
+        [run_of(report(task_id)) for task_id in ids], generated_at="", version="", max_bytes=500_000
+    )
     shown = unpacked(made.text)
     assert len(made.text) + len(made.series) <= 500_000
     assert 30 < made.runs < 100
     assert shown["leftOut"] == {"runs": 100 - made.runs, "details": made.without_details}
     assert [run["id"] for run in shown["runs"]] == ids[: made.runs]
 
-    long = build_page_data([run_of(report(incompressible(10_000)))], generated_at="", version="", max_bytes=1000)
+    long = build_page_data(
+        [run_of(report(incompressible(10_000)))], generated_at="", version="", max_bytes=1000
+    )
     assert long.runs == 1  # whatever its length
 
 
-def test_a_missed_run_has_the_fields_of_a_run_and_is_in_the_lane_of_its_family_unless_the_places_differ() -> None:
+def test_a_missed_run_has_the_fields_of_a_run_and_is_in_the_lane_of_its_family_unless_the_places_differ() -> (
+    None
+):
     def page_of(notice: ScheduleNoticeLine, account_id: str = "111122223333") -> Any:
         runs = [run_of(shown_runs.etl(account_id=account_id))]
         return unpacked(build_page_data(runs, generated_at="", version="", notices=[notice]).text)
@@ -147,7 +181,9 @@ def test_a_missed_run_has_the_fields_of_a_run_and_is_in_the_lane_of_its_family_u
 
 def test_a_run_whose_start_is_unknown_is_in_the_night_of_its_record_and_says_so() -> None:
     made = shown_runs.etl()
-    runs = content([run_of(made), run_of(replace(made, record=replace(made.record, started_at=None)))])["runs"]
+    runs = content(
+        [run_of(made), run_of(replace(made, record=replace(made.record, started_at=None)))]
+    )["runs"]
     assert [run.get("startUnknown") for run in runs] == [None, True]
     assert runs[1]["began"] == runs[0]["began"] + 1_183_000
 
@@ -158,7 +194,11 @@ def test_a_task_that_came_late_is_no_longer_missed() -> None:
     other = replace(missed, schedule=replace(missed.schedule, name="other"))
     before = replace(missed, notice=replace(missed.notice, due_at="2026-11-19T03:00:00.000Z"))
     notices = [late, missed, other, before]
-    data = unpacked(build_page_data([run_of(shown_runs.etl())], generated_at="", version="", notices=notices).text)
+    data = unpacked(
+        build_page_data(
+            [run_of(shown_runs.etl())], generated_at="", version="", notices=notices
+        ).text
+    )
     assert [notice.get("cameLate") for notice in data["notices"]] == [None, True, None, None]
 
 
@@ -167,9 +207,19 @@ def test_the_page_gets_the_digits_of_the_record_and_no_number_that_was_not_measu
     (run,) = content([run_of(report("a"))])["runs"]
     assert run.keys() == {"id", "family", "container", "outcome", "began", "verdict"}
     cpu = Distribution(avg=54.4996)
-    metrics = Metrics(max_memory_used_mb=10.46, duration_ms=404.9996, cpu_seconds=0.404999, cpu_utilization_percent=cpu)
+    metrics = Metrics(
+        max_memory_used_mb=10.46,
+        duration_ms=404.9996,
+        cpu_seconds=0.404999,
+        cpu_utilization_percent=cpu,
+    )
     (run,) = content([run_of(report(metrics=metrics))])["runs"]
-    assert [run[field] for field in ("peak", "ms", "cpuSeconds", "cpu")] == [10.46, 404.9996, 0.404999, 54.4996]
+    assert [run[field] for field in ("peak", "ms", "cpuSeconds", "cpu")] == [
+        10.46,
+        404.9996,
+        0.404999,
+        54.4996,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +240,10 @@ def test_a_size_fits_only_if_it_is_known_and_enough(run: Report, *, fits: bool) 
 
 def test_an_opened_run_says_what_its_gpus_did() -> None:
     (run,) = content([run_of(shown_runs.gpu())])["runs"]
-    assert [(gpu["percent"], gpu["sm"], gpu["idle"]) for gpu in run["gpus"]][:2] == [(81, 40.5, 17), (79, 39.5, 19)]
+    assert [(gpu["percent"], gpu["sm"], gpu["idle"]) for gpu in run["gpus"]][:2] == [
+        (81, 40.5, 17),
+        (79, 39.5, 19),
+    ]
     assert run["gpuNotes"] == [
         (
             "The 4 GPUs were idle 38 % of the run on average; while all were idle, the batch read files (48 %: "
@@ -202,7 +255,11 @@ def test_an_opened_run_says_what_its_gpus_did() -> None:
 
 
 def test_a_series_has_a_column_for_each_kind_of_number_that_was_measured() -> None:
-    steps = (step(2000, None, 1.26, block_read_bytes=3 * 2**20), step(3000, 0.5, None, gpu_percent=33.33), step(4000))
+    steps = (
+        step(2000, None, 1.26, block_read_bytes=3 * 2**20),
+        step(3000, 0.5, None, gpu_percent=33.33),
+        step(4000),
+    )
     assert series_columns(series_of(steps)) == {
         "ms": [2000, 3000, 4000],
         "vcpu": [None, 0.5, 1.0],
@@ -210,11 +267,15 @@ def test_a_series_has_a_column_for_each_kind_of_number_that_was_measured() -> No
         "read": [1.5, None, None],
         "gpu": [None, 33.3, None],
     }
-    assert series_columns(series_of([step(1000, None, None)])) == series_columns(series_of([])) == {}
+    assert (
+        series_columns(series_of([step(1000, None, None)])) == series_columns(series_of([])) == {}
+    )
 
     # A rate is that since the bytes were last known.
     written = {"block_write_bytes": 2**20}
-    columns = series_columns(series_of((step(1000, **written), step(2000), step(3000, **written), step(3000))))
+    columns = series_columns(
+        series_of((step(1000, **written), step(2000), step(3000, **written), step(3000)))
+    )
     assert columns["written"] == [1, None, 0.5, None]
     assert "read" not in columns
 
@@ -242,18 +303,29 @@ def test_values_have_three_significant_digits(values: list[float | None]) -> Non
 def test_the_course_of_the_memory_is_its_highest_value_in_each_part_of_the_run() -> None:
     growing = [step(1000 * number, memory_mb=float(number)) for number in range(1, 49)]
     assert memory_course(series_of(growing)) == "134679acdfgijkmnpqstvwyz"
-    assert memory_course(series_of([step(1000, memory_mb=70.0), step(24_000, memory_mb=35.0)])) == "z" + 23 * "i"
+    assert (
+        memory_course(series_of([step(1000, memory_mb=70.0), step(24_000, memory_mb=35.0)]))
+        == "z" + 23 * "i"
+    )
     gap = [step(1000, memory_mb=70.0), step(23_000, memory_mb=None), step(24_000, memory_mb=0.0)]
     assert memory_course(series_of(gap)) == "z" + 22 * "-" + "0"
     unknown = step(2000, memory_mb=None)
-    for steps in ((), (step(1000),), (step(1000), unknown), (step(0), step(0)), (step(1000, memory_mb=0.0),) * 2):
+    for steps in (
+        (),
+        (step(1000),),
+        (step(1000), unknown),
+        (step(0), step(0)),
+        (step(1000, memory_mb=0.0),) * 2,
+    ):
         assert memory_course(series_of(steps)) is None
 
 
 @given(st.lists(st.tuples(st.integers(-5, 10**9), st.none() | st.floats(0, 1e18)), max_size=40))
 def test_any_steps_have_a_course_of_digits(steps: list[tuple[int, float | None]]) -> None:
     course = memory_course(series_of(step(elapsed_ms, memory_mb=mb) for elapsed_ms, mb in steps))
-    assert course is None or (len(course) == 24 and all(one == "-" or one.isalnum() for one in course))
+    assert course is None or (
+        len(course) == 24 and all(one == "-" or one.isalnum() for one in course)
+    )
 
 
 def lines(text: str) -> list[Any]:
@@ -277,7 +349,9 @@ def long_stacks(_report: Report) -> StacksLine:
     return stacks_line({CHANCE.randbytes(50).hex(): 1 for _ in range(2000)})
 
 
-def test_the_parts_of_the_time_have_the_order_of_the_breakdown_and_a_run_that_nobody_looked_into_has_none() -> None:
+def test_the_parts_of_the_time_have_the_order_of_the_breakdown_and_a_run_that_nobody_looked_into_has_none() -> (
+    None
+):
     fields = activity_fields(WAITING.record)
     assert fields["time"] == [31.2, 4.1, 3, 55.4, 5, 0.2, 0, 0, 1.1]
     assert fields["targets"][0] == ["network", "10.0.3.9:5432", 48.3]
@@ -285,7 +359,9 @@ def test_the_parts_of_the_time_have_the_order_of_the_breakdown_and_a_run_that_no
     partly = TimeBreakdown(covered_percent=94.96)
     assert activity_fields(replace(WAITING.record, time_breakdown=partly))["covered"] == 94.96
     assert activity_fields(report().record) == {}
-    assert activity_fields(replace(WAITING.record, time_breakdown=TimeBreakdown())).get("time") is None
+    assert (
+        activity_fields(replace(WAITING.record, time_breakdown=TimeBreakdown())).get("time") is None
+    )
 
 
 def test_processes_and_stacks_are_a_text_for_each_run() -> None:
@@ -297,7 +373,12 @@ def test_processes_and_stacks_are_a_text_for_each_run() -> None:
     assert found["processes"][2][2] is None
     assert set(found["wait"]) == {0.1}
     assert found["stacks"][1][:2] == [420_000, 60_000]
-    assert found["stacks"][1][2]["<module> (job.py);load_orders (etl/load.py);recv (socket.py) [waiting]"] == 54
+    assert (
+        found["stacks"][1][2][
+            "<module> (job.py);load_orders (etl/load.py);recv (socket.py) [waiting]"
+        ]
+        == 54
+    )
 
 
 def test_the_newest_runs_have_texts_as_far_as_there_is_room() -> None:
@@ -323,10 +404,15 @@ def test_series_and_stacks_do_not_make_the_page_longer_than_its_limit() -> None:
     """The newest runs have the series that fit."""
     runs = []
     for number in range(60):
-        steps = (step(1000 * end, vcpu=CHANCE.random(), memory_mb=CHANCE.random()) for end in range(1, 601))
+        steps = (
+            step(1000 * end, vcpu=CHANCE.random(), memory_mb=CHANCE.random())
+            for end in range(1, 601)
+        )
         runs.append(run_of(with_stacks(number), steps=tuple(steps)))
     for max_bytes in (150_000, 600_000):
-        made = build_page_data(runs, generated_at="", version="", stacks_of=long_stacks, max_bytes=max_bytes)
+        made = build_page_data(
+            runs, generated_at="", version="", stacks_of=long_stacks, max_bytes=max_bytes
+        )
         assert len(made.text) + len(made.series) + len(made.activity) <= max_bytes
         has_series = [series is not None for series in parsed(made.series)]
         assert has_series == sorted(has_series, reverse=True)
@@ -338,7 +424,9 @@ def test_series_and_stacks_do_not_make_the_page_longer_than_its_limit() -> None:
 def test_any_text_stays_inside_its_element(text: str) -> None:
     series = present(WAITING.record.series)
     odd = replace(series, processes=(ProcessSeries(command=text, vcpu_used=(1.0,)),))
-    packed = activity_texts([shown_runs.waiting(series=odd)], lambda _: stacks_line({text: 1}), MAX_CHARACTERS)
+    packed = activity_texts(
+        [shown_runs.waiting(series=odd)], lambda _: stacks_line({text: 1}), MAX_CHARACTERS
+    )
     assert re.fullmatch("[A-Za-z0-9+/=\n]+", packed)
     (found,) = lines(packed)
     assert found["processes"][0][0] == text
@@ -346,7 +434,9 @@ def test_any_text_stays_inside_its_element(text: str) -> None:
 
 
 @given(values=TEXTS, room=st.integers(0, 2000), at_least=st.integers(0, 3))
-def test_an_array_is_no_longer_than_it_may_be(values: list[object], room: int, at_least: int) -> None:
+def test_an_array_is_no_longer_than_it_may_be(
+    values: list[object], room: int, at_least: int
+) -> None:
     texts, left = first_that_fit(values, room, share=0.5, at_least=at_least)
     text = compressed(array_of(texts))
     assert len(text) <= room / 2 or len(texts) <= at_least

@@ -28,7 +28,11 @@ def test_checkpoints_are_steps_in_the_order_of_time_and_a_time_without_one_is_a_
 
     # The checkpoints of minutes 2 and 3 are missing.
     steps = steps_of_checkpoints([checkpoint(1), checkpoint(4, begun=3, vcpu=0.9)])
-    assert rows(steps) == (step(60_000, 0.5, 100.0), step(180_000, None, None), step(240_000, 0.9, 100.0))
+    assert rows(steps) == (
+        step(60_000, 0.5, 100.0),
+        step(180_000, None, None),
+        step(240_000, 0.9, 100.0),
+    )
     shown = present(with_equal_steps(steps, "2026-11-01T06:00:00.000Z"))
     assert shown.vcpu_used == (0.5, None, None, 0.9)
 
@@ -40,7 +44,10 @@ def test_steps_have_the_growth_of_the_totals_between_checkpoints() -> None:
         totals = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes)
         lines.append(checkpoint(minute, begun=minute - 1, metrics=totals))
     steps = steps_of_checkpoints(lines)
-    assert (steps.block_read_bytes, steps.block_write_bytes) == ((100, 50, None, 25), (None, 8, 0, 1))
+    assert (steps.block_read_bytes, steps.block_write_bytes) == (
+        (100, 50, None, 25),
+        (None, 8, 0, 1),
+    )
     assert not steps.gpu_percent
 
 
@@ -63,7 +70,10 @@ def test_downsampling_keeps_cpu_time_and_peak(vcpus: list[float], max_steps: int
     fewer = rows(downsample(series_of(steps), max_steps))
     assert len(fewer) <= max_steps
     starts = [0, *(one.ends_ms for one in fewer)]
-    cpu_ms = sum((one.vcpu_used or 0) * (one.ends_ms - start) for one, start in zip(fewer, starts, strict=False))
+    cpu_ms = sum(
+        (one.vcpu_used or 0) * (one.ends_ms - start)
+        for one, start in zip(fewer, starts, strict=False)
+    )
     assert cpu_ms == pytest.approx(1000 * sum(vcpus))
     assert max((one.memory_mb or 0 for one in fewer), default=0) == max(vcpus, default=0)
 
@@ -109,4 +119,6 @@ def test_a_step_is_a_row_and_the_last_one_ends_with_the_run() -> None:
     assert rows_of(RunSeries(START_NS, seconds(1), 10), 5) == []
     text = encode_rows(rows_of(collected_series(), 2500.4))
     assert text == b"[[1000,0.5,10],[2000,0.5,null,4096,0],[2500,0.6,null]]"
-    assert rows(decode_rows(text))[1] == step(2000, 0.5, None, block_read_bytes=4096, block_write_bytes=0)
+    assert rows(decode_rows(text))[1] == step(
+        2000, 0.5, None, block_read_bytes=4096, block_write_bytes=0
+    )

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, judge_schedules
-from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask, TaskMemory, did_start
+from profiler.schedules.schedule_model import (
+    ClusterTasks,
+    DueTime,
+    Schedule,
+    StartedTask,
+    TaskMemory,
+    did_start,
+)
 from tests.due_times import CLUSTER, MINUTE, at, schedule, task
 
 SECOND = 1_000_000_000
@@ -54,7 +61,10 @@ def test_a_due_time_with_a_task_ran_and_one_without_is_due_and_then_missed() -> 
 def test_a_task_after_the_grace_is_late_and_the_window_delays_due_missed_and_late() -> None:
     for created, outcome in ((60.2, "running"), (74.9, "running"), (75, "late"), (110, "late")):
         assert outcomes(schedule(), task(created), since=60, now=115) == [outcome]
-    assert the_one(schedule(), task(83, 84), since=60, now=85).reason == "The task started 23m 00s after the due time."
+    assert (
+        the_one(schedule(), task(83, 84), since=60, now=85).reason
+        == "The task started 23m 00s after the due time."
+    )
     flexible = schedule(window_minutes=20)
     assert outcomes(flexible, since=60, now=94) == ["due"]
     assert outcomes(flexible, since=60, now=95) == ["missed"]
@@ -63,26 +73,48 @@ def test_a_task_after_the_grace_is_late_and_the_window_delays_due_missed_and_lat
 
 
 def test_a_task_belongs_to_the_last_due_time_before_it() -> None:
-    assert outcomes(schedule(), task(60.1, 61), task(120.1, 121), since=60, now=122) == ["ran", "ran"]
-    assert outcomes(schedule(), task(120.1, 121), since=60, now=122, known_since=0) == ["missed", "ran"]
-    assert outcomes(schedule(), task(118, 119.5), since=60, now=140, known_since=0) == ["late", "missed"]
+    assert outcomes(schedule(), task(60.1, 61), task(120.1, 121), since=60, now=122) == [
+        "ran",
+        "ran",
+    ]
+    assert outcomes(schedule(), task(120.1, 121), since=60, now=122, known_since=0) == [
+        "missed",
+        "ran",
+    ]
+    assert outcomes(schedule(), task(118, 119.5), since=60, now=140, known_since=0) == [
+        "late",
+        "missed",
+    ]
     # It may be created seconds before its due time.
-    assert outcomes(schedule(), task(119.2, 121), since=60, now=140, known_since=0) == ["missed", "ran"]
+    assert outcomes(schedule(), task(119.2, 121), since=60, now=140, known_since=0) == [
+        "missed",
+        "ran",
+    ]
     # A second one after the next due time is the retry of the one before.
     tasks = (task(120.1, 121), task(130, 131))
     assert outcomes(schedule(), *tasks, since=60, now=140, known_since=0) == ["late", "ran"]
     assert outcomes(schedule(), *tasks, since=60, now=140, known_since=100) == ["unknown", "ran"]
 
 
-def test_the_previous_run_that_still_ran_is_an_overlap_and_a_task_that_failed_to_start_a_refusal() -> None:
+def test_the_previous_run_that_still_ran_is_an_overlap_and_a_task_that_failed_to_start_a_refusal() -> (
+    None
+):
     due = judge(schedule(), task(60.1, 125), task(120.1, 121), since=60, now=126)[0].due_times[1]
     assert due.outcome == "overlapped"
     assert due.reason == "The previous run was still running: nightly of 2026-11-20T01:00:06.000Z."
     assert outcomes(schedule(), task(-300), task(60.1), since=60, now=62) == ["overlapped"]
     assert outcomes(schedule(), task(10, 60.05), task(60.1), since=60, now=62) == ["running"]
-    failed = task(60.1, 63, stop_code="TaskFailedToStart", stopped_reason="CannotPullContainerError: no image.")
+    failed = task(
+        60.1,
+        63,
+        stop_code="TaskFailedToStart",
+        stopped_reason="CannotPullContainerError: no image.",
+    )
     due = the_one(schedule(), failed, since=60, now=64)
-    assert (due.outcome, due.reason) == ("refused", "The task failed to start: CannotPullContainerError: no image.")
+    assert (due.outcome, due.reason) == (
+        "refused",
+        "The task failed to start: CannotPullContainerError: no image.",
+    )
 
 
 def test_a_task_that_ecs_has_forgotten_is_unknown_and_other_tasks_do_not_count() -> None:
@@ -124,15 +156,23 @@ def test_a_change_of_a_rate_may_have_moved_its_due_times() -> None:
     changed = schedule(expression="rate(30 minutes)", created_ns=at(0), modified_ns=at(50))
     assert outcomes(changed, since=60, now=105) == ["unknown", "unknown"]
     # The rate was started again: each task would be late for the due times since the creation.
-    assert outcomes(changed, task(80.1, 81), task(110.1, 111), since=60, now=115) == ["unknown", "unknown"]
+    assert outcomes(changed, task(80.1, 81), task(110.1, 111), since=60, now=115) == [
+        "unknown",
+        "unknown",
+    ]
     assert outcomes(changed, task(60.1, 61), since=60, now=106) == ["ran", "missed"]
     assert outcomes(replace(changed, starts_ns=at(0)), since=60, now=106) == ["missed", "missed"]
 
 
 @pytest.mark.parametrize("change", [{"is_enabled": False}, {"modified_ns": at(70)}])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_schedule_that_was_perhaps_off_takes_no_task_of_another(change: dict[str, Any], *, first: bool) -> None:
-    rows = [schedule(f"{LONG}-a", **(change if first else {})), schedule(f"{LONG}-b", **({} if first else change))]
+def test_a_schedule_that_was_perhaps_off_takes_no_task_of_another(
+    change: dict[str, Any], *, first: bool
+) -> None:
+    rows = [
+        schedule(f"{LONG}-a", **(change if first else {})),
+        schedule(f"{LONG}-b", **({} if first else change)),
+    ]
     by = rows[0].started_by
     for started, outcome in ((task(60.1, 61, by=by), "ran"), (task(77, 78, by=by), "late")):
         assert judge(rows, started, since=60, now=80)[first].due_times[0].outcome == outcome
@@ -194,24 +234,56 @@ ONCE = schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)")
 @pytest.mark.parametrize(
     ("rows", "times", "period", "expected"),
     [
-        ([HOURLY, DAILY], [(0.1, 1), (60.1, 61)], {"now": 80, "known_since": 0}, [["ran", "ran"], ["missed"]]),
-        ([DAILY, HOURLY], [(60.1, None), (120.1, 121)], {"since": None, "now": 122}, [["unknown"], ["overlapped"]]),
+        (
+            [HOURLY, DAILY],
+            [(0.1, 1), (60.1, 61)],
+            {"now": 80, "known_since": 0},
+            [["ran", "ran"], ["missed"]],
+        ),
+        (
+            [DAILY, HOURLY],
+            [(60.1, None), (120.1, 121)],
+            {"since": None, "now": 122},
+            [["unknown"], ["overlapped"]],
+        ),
         # The previous run is from before the first due time.
-        ([SIX_HOURS, ONCE], [(0.1, 400), (360.1, None)], {"since": 350, "now": 420}, [["overlapped"], []]),
+        (
+            [SIX_HOURS, ONCE],
+            [(0.1, 400), (360.1, None)],
+            {"since": 350, "now": 420},
+            [["overlapped"], []],
+        ),
     ],
 )
 def test_a_task_belongs_to_the_similar_schedule_that_was_due(
-    rows: list[Schedule], times: list[tuple[float, float | None]], period: dict[str, Any], expected: list[list[str]]
+    rows: list[Schedule],
+    times: list[tuple[float, float | None]],
+    period: dict[str, Any],
+    expected: list[list[str]],
 ) -> None:
-    judged = judge(rows, *(task(created, stopped, by=HOURLY.started_by) for created, stopped in times), **period)
+    judged = judge(
+        rows,
+        *(task(created, stopped, by=HOURLY.started_by) for created, stopped in times),
+        **period,
+    )
     assert [[due.outcome for due in row.due_times] for row in judged] == expected
 
 
 def test_the_last_due_time_of_each() -> None:
     daily = schedule("daily", "cron(30 0 * * ? *)")
-    rows = [schedule(), daily, schedule("later", "at(2027-01-01T00:00:00)"), schedule("bad", "cron()")]
+    rows = [
+        schedule(),
+        daily,
+        schedule("later", "at(2027-01-01T00:00:00)"),
+        schedule("bad", "cron()"),
+    ]
     judged = judge(rows, task(60.1, 61), now=80, since=None)
-    assert [[due.outcome for due in row.due_times] for row in judged] == [["ran"], ["missed"], [], []]
+    assert [[due.outcome for due in row.due_times] for row in judged] == [
+        ["ran"],
+        ["missed"],
+        [],
+        [],
+    ]
     assert judged[3].problem is not None
 
 
@@ -222,7 +294,9 @@ def test_whatever_the_tasks_nothing_is_missed_by_guess(data: st.DataObject) -> N
     rows = [
         schedule(
             name,
-            data.draw(st.sampled_from(["rate(7 minutes)", "cron(0 * * * ? *)", "cron(0/30 * * * ? *)"])),
+            data.draw(
+                st.sampled_from(["rate(7 minutes)", "cron(0 * * * ? *)", "cron(0/30 * * * ? *)"])
+            ),
             window_minutes=data.draw(st.sampled_from([0, 10, 45])),
             task_count=data.draw(st.integers(1, 2)),
             is_enabled=data.draw(st.booleans()),
@@ -266,8 +340,12 @@ def test_a_forgotten_task_of_overlapping_windows_makes_no_later_due_time_missed(
 
 def reading(now: int, *names: str, stopped: int | None = None) -> dict[str, ClusterTasks]:
     stopped_ns = None if stopped is None else stopped * MINUTE
-    tasks = tuple(StartedTask(arn=name, family="etl", created_ns=0, stopped_ns=stopped_ns) for name in names)
-    return {"jobs": ClusterTasks(tasks=tasks, read_ns=now * MINUTE, known_since_ns=(now - 60) * MINUTE)}
+    tasks = tuple(
+        StartedTask(arn=name, family="etl", created_ns=0, stopped_ns=stopped_ns) for name in names
+    )
+    return {
+        "jobs": ClusterTasks(tasks=tasks, read_ns=now * MINUTE, known_since_ns=(now - 60) * MINUTE)
+    }
 
 
 def names(clusters: dict[str, ClusterTasks]) -> set[str]:
@@ -275,7 +353,9 @@ def names(clusters: dict[str, ClusterTasks]) -> set[str]:
 
 
 @pytest.mark.parametrize(("now", "remembered", "since"), [(158, {"a", "b"}, 40), (161, {"b"}, 101)])
-def test_a_stopped_task_is_remembered_until_a_gap_of_an_hour(now: int, remembered: set[str], since: int) -> None:
+def test_a_stopped_task_is_remembered_until_a_gap_of_an_hour(
+    now: int, remembered: set[str], since: int
+) -> None:
     memory = TaskMemory()
     memory.add(reading(100, "a", stopped=99))
     seen = memory.add(reading(now, "b"))
@@ -283,7 +363,9 @@ def test_a_stopped_task_is_remembered_until_a_gap_of_an_hour(now: int, remembere
     assert seen["jobs"].known_since_ns == since * MINUTE
 
 
-def test_a_task_is_known_as_it_was_read_last_and_a_reading_that_failed_does_not_empty_the_memory() -> None:
+def test_a_task_is_known_as_it_was_read_last_and_a_reading_that_failed_does_not_empty_the_memory() -> (
+    None
+):
     memory = TaskMemory()
     memory.add(reading(90, "a"))
     (seen,) = memory.add(reading(100, "a", stopped=99))["jobs"].tasks or ()

@@ -35,7 +35,13 @@ CHANGES = {
 
 
 def schedule(expression: str, zone: str = "UTC", **fields: Any) -> Schedule:
-    given_fields = {"kind": "schedule", "name": "nightly", "cluster_arn": "c", "definition_arn": "d", **fields}
+    given_fields = {
+        "kind": "schedule",
+        "name": "nightly",
+        "cluster_arn": "c",
+        "definition_arn": "d",
+        **fields,
+    }
     return Schedule(expression=expression, time_zone=zone, **given_fields)
 
 
@@ -70,15 +76,24 @@ def following(of: Schedule, after: str, number: int) -> list[str | None]:
         ("0 9 ? * 2#1 *", ["2026-01-05T09:00", "2026-02-02T09:00"]),
         ("15 10 ? * 6L 2022-2027", ["2026-01-30T10:15", "2026-02-27T10:15"]),
         ("0 12 3W * ? *", ["2026-01-02T12:00", "2026-02-03T12:00"]),
-        ("0 0 1W * ? *", ["2026-02-02T00:00", "2026-03-02T00:00", "2026-04-01T00:00"]),  # not in another month
+        (
+            "0 0 1W * ? *",
+            ["2026-02-02T00:00", "2026-03-02T00:00", "2026-04-01T00:00"],
+        ),  # not in another month
         ("0 0 31W * ? *", ["2026-01-30T00:00", "2026-03-31T00:00", "2026-05-29T00:00"]),
         ("0 0 LW * ? *", ["2026-01-30T00:00", "2026-02-27T00:00"]),
         ("0 0 L-3 * ? *", ["2026-01-28T00:00", "2026-02-25T00:00"]),
         ("0 0 L 2 ? *", ["2026-02-28T00:00", "2027-02-28T00:00", "2028-02-29T00:00"]),
         ("0 0 ? * L *", ["2026-01-03T00:00", "2026-01-10T00:00"]),
-        ("0 0 ? * FRI-MON *", ["2026-01-02T00:00", "2026-01-03T00:00", "2026-01-04T00:00", "2026-01-05T00:00"]),
+        (
+            "0 0 ? * FRI-MON *",
+            ["2026-01-02T00:00", "2026-01-03T00:00", "2026-01-04T00:00", "2026-01-05T00:00"],
+        ),
         ("0 0 29 FEB ? *", ["2028-02-29T00:00", "2032-02-29T00:00"]),
-        ("0 0 ? 2 1#5 *", ["2032-02-29T00:00", "2060-02-29T00:00", "2088-02-29T00:00", "2128-02-29T00:00"]),
+        (
+            "0 0 ? 2 1#5 *",
+            ["2032-02-29T00:00", "2060-02-29T00:00", "2088-02-29T00:00", "2128-02-29T00:00"],
+        ),
         ("0 0 29 2 ? 2100", [None]),
         ("0 0 1 1 ? 2026/2", ["2028-01-01T00:00", "2030-01-01T00:00"]),
         ("59 23 31 12 ? 2199", ["2199-12-31T23:59", None]),
@@ -103,18 +118,32 @@ BAD_FIELDS = (
 
 @pytest.mark.parametrize(
     "expression",
-    [*map("cron({})".format, BAD_FIELDS), "rate(5)", "rate(5 weeks)", "at(2026-02-30T00:00:00)", "every day"],
+    [
+        *map("cron({})".format, BAD_FIELDS),
+        "rate(5)",
+        "rate(5 weeks)",
+        "at(2026-02-30T00:00:00)",
+        "every day",
+    ],
 )
 def test_a_bad_expression_is_an_error_that_names_it(expression: str) -> None:
-    for ask in (lambda of: due_times(of, 0, 1), lambda of: next_due(of, 0), lambda of: last_due(of, 0)):
+    for ask in (
+        lambda of: due_times(of, 0, 1),
+        lambda of: next_due(of, 0),
+        lambda of: last_due(of, 0),
+    ):
         with pytest.raises(ScheduleExpressionError) as caught:
             ask(schedule(expression))
         assert str(caught.value) == f"The schedule expression '{expression}' cannot be read."
 
 
-def test_an_unknown_time_zone_is_an_error_that_names_it_and_utc_needs_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_time_zone_is_an_error_that_names_it_and_utc_needs_no_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for zone in ("Mars/Olympus", "", "../etc/passwd", "/etc/localtime", "Europe", "a\0b", "\ud800"):
-        with pytest.raises(ScheduleExpressionError, match="is unknown here: correct it, or install"):
+        with pytest.raises(
+            ScheduleExpressionError, match="is unknown here: correct it, or install"
+        ):
             next_due(schedule("cron(0 0 * * ? *)", zone), 0)
     monkeypatch.setattr("profiler.schedules.due_times.ZoneInfo", None)
     assert following(schedule("cron(0 3 * * ? *)"), "2026-01-01T00:00", 1) == ["2026-01-01T03:00"]
@@ -124,7 +153,9 @@ def test_an_unknown_time_zone_is_an_error_that_names_it_and_utc_needs_no_data(mo
 
 
 @st.composite
-def lists(draw: DrawFn, lowest: int, highest: int, words: tuple[str, ...] = (), *, wraps: bool = True) -> str:
+def lists(
+    draw: DrawFn, lowest: int, highest: int, words: tuple[str, ...] = (), *, wraps: bool = True
+) -> str:
     """A field of numbers, names, ranges and steps."""
 
     def value(number: int) -> str:
@@ -136,7 +167,12 @@ def lists(draw: DrawFn, lowest: int, highest: int, words: tuple[str, ...] = (), 
         step = draw(st.sampled_from(["", "", f"/{draw(st.integers(1, highest - lowest + 2))}"]))
         if last < first and not wraps:
             first, last = last, first
-        forms = [value(first), f"{value(first)}-{value(last)}{step}", f"{value(first)}{step}", f"*{step}"]
+        forms = [
+            value(first),
+            f"{value(first)}-{value(last)}{step}",
+            f"{value(first)}{step}",
+            f"*{step}",
+        ]
         return draw(st.sampled_from(forms))
 
     numbers = st.integers(lowest, highest)
@@ -151,11 +187,15 @@ DAYS_OF_MONTH = st.one_of(
 )
 DAYS_OF_WEEK = st.one_of(
     lists(1, 7, oracle.WEEKDAYS),
-    st.builds("{}#{}".format, st.integers(1, 7) | st.sampled_from(oracle.WEEKDAYS), st.integers(1, 5)),
+    st.builds(
+        "{}#{}".format, st.integers(1, 7) | st.sampled_from(oracle.WEEKDAYS), st.integers(1, 5)
+    ),
     st.builds("{}L".format, st.integers(1, 7) | st.sampled_from(oracle.WEEKDAYS)),
     st.sampled_from(["*", "L", "MON,6L"]),
 )
-DAYS = st.one_of(DAYS_OF_MONTH.map(lambda days: (days, "?")), DAYS_OF_WEEK.map(lambda days: ("?", days)))
+DAYS = st.one_of(
+    DAYS_OF_MONTH.map(lambda days: (days, "?")), DAYS_OF_WEEK.map(lambda days: ("?", days))
+)
 
 
 @settings(max_examples=60)
@@ -175,7 +215,14 @@ def last_before(expression: str) -> int | None:
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(sorted(CHANGES)), st.integers(0, 1), lists(0, 59), lists(0, 23), DAYS, st.integers(-1500, 1500))
+@given(
+    st.sampled_from(sorted(CHANGES)),
+    st.integers(0, 1),
+    lists(0, 59),
+    lists(0, 23),
+    DAYS,
+    st.integers(-1500, 1500),
+)
 @example("Europe/Berlin", 0, "*/30", "*", ("*", "?"), 0)
 @example("Europe/Berlin", 1, "*/30", "*", ("*", "?"), 20)
 @example("Australia/Lord_Howe", 1, "*/7", "*", ("*", "?"), 3)
@@ -217,10 +264,15 @@ def test_a_rate_counts_from_its_start_else_from_its_creation(
     anchor = utc("2026-01-01T00:00:17") + timedelta(microseconds=123)
     since = anchor + timedelta(seconds=offset_seconds - 1000)
     until = since + timedelta(seconds=length_seconds)
-    expected = [in_ns(moment) for moment in oracle.rate_times(anchor, value * timedelta(seconds=unit[1]), since, until)]
+    expected = [
+        in_ns(moment)
+        for moment in oracle.rate_times(anchor, value * timedelta(seconds=unit[1]), since, until)
+    ]
     start = {"created_ns": in_ns(anchor - DAY), "starts_ns": in_ns(anchor)}
     dates = start if has_start else {"created_ns": in_ns(anchor)}
-    of = schedule(f"rate({value} {unit[0]}{'' if value == 1 else 's'})", "America/New_York", **dates)
+    of = schedule(
+        f"rate({value} {unit[0]}{'' if value == 1 else 's'})", "America/New_York", **dates
+    )
     assert are_times_known(of)
     assert list(due_times(of, in_ns(since), in_ns(until))) == expected
     if expected:
@@ -257,12 +309,24 @@ CRON, RATE = "cron(0 0 * * ? *)", "rate(1 day)"
         (CRON, {"created": "2026-01-02T00:01"}, DAILY),
         (CRON, {"created": "2026-01-01T00:00", "starts": "2026-01-03T00:00"}, DAILY),
         (CRON, {"created": "2026-01-02T12:00", "starts": "2026-01-01T00:00"}, DAILY),
-        (CRON, {"created": "2026-01-02T12:00", "ends": "2026-01-04T00:00"}, DAILY),  # the end counts, too
+        (
+            CRON,
+            {"created": "2026-01-02T12:00", "ends": "2026-01-04T00:00"},
+            DAILY,
+        ),  # the end counts, too
         (CRON, {"created": "2026-01-02T12:00", "ends": "2026-01-03T23:59"}, DAILY[:1]),
         (CRON, {"starts": "2026-01-09T12:00"}, []),
         (CRON, {"created": "2025-12-31T12:00", "ends": "2025-12-31T13:00"}, []),
         (RATE, {"created": "2026-01-02T12:00", "starts": "2026-01-01T00:00"}, DAILY),
-        (RATE, {"created": "2026-01-01T12:00", "starts": "2026-01-03T00:00", "ends": "2026-01-04T00:00"}, DAILY),
+        (
+            RATE,
+            {
+                "created": "2026-01-01T12:00",
+                "starts": "2026-01-03T00:00",
+                "ends": "2026-01-04T00:00",
+            },
+            DAILY,
+        ),
         (RATE, {"created": "2026-01-03T00:00", "ends": "2026-01-04T23:59"}, DAILY),
         (RATE, {"created": "2026-01-02T12:00", "starts": "2026-01-09T00:00"}, []),
     ],
@@ -279,8 +343,13 @@ def test_nothing_is_due_before_the_start_or_the_creation_or_after_the_end(
 
 def test_an_at_ignores_the_start_and_end_dates_but_not_the_creation() -> None:
     dates: dict[str, Any] = {"starts_ns": ns("2026-02-01T00:00"), "ends_ns": ns("2026-03-01T00:00")}
-    assert following(schedule("at(2026-01-01T12:00:00)", **dates), "2026-01-01T00:00", 2) == ["2026-01-01T12:00", None]
-    assert next_due(schedule("at(2026-01-01T12:00:00)", created_ns=ns("2026-01-02T00:00")), 0) is None
+    assert following(schedule("at(2026-01-01T12:00:00)", **dates), "2026-01-01T00:00", 2) == [
+        "2026-01-01T12:00",
+        None,
+    ]
+    assert (
+        next_due(schedule("at(2026-01-01T12:00:00)", created_ns=ns("2026-01-02T00:00")), 0) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -298,13 +367,24 @@ def test_the_usual_duration_against_the_shortest_gap(
     expression: str, median: float, p95: float, overlap: str | None
 ) -> None:
     now_ns = ns("2026-11-20T00:00")
-    assert overlap_ahead(schedule(expression, created_ns=now_ns), now_ns, median * 60_000, p95 * 60_000) == overlap
+    assert (
+        overlap_ahead(
+            schedule(expression, created_ns=now_ns), now_ns, median * 60_000, p95 * 60_000
+        )
+        == overlap
+    )
 
 
 @settings(max_examples=50)
 @given(st.text(max_size=30) | st.text(alphabet="cronatei()*?,-/LW#0123456789 MOND", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    for expression in (text, f"cron({text})", f"cron(0 0 {text} * ? *)", f"cron(0 0 ? * {text} *)", f"at({text})"):
+    for expression in (
+        text,
+        f"cron({text})",
+        f"cron(0 0 {text} * ? *)",
+        f"cron(0 0 ? * {text} *)",
+        f"at({text})",
+    ):
         try:
             next_due(schedule(expression), ns("2026-01-01T00:00"))
         except ScheduleExpressionError:

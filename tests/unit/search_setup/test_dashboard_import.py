@@ -35,18 +35,30 @@ class FakeUi(DashboardsServer):
 
     def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
         count = len([json.loads(line) for line in content.splitlines()])
-        return self._answer or ServerResponse(status=200, body={"success": True, "successCount": count})
+        return self._answer or ServerResponse(
+            status=200, body={"success": True, "successCount": count}
+        )
 
     def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
         found = [{"type": kind, "id": identity} for kind, identity in objects]
         absent = {"error": {"statusCode": 404, "message": "Not found"}}
-        return self._answer or ServerResponse(status=200, body={"saved_objects": [found[0], {**found[1], **absent}]})
+        return self._answer or ServerResponse(
+            status=200, body={"saved_objects": [found[0], {**found[1], **absent}]}
+        )
 
 
-def test_each_server_gets_the_charts_it_knows_and_lens_or_something_else_at_the_address_is_refused_by_name() -> None:
-    asked: tuple[tuple[str, Flavour | None], ...] = (("2.19.2", None), ("7.17.29", None), ("8.1.3", None))
+def test_each_server_gets_the_charts_it_knows_and_lens_or_something_else_at_the_address_is_refused_by_name() -> (
+    None
+):
+    asked: tuple[tuple[str, Flavour | None], ...] = (
+        ("2.19.2", None),
+        ("7.17.29", None),
+        ("8.1.3", None),
+    )
     asked += (("8.11.0", "classic"), ("8.2.0", None), ("8.11.0-SNAPSHOT", None))
-    found = [choose_flavour(read_version(FakeUi(version=version)), flavour) for version, flavour in asked]
+    found = [
+        choose_flavour(read_version(FakeUi(version=version)), flavour) for version, flavour in asked
+    ]
     assert found == ["classic"] * 4 + ["lens"] * 2
     said = r"OpenSearch Dashboards 2\.19 cannot show the Lens charts.*--flavour classic"
     with pytest.raises(TaskProfilerError, match=said):
@@ -58,7 +70,10 @@ def test_each_server_gets_the_charts_it_knows_and_lens_or_something_else_at_the_
 
 def test_objects_that_are_there_already() -> None:
     assert existing_objects(FakeUi(), OBJECTS) == frozenset({("index-pattern", "a")})
-    for no_list in (ServerResponse(status=404), ServerResponse(status=200, body={"saved_objects": {}})):
+    for no_list in (
+        ServerResponse(status=404),
+        ServerResponse(status=200, body={"saved_objects": {}}),
+    ):
         assert existing_objects(FakeUi(answer=no_list), OBJECTS) is None
 
 
@@ -70,11 +85,17 @@ def test_a_prefix_renames_the_data_views_and_the_indices_of_a_ratio() -> None:
 
 
 REFUSALS: list[tuple[ServerResponse, str]] = [
-    (ServerResponse(status=422, body={"message": "belongs to a more recent version"}), "another --flavour may fit"),
+    (
+        ServerResponse(status=422, body={"message": "belongs to a more recent version"}),
+        "another --flavour may fit",
+    ),
     (ServerResponse(status=500, body={"message": "Invalid Version"}), "Invalid Version"),
     (ServerResponse(status=200, body={"success": True, "successCount": 1}), "1 of 2 objects"),
     (
-        ServerResponse(status=200, body={"success": False, "errors": [{"error": {"type": "missing_references"}}]}),
+        ServerResponse(
+            status=200,
+            body={"success": False, "errors": [{"error": {"type": "missing_references"}}]},
+        ),
         "0 of 2 objects .*missing_references",
     ),
     (ServerResponse(status=200, body="<html>"), "0 of 2 objects"),
@@ -104,11 +125,19 @@ def test_links_keep_the_time_range_and_the_filters() -> None:
     (links,) = (one for (kind, _), one in objects.items() if kind == "links")
     dashboards = {identity for kind, identity in objects if kind == "dashboard"}
     targets = {one["name"]: one["id"] for one in links["references"]}
-    assert {targets[one["destinationRefName"]] for one in links["attributes"]["links"]} == dashboards
+    assert {
+        targets[one["destinationRefName"]] for one in links["attributes"]["links"]
+    } == dashboards
     for one in links["attributes"]["links"]:
         assert one["type"] == "dashboardLink"
-        assert one["options"] == {"openInNewTab": False, "useCurrentFilters": True, "useCurrentDateRange": True}
-    text = json.loads(objects["visualization", links["id"]]["attributes"]["visState"])["params"]["markdown"]
+        assert one["options"] == {
+            "openInNewTab": False,
+            "useCurrentFilters": True,
+            "useCurrentDateRange": True,
+        }
+    text = json.loads(objects["visualization", links["id"]]["attributes"]["visState"])["params"][
+        "markdown"
+    ]
     assert "(#/view/" not in text
     assert text.count("(discover#/view/") == 2
     # Every dashboard has the links beside the text.

@@ -17,7 +17,9 @@ NAME = {"ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "pw"}
 
 def sent(session: requests.Session) -> str | None:
     """The header of a request."""
-    return session.prepare_request(requests.Request("GET", "http://search.example.com")).headers.get("Authorization")
+    return session.prepare_request(
+        requests.Request("GET", "http://search.example.com")
+    ).headers.get("Authorization")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,9 @@ def test_amazons_addresses_are_signed_without_being_asked(
     assert signing_service(url, environment) == service
 
 
-def test_the_region_is_the_one_in_the_address_and_a_collection_gets_the_hash_of_the_body_signed() -> None:
+def test_the_region_is_the_one_in_the_address_and_a_collection_gets_the_hash_of_the_body_signed() -> (
+    None
+):
     assert signing_region("https://search-x.eu-west-1.es.amazonaws.com") == "eu-west-1"
     assert signing_region("https://search.example.com") is None
     signature = AwsSignature(Session("key", "secret").get_credentials(), "eu-west-1", "aoss")

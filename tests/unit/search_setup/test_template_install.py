@@ -19,7 +19,12 @@ from profiler.search_setup.template_install import (
 )
 
 FILES = SetupFiles(
-    templates={"task-reports": {"index_patterns": ["task-reports-*"], "template": {"settings": {"index": {}}}}},
+    templates={
+        "task-reports": {
+            "index_patterns": ["task-reports-*"],
+            "template": {"settings": {"index": {}}},
+        }
+    },
     policies={
         "elasticsearch": {"policy": {"phases": {}}},
         "opensearch": {"policy": {"ism_template": [{"index_patterns": ["task-reports-*"]}]}},
@@ -28,14 +33,22 @@ FILES = SetupFiles(
 
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
-_VERSIONS = {"elasticsearch": {"number": "8.7.1"}, "opensearch": {"number": "2.19.1", "distribution": "opensearch"}}
+_VERSIONS = {
+    "elasticsearch": {"number": "8.7.1"},
+    "opensearch": {"number": "2.19.1", "distribution": "opensearch"},
+}
 
 
 class FakeCluster:
     """A cluster of one engine, with or without lifecycle policies. Stores the bodies of PUT requests."""
 
     def __init__(
-        self, engine: Engine, *, lifecycles: bool = True, refuses: str = "", reason: str = "bad mapping"
+        self,
+        engine: Engine,
+        *,
+        lifecycles: bool = True,
+        refuses: str = "",
+        reason: str = "bad mapping",
     ) -> None:
         self._engine, self._lifecycles = engine, lifecycles
         self._refuses, self._reason = refuses, reason
@@ -70,7 +83,10 @@ def install(cluster: FakeCluster, *, prefix: str = "task") -> list[TemplateStep]
 def test_elasticsearch_with_lifecycles_gets_them_through_the_template() -> None:
     cluster = FakeCluster("elasticsearch")
     assert [step.done for step in install(cluster)] == [True] * 5
-    assert templates_and_policies(cluster) == {"/_ilm/policy/task-profiler", "/_index_template/task-reports"}
+    assert templates_and_policies(cluster) == {
+        "/_ilm/policy/task-profiler",
+        "/_index_template/task-reports",
+    }
     template = cluster.put["/_index_template/task-reports"]
     assert template["template"]["settings"]["index"]["lifecycle"] == {"name": "task-profiler"}
     assert "lifecycle" not in FILES.templates["task-reports"]["template"]["settings"]["index"]
@@ -91,9 +107,14 @@ class ServerlessCluster(FakeCluster):
             reason = f"Request for uri [{path}] with method [{method}] exists but is not {mode}"
             return ServerResponse(status=410, body={"error": {"reason": reason}})
         if isinstance(body, dict) and "template" in body:
-            refused = ",".join(f"index.{name}" for name in body["template"]["settings"]["index"].keys() - self.SETTINGS)
+            refused = ",".join(
+                f"index.{name}"
+                for name in body["template"]["settings"]["index"].keys() - self.SETTINGS
+            )
             if refused:
-                return ServerResponse(status=400, body={"error": {"reason": f"Settings [{refused}] are not {mode}"}})
+                return ServerResponse(
+                    status=400, body={"error": {"reason": f"Settings [{refused}] are not {mode}"}}
+                )
         return super().request(method, path, body)
 
 
@@ -132,17 +153,26 @@ def test_the_policy_of_another_prefix_is_not_replaced(engine: Engine) -> None:
     (policy,) = [path for path in cluster.put if path.endswith("/team-a-profiler")]
     assert policy in ("/_ilm/policy/team-a-profiler", "/_plugins/_ism/policies/team-a-profiler")
     settings = cluster.put["/_index_template/team-a-reports"]["template"]["settings"]["index"]
-    assert settings == ({"lifecycle": {"name": "team-a-profiler"}} if engine == "elasticsearch" else {})
+    assert settings == (
+        {"lifecycle": {"name": "team-a-profiler"}} if engine == "elasticsearch" else {}
+    )
 
 
 @pytest.mark.parametrize(
     ("reason", "steps"),
     [
-        ("bad mapping", ["index task-reports-2026.11 (HTTP 400: bad mapping): its panels are errors until it exists"]),
+        (
+            "bad mapping",
+            [
+                "index task-reports-2026.11 (HTTP 400: bad mapping): its panels are errors until it exists"
+            ],
+        ),
         ("resource_already_exists_exception", []),
     ],
 )
-def test_an_index_that_the_server_does_not_create_is_no_failure(reason: str, steps: list[str]) -> None:
+def test_an_index_that_the_server_does_not_create_is_no_failure(
+    reason: str, steps: list[str]
+) -> None:
     cluster = FakeCluster("elasticsearch", refuses="/task-reports-2026.11", reason=reason)
     assert [step.what for step in install(cluster) if not step.done] == steps
     assert "/task-checkpoints-2026.11" in cluster.put

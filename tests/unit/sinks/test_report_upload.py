@@ -63,15 +63,23 @@ def test_the_last_attempt_begins_two_seconds_before_the_end_of_the_time(seconds:
 REPORT = {"message": '{"type":"task.report","record":{"container":{"id":"0123abc"}}}'}
 
 
-@pytest.mark.parametrize(("code", "reads", "is_found"), [("ThrottlingException", 3, True), ("AccessDenied", 1, False)])
+@pytest.mark.parametrize(
+    ("code", "reads", "is_found"), [("ThrottlingException", 3, True), ("AccessDenied", 1, False)]
+)
 def test_a_read_that_is_throttled_is_repeated(code: str, reads: int, is_found: bool) -> None:  # noqa: FBT001
     busy = botocore.exceptions.ClientError({"Error": {"Code": code}}, "GetLogEvents")
     client = Mock(get_log_events=Mock(side_effect=[busy, busy, {"events": [REPORT]}]))
-    assert CloudWatchLogsSink(lambda *_: client, FakeClock()).holds_report(TARGET, "0123abc", 12.5) == is_found
+    assert (
+        CloudWatchLogsSink(lambda *_: client, FakeClock()).holds_report(TARGET, "0123abc", 12.5)
+        == is_found
+    )
     assert client.get_log_events.call_count == reads
 
 
 def test_an_empty_page_is_not_the_whole_stream() -> None:
-    pages = {None: {"events": [], "nextBackwardToken": "b/1"}, "b/1": {"events": [REPORT], "nextBackwardToken": "b/2"}}
+    pages = {
+        None: {"events": [], "nextBackwardToken": "b/1"},
+        "b/1": {"events": [REPORT], "nextBackwardToken": "b/2"},
+    }
     client = Mock(get_log_events=lambda nextToken=None, **_: pages[nextToken])
     assert CloudWatchLogsSink(lambda *_: client, FakeClock()).holds_report(TARGET, "0123abc", 9)

@@ -31,7 +31,13 @@ from profiler.record.spot_price import cost_on
 from profiler.sizing.advice import as_json, with_recommendation
 from profiler.sizing.choose_size import GROWTH_RUNS
 from profiler.sizing.evidence import mean_billed_ms
-from profiler.sizing.prices import PRICE_TABLE_DATE, PriceOverrides, charged_storage_gb, cost_of, prices
+from profiler.sizing.prices import (
+    PRICE_TABLE_DATE,
+    PriceOverrides,
+    charged_storage_gb,
+    cost_of,
+    prices,
+)
 from profiler.sizing.run_facts import cost_on_fargate, record_on_fargate
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import runs_per_month
@@ -63,16 +69,23 @@ def steady(random: Random, runs: int) -> list[float]:
     """Peaks around a level: with little or much noise, with or without rare large inputs."""
     spread = random.choice([0.005, 0.03, 0.1, 0.3])
     rare = random.choice([0, 0.1])
-    return [1000 * random.lognormvariate(0, spread) * (1.5 if random.random() < rare else 1) for _ in range(runs)]
+    return [
+        1000 * random.lognormvariate(0, spread) * (1.5 if random.random() < rare else 1)
+        for _ in range(runs)
+    ]
 
 
 @pytest.mark.parametrize(("runs", "percent"), [(8, 2), (12, 1), (20, 0.5), (50, 0.2)])
-def test_growth_beyond_the_noise_is_seen_and_hardly_ever_in_steady_families(runs: int, percent: float) -> None:
+def test_growth_beyond_the_noise_is_seen_and_hardly_ever_in_steady_families(
+    runs: int, percent: float
+) -> None:
     """One side of a 90 % interval is 5 %. The rise over the runs is at least five times the noise of 2 %."""
     random = Random(runs)
     assert sum(growth(steady(random, runs)) is not None for _ in range(600)) <= 600 * 0.08
     families = (
-        growth([1000 * (1 + percent / 100 * n) * random.lognormvariate(0, 0.02) for n in range(runs)])
+        growth(
+            [1000 * (1 + percent / 100 * n) * random.lognormvariate(0, 0.02) for n in range(runs)]
+        )
         for _ in range(100)
     )
     found = [one.per_run for one in families if one is not None]
@@ -89,12 +102,17 @@ def test_a_size_that_the_growth_passes_within_30_runs_is_not_recommended() -> No
     found = advice(growing(12, runs=12, first_mb=721))
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.25, 2048)
     (reason,) = (one for one in found.reasons if "grows" in one)
-    assert "12 MB a run (over 12 runs): 0.25 vCPU, 1 GB would be too small in about 15 runs, so a size" in reason
+    assert (
+        "12 MB a run (over 12 runs): 0.25 vCPU, 1 GB would be too small in about 15 runs, so a size"
+        in reason
+    )
     assert not any("with a margin" in one for one in found.reasons)
     assert rows(growing(12, runs=12, first_mb=721))[0.25, 2048].acceptable
 
     found = advice(growing(5, first_mb=600))
-    assert (found.choice.size.memory_mb, found.choice.outgrown) == (1024, None), "enough for 30 runs"
+    assert (found.choice.size.memory_mb, found.choice.outgrown) == (1024, None), (
+        "enough for 30 runs"
+    )
     found = advice([report(n, peak_mb=90_000 + 5000 * n, size=(16, 122_880)) for n in range(10)])
     assert found.choice.size.memory_mb == 244 * 1024, "there is no larger size"
 
@@ -106,8 +124,14 @@ def test_the_other_containers_grow_too() -> None:
     assert found.choice.outgrown is not None
 
 
-@given(st.floats(min_value=0.1, max_value=200), st.integers(min_value=8, max_value=50), st.integers(100, 10_000))
-def test_the_recommended_size_holds_every_straight_growth_for_30_runs(per_run: float, runs: int, first: int) -> None:
+@given(
+    st.floats(min_value=0.1, max_value=200),
+    st.integers(min_value=8, max_value=50),
+    st.integers(100, 10_000),
+)
+def test_the_recommended_size_holds_every_straight_growth_for_30_runs(
+    per_run: float, runs: int, first: int
+) -> None:
     found = advice(growing(per_run, runs=runs, first_mb=first))
     need = evidence_of(growing(per_run, runs=runs, first_mb=first)).needs_mb
     trend = present(growth(need))
@@ -117,7 +141,9 @@ def test_the_recommended_size_holds_every_straight_growth_for_30_runs(per_run: f
 def test_a_limit_that_killed_a_run_is_not_to_be_passed_in_some_runs() -> None:
     """The trend of what was measured is below the limit, because the kernel killed the run there."""
     runs = growing(40, runs=9, first_mb=500)
-    killed = report(9, peak_mb=900, size=(1, 2048), likely_out_of_memory=True, metrics={"memory_size_mb": 1000})
+    killed = report(
+        9, peak_mb=900, size=(1, 2048), likely_out_of_memory=True, metrics={"memory_size_mb": 1000}
+    )
     text = "\n".join(advice([*runs, killed]).reasons)
     assert "With 1000 MB a run ran out of memory" in text
     assert "grows by about" in text
@@ -152,8 +178,17 @@ def cost(own: PriceOverrides = NONE, **record: Any) -> tuple[float | None, str |
 def test_the_cost_is_billed_duration_times_size() -> None:
     """Ten minutes of 1 vCPU and 2 GiB: (0.04048 + 2 x 0.004445) / 6 = 0.00822833."""
     assert cost() == (0.00822833, f"us-east-1 FARGATE X86_64 {PRICE_TABLE_DATE} on-demand price")
-    places = ({"region": "ap-southeast-3"}, {"region": None}, {"cpu_architecture": "ARM64", "region": "eu-west-3"})
-    for unknown in (*places, {"launch_type": "EC2"}, {"cpu_architecture": None}, {"task_size": None}):
+    places = (
+        {"region": "ap-southeast-3"},
+        {"region": None},
+        {"cpu_architecture": "ARM64", "region": "eu-west-3"},
+    )
+    for unknown in (
+        *places,
+        {"launch_type": "EC2"},
+        {"cpu_architecture": None},
+        {"task_size": None},
+    ):
         assert cost(**unknown) is None, unknown
     record = report(metrics={"ephemeral_storage_size_mb": 30 * GB}, region="eu-central-1").record
     assert cost_of(record, NONE) is None, "the price of its storage is not known"
@@ -163,9 +198,14 @@ def test_the_cost_is_billed_duration_times_size() -> None:
 
 def test_the_settings_replace_the_table_and_on_ec2_only_the_hourly_price_counts() -> None:
     own = PriceOverrides(vcpu_hour_usd=0.06, gb_hour_usd=0.006)
-    basis = "us-east-1 FARGATE X86_64 with TASK_PROFILER_PRICE_VCPU_HOUR, TASK_PROFILER_PRICE_GB_HOUR"
+    basis = (
+        "us-east-1 FARGATE X86_64 with TASK_PROFILER_PRICE_VCPU_HOUR, TASK_PROFILER_PRICE_GB_HOUR"
+    )
     assert cost(own) == (0.012, basis)
-    assert cost(own, region="ap-southeast-3") == (0.012, basis.replace("us-east-1", "ap-southeast-3"))
+    assert cost(own, region="ap-southeast-3") == (
+        0.012,
+        basis.replace("us-east-1", "ap-southeast-3"),
+    )
     assert cost(own, launch_type="EC2") is None
     hourly = PriceOverrides(hour_usd=0.6)
     for launch_type in ("EC2", "MANAGED_INSTANCES"):
@@ -189,9 +229,13 @@ def test_a_run_gets_its_cost_and_what_it_says_about_the_size() -> None:
 def test_what_is_said_of_gpus_comes_after_the_size() -> None:
     said = "No GPU was ever used: run the task without one, or check why the batch did not find it."
     idle = (Gpu(uuid="GPU-a", index=0, utilization_percent=Distribution(max=0.0)),)
-    found = present(with_recommendation(replace(report().record, gpus=idle), NONE, time=TIME).recommendation)
+    found = present(
+        with_recommendation(replace(report().record, gpus=idle), NONE, time=TIME).recommendation
+    )
     assert (found.vcpu, found.reasons[-1]) == (0.25, said)
-    unmeasured = with_recommendation(replace(report(peak_mb=None, p95=None).record, gpus=idle), NONE, time=TIME)
+    unmeasured = with_recommendation(
+        replace(report(peak_mb=None, p95=None).record, gpus=idle), NONE, time=TIME
+    )
     assert unmeasured.recommendation == Recommendation(reasons=(said,))
 
 
@@ -206,7 +250,9 @@ def test_no_record_is_lost_for_its_advice(line: bytes) -> None:
         record = msgspec.json.decode(line, type=Report).record
     except msgspec.DecodeError:
         return
-    line = encode_line(Report(time=TIME, type="task.report", record=with_recommendation(record, NONE, time=TIME)))
+    line = encode_line(
+        Report(time=TIME, type="task.report", record=with_recommendation(record, NONE, time=TIME))
+    )
     assert len(line) < MAX_LINE_BYTES
     assert msgspec.json.decode(line, type=Report).record.metrics == record.metrics
     decode(line)
@@ -215,7 +261,9 @@ def test_no_record_is_lost_for_its_advice(line: bytes) -> None:
 
 
 def billed(number: int, seconds: float, **more: Any) -> Report:
-    return report(number, metrics={"billed_duration_ms": 1000 * seconds, "slowdown_at_vcpu": {}}, **more)
+    return report(
+        number, metrics={"billed_duration_ms": 1000 * seconds, "slowdown_at_vcpu": {}}, **more
+    )
 
 
 def hour_usd(vcpu: float, memory_mb: float) -> float:
@@ -224,14 +272,22 @@ def hour_usd(vcpu: float, memory_mb: float) -> float:
 
 def test_after_a_resize_the_runs_at_the_current_vcpu_size_are_the_money() -> None:
     """Without a run at this size, the mean is over all runs: the latest one died before its first sample."""
-    runs = [billed(n, 3600, size=(4, 8192)) for n in range(9)] + [billed(n, 1200, size=(1, 2048)) for n in (9, 10)]
+    runs = [billed(n, 3600, size=(4, 8192)) for n in range(9)] + [
+        billed(n, 1200, size=(1, 2048)) for n in (9, 10)
+    ]
     assert rows(runs)[1, 2048].usd_per_run == pytest.approx(hour_usd(1, 2048) / 3, abs=1e-8)
-    died = report(9, size=(2, 4096), peak_mb=None, p95=None, likely_out_of_memory=True, status="failure")
+    died = report(
+        9, size=(2, 4096), peak_mb=None, p95=None, likely_out_of_memory=True, status="failure"
+    )
     smaller = [*(billed(n, 3600, size=(1, 2048)) for n in range(5)), died]
     assert advice(smaller).choice.current == TaskSize(vcpu=2, memory_mb=4096)
     assert rows(smaller)[2, 4096].usd_per_run == round(hour_usd(2, 4096), 8)
-    assert "No measured run had 2 vCPU: the costs come from runs with other vCPU sizes." in reasons(*smaller)
-    assert "costs come from" not in reasons(report(metrics={"billed_duration_ms": None}), died), "there are none"
+    assert "No measured run had 2 vCPU: the costs come from runs with other vCPU sizes." in reasons(
+        *smaller
+    )
+    assert "costs come from" not in reasons(report(metrics={"billed_duration_ms": None}), died), (
+        "there are none"
+    )
 
 
 def on_spot(number: int) -> Report:
@@ -243,7 +299,11 @@ def on_spot(number: int) -> Report:
 def test_each_size_of_a_spot_family_has_the_price_of_its_runs() -> None:
     runs = [on_spot(number) for number in range(6)]
     option = rows(runs)[1, 2048]
-    assert option.usd_per_run == present(runs[0].record.cost).usd == pytest.approx(0.3 * hour_usd(1, 2048), abs=1e-8)
+    assert (
+        option.usd_per_run
+        == present(runs[0].record.cost).usd
+        == pytest.approx(0.3 * hour_usd(1, 2048), abs=1e-8)
+    )
     (saving,) = [text for text in advice(runs).reasons if "saves" in text]
     assert " %: at least $0." in saving
     own = PriceOverrides(vcpu_hour_usd=0.06)
@@ -255,9 +315,14 @@ def test_a_task_with_several_reports_is_paid_once() -> None:
     other = [billed(n, 600, container=Container(name="side")) for n in range(6)]
     both, alone = evidence_of([*one, *other]), evidence_of(one)
     assert mean_billed_ms(both.billed, 1) == mean_billed_ms(alone.billed, 1) == 3_600_000
-    assert mean_billed_ms(alone.billed, 2) == 3_600_000 + 590_000, "the time before the start does not change"
+    assert mean_billed_ms(alone.billed, 2) == 3_600_000 + 590_000, (
+        "the time before the start does not change"
+    )
     known = report(metrics={"init_duration_ms": 5000})
-    assert [mean_billed_ms(evidence_of([known]).billed, factor) for factor in (1, 2)] == [600_000, 1_185_000]
+    assert [mean_billed_ms(evidence_of([known]).billed, factor) for factor in (1, 2)] == [
+        600_000,
+        1_185_000,
+    ]
     assert runs_per_month(both) == runs_per_month(alone)
     assert both.runs == 12
 
@@ -279,7 +344,9 @@ def test_local_runs_have_prices_as_if_on_fargate() -> None:
     found = rows([local(n) for n in range(3)], on_fargate="us-east-1")
     one = found[1, 2048]
     assert present(one.factor).max == 1.2
-    assert one.usd_per_run == pytest.approx(hour_usd(1, 2048) * 109 / 3600, abs=1e-8)  # 90.4 s x 1.2 = 108.48 s
+    assert one.usd_per_run == pytest.approx(
+        hour_usd(1, 2048) * 109 / 3600, abs=1e-8
+    )  # 90.4 s x 1.2 = 108.48 s
     assert (found[8, 16_000].usd_per_run, one.saving_percent) == (None, None)
 
 
@@ -298,7 +365,9 @@ def test_the_advice_says_where_the_runs_count() -> None:
 
 def test_a_run_is_priced_in_a_sentence_or_the_sentence_says_why_not() -> None:
     def sentences(**more: Any) -> str:
-        return "\n".join(advice([local(n, **more) for n in range(6)], on_fargate="eu-south-1").reasons)
+        return "\n".join(
+            advice([local(n, **more) for n in range(6)], on_fargate="eu-south-1").reasons
+        )
 
     costs = "With 1 vCPU, 2 GB on Fargate in eu-south-1, a run costs at most $0.0018, about $0.055 a month at 30 r"
     assert costs in sentences()
@@ -309,21 +378,29 @@ def test_a_run_is_priced_in_a_sentence_or_the_sentence_says_why_not() -> None:
 
 
 def gpu(use: float | None) -> tuple[Gpu, ...]:
-    return (Gpu(uuid="GPU-1", utilization_percent=None if use is None else Distribution(avg=use, max=use)),)
+    return (
+        Gpu(
+            uuid="GPU-1",
+            utilization_percent=None if use is None else Distribution(avg=use, max=use),
+        ),
+    )
 
 
 NEURON = Neuron(cores=(NeuronCore(index=0),))
 
 
 @pytest.mark.parametrize(
-    "devices", [{"gpus": gpu(80)}, {"gpus": gpu(None)}, {"gpus": (*gpu(0), *gpu(1))}, {"neuron": NEURON}]
+    "devices",
+    [{"gpus": gpu(80)}, {"gpus": gpu(None)}, {"gpus": (*gpu(0), *gpu(1))}, {"neuron": NEURON}],
 )
 def test_runs_that_used_gpus_or_neuron_devices_are_not_moved(devices: dict[str, Any]) -> None:
     used = local(**devices)
     assert record_on_fargate(used.record, "us-east-1") == used.record
     found = advice([used], on_fargate="us-east-1")
     assert not found.choice.is_fargate
-    assert found.reasons[-1].endswith("a size has no price, and Fargate has neither GPUs nor Neuron devices.")
+    assert found.reasons[-1].endswith(
+        "a size has no price, and Fargate has neither GPUs nor Neuron devices."
+    )
     assert cost_on_fargate(used.record, "us-east-1", NONE) is None
 
 
@@ -335,7 +412,9 @@ def test_a_run_costs_what_a_size_costs_that_fargate_has() -> None:
     assert legal.usd == pytest.approx(hour_usd(8, 16_384) * 91 / 3600, abs=1e-8)
     assert cost((8, 16_000)) is None
     brief = report(launch_type="EC2", metrics={"duration_ms": 300}).record  # a minute is billed
-    assert present(cost_on_fargate(brief, "us-east-1", NONE)).usd == pytest.approx(hour_usd(1, 2048) / 60, abs=1e-8)
+    assert present(cost_on_fargate(brief, "us-east-1", NONE)).usd == pytest.approx(
+        hour_usd(1, 2048) / 60, abs=1e-8
+    )
     own = report(cost=Cost(usd=1.5)).record
     assert cost_on_fargate(own, "us-east-1", NONE) == Cost(usd=1.5)
     assert cost_on_fargate(local().record, None, NONE) is None
@@ -362,13 +441,25 @@ def test_every_figure_is_the_price_of_explicit_billed_times(
     times: list[tuple[float, float]], vcpu: float, factor: float
 ) -> None:
     runs = [
-        short(n, round(seconds, 3), round(pull, 3), size=(vcpu, 2048 * vcpu), bounds={str(vcpu / 2): (1, factor)})
+        short(
+            n,
+            round(seconds, 3),
+            round(pull, 3),
+            size=(vcpu, 2048 * vcpu),
+            bounds={str(vcpu / 2): (1, factor)},
+        )
         for n, (seconds, pull) in enumerate(times)
     ]
     for row in advice(runs).choice.options:
         most = present(row.factor).max
-        explicit = [max(60, math.ceil(round(round(pull, 3) + round(seconds, 3) * most, 9))) for seconds, pull in times]
-        now = [max(60, math.ceil(round(round(pull, 3) + round(seconds, 3), 3))) for seconds, pull in times]
+        explicit = [
+            max(60, math.ceil(round(round(pull, 3) + round(seconds, 3) * most, 9)))
+            for seconds, pull in times
+        ]
+        now = [
+            max(60, math.ceil(round(round(pull, 3) + round(seconds, 3), 3)))
+            for seconds, pull in times
+        ]
         then_usd = hour_usd(row.size.vcpu, row.size.memory_mb) * sum(explicit) / len(times) / 3600
         now_usd = hour_usd(vcpu, 2048 * vcpu) * sum(now) / len(times) / 3600
         assert row.usd_per_run == pytest.approx(then_usd, abs=1.01e-8)

@@ -40,9 +40,14 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
     assert (together.choice.size.vcpu, together.choice.size.memory_mb) == (0.25, 2048)
     assert (together.evidence.required_memory_mb, together.evidence.required_vcpu) == (900, 0.25)
     assert "100 MB of this memory is for the other containers" in together.reasons[0]
-    apart = [report(0, peak_mb=800, p95=0.2), report(1, peak_mb=100, p95=0.01, others=beside(100, 0.05))]
+    apart = [
+        report(0, peak_mb=800, p95=0.2),
+        report(1, peak_mb=100, p95=0.01, others=beside(100, 0.05)),
+    ]
     assert size(apart) == (0.25, 1024)
-    assert "600 MB of this memory is for" in reasons(report(peak_mb=800), report(1, peak_mb=500, others=beside(600, 0)))
+    assert "600 MB of this memory is for" in reasons(
+        report(peak_mb=800), report(1, peak_mb=500, others=beside(600, 0))
+    )
 
 
 def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> None:
@@ -53,7 +58,9 @@ def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> Non
     assert (need.needed_memory_mb, need.needed_vcpu) == (1056, 0.2)
     assert "memory of 'side'" not in reasons(one)
     assert "The CPU use of 'side' was not measured: it is not included." in reasons(one)
-    assert "memory of 'side'" not in reasons(one, report(1, peak_mb=None, p95=None, size=(0.25, 256)))
+    assert "memory of 'side'" not in reasons(
+        one, report(1, peak_mb=None, p95=None, size=(0.25, 256))
+    )
 
 
 @pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
@@ -81,7 +88,12 @@ def test_failed_stopped_and_killed_runs_count() -> None:
     assert found.reasons[0].startswith("4 runs (2 failed, 1 stopped, 1 out of memory) used ")
 
 
-KILLED_HERE = {"status": "failure", "launch_type": "LOCAL", "size": None, "likely_out_of_memory": True}
+KILLED_HERE = {
+    "status": "failure",
+    "launch_type": "LOCAL",
+    "size": None,
+    "likely_out_of_memory": True,
+}
 MINUTES = {"sampling": Sampling(interval_ms=60_000, sources=("container-insights",))}
 
 
@@ -96,29 +108,46 @@ MINUTES = {"sampling": Sampling(interval_ms=60_000, sources=("container-insights
         ({"status": "failure", "task_size": None}, (1, 2048)),
         ({"status": "failure", "peak_mb": 1900}, (1, 3072)),
         ({"status": "failure", "launch_type": "EC2", "size": (1, 2000)}, (1, 2000)),
-        ({"status": "failure", "launch_type": "EC2", "size": (1, 2000), "peak_mb": 1900}, (1, 2304)),
+        (
+            {"status": "failure", "launch_type": "EC2", "size": (1, 2000), "peak_mb": 1900},
+            (1, 2304),
+        ),
         ({"status": "failure", "launch_type": "LOCAL", "size": None}, (None, None)),
         ({**KILLED_HERE, "metrics": {"memory_size_mb": 320}}, (None, 384)),
     ],
 )
-def test_a_smaller_size_needs_a_success(run: dict[str, Any], expected: tuple[float | None, float | None]) -> None:
+def test_a_smaller_size_needs_a_success(
+    run: dict[str, Any], expected: tuple[float | None, float | None]
+) -> None:
     """Twenty-eight successes that need the whole size may be followed by fifty runs that fail after three seconds."""
     found = advice([report(number, **{"peak_mb": 300, **run}) for number in range(2)])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == expected
     is_kept = expected in ((1, 4096), (1, 2048), (1, 2000), (None, None))
     succeeded = "is known to have succeeded" if run["status"] == "unknown" else "succeeded"
-    assert (f"No run {succeeded}, so no smaller size is recommended" in "\n".join(found.reasons)) is is_kept
+    assert (
+        f"No run {succeeded}, so no smaller size is recommended" in "\n".join(found.reasons)
+    ) is is_kept
     is_smaller = expected == (0.25, 512)
     assert (found.possible_saving(10) is not None) is is_smaller
-    assert bool([one for one in found.choice.options if one.acceptable and one.size < Size(1, 2048)]) is is_smaller
+    assert (
+        bool([one for one in found.choice.options if one.acceptable and one.size < Size(1, 2048)])
+        is is_smaller
+    )
 
 
 def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
-    unmeasured = report(1, peak_mb=None, p95=None, status="failure", exit_code=137, likely_out_of_memory=True)
+    unmeasured = report(
+        1, peak_mb=None, p95=None, status="failure", exit_code=137, likely_out_of_memory=True
+    )
     found = advice([report(0, peak_mb=300), unmeasured, report(2, peak_mb=None, p95=None)])
     assert found.choice.size.memory_mb == 3072
     evidence = found.evidence
-    assert (evidence.runs, evidence.out_of_memory, evidence.ignored, evidence.window_tasks) == (1, 1, 1, 3)
+    assert (evidence.runs, evidence.out_of_memory, evidence.ignored, evidence.window_tasks) == (
+        1,
+        1,
+        1,
+        3,
+    )
     assert found.reasons[0] == (
         "1 run used at most 300 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU; "
         "1 more ran out of memory before the first measurement."
@@ -127,7 +156,11 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
 
 
 def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> None:
-    died: dict[str, Any] = {"metrics": {"memory_size_mb": 512}, "status": "failure", "likely_out_of_memory": True}
+    died: dict[str, Any] = {
+        "metrics": {"memory_size_mb": 512},
+        "status": "failure",
+        "likely_out_of_memory": True,
+    }
     one = report(peak_mb=500, **died)
     assert size([one]) == (1, 2048)
     assert size([one, report(1, peak_mb=500)]) == (0.25, 1024)
@@ -152,7 +185,13 @@ def test_at_the_largest_size_the_reasons_say_so() -> None:
 
 def test_on_fargate_any_other_size_is_a_change_and_elsewhere_only_one_that_is_too_small() -> None:
     """500 x 1.2 = 600 -> 640 or 1024; 0.26 -> 0.5, but no task uses more than its vCPUs: with 0.25, 0.26 is 0.25."""
-    on_fargate = {(0.5, 1024): False, (1, 1024): True, (0.25, 1024): False, (0.25, 512): True, (0.5, 2048): True}
+    on_fargate = {
+        (0.5, 1024): False,
+        (1, 1024): True,
+        (0.25, 1024): False,
+        (0.25, 512): True,
+        (0.5, 2048): True,
+    }
     elsewhere = {(0.5, 640): False, (0.5, 639): True, (0.25, 640): False, (8, 8192): False}
     for launch_type, sizes in (("FARGATE", on_fargate), ("EC2", elsewhere)):
         for (vcpu, memory_mb), changes in sizes.items():
@@ -174,10 +213,15 @@ def test_elsewhere_the_need_is_rounded_up_and_nothing_is_saved(launch_type: str 
 
 def test_elsewhere_what_was_not_enough_is_passed_by_a_step() -> None:
     assert size([killed(limit_mb=512, launch_type="EC2")])[1] == 640
-    early = report(peak_mb=10, likely_out_of_memory=True, size=(1, 512), launch_type="EC2", status="failure")
+    early = report(
+        peak_mb=10, likely_out_of_memory=True, size=(1, 512), launch_type="EC2", status="failure"
+    )
     assert size([early])[1] == 576
     assert size([report(p95=1.0, launch_type="EC2")])[0] == 1
-    assert size([report(p95=0.26, size=None, metrics={"vcpu_size": 0.3}, launch_type="LOCAL")])[0] == 0.3
+    assert (
+        size([report(p95=0.26, size=None, metrics={"vcpu_size": 0.3}, launch_type="LOCAL")])[0]
+        == 0.3
+    )
 
 
 def test_what_was_not_measured_stays_as_it_is() -> None:
@@ -187,7 +231,11 @@ def test_what_was_not_measured_stays_as_it_is() -> None:
     assert size([report(peak_mb=100, p95=None, size=None, launch_type="LOCAL")]) == (None, 128)
     assert size([report(peak_mb=None, p95=0.2, size=None, launch_type="LOCAL")]) == (0.25, None)
     unsized = advice([report(size=None)])
-    assert (unsized.choice.changes, unsized.choice.is_right, as_json(unsized)["current"]) == (False, False, None)
+    assert (unsized.choice.changes, unsized.choice.is_right, as_json(unsized)["current"]) == (
+        False,
+        False,
+        None,
+    )
 
 
 # --- the sentences ----------------------------------------------------------------------------
@@ -195,13 +243,17 @@ def test_what_was_not_measured_stays_as_it_is() -> None:
 
 def test_the_first_reason_names_the_runs_and_how_the_peaks_are_known() -> None:
     runs = [report(n, metrics={"memory_peak_source": "kernel"}) for n in range(12)]
-    kernels = "12 runs used at most 400 MB of memory (kernel) and for 95 % of the time at most 0.2 vCPU"
+    kernels = (
+        "12 runs used at most 400 MB of memory (kernel) and for 95 % of the time at most 0.2 vCPU"
+    )
     assert reasons(*runs).startswith(kernels)
     assert "(sampled)" in advice([*runs, report(12)]).reasons[0]  # the weakest
 
 
 def test_what_stands_out_is_said() -> None:
-    assert "That is 95 % of the task's 2 GB: the task is memory-bound." in reasons(report(peak_mb=1946))
+    assert "That is 95 % of the task's 2 GB: the task is memory-bound." in reasons(
+        report(peak_mb=1946)
+    )
     spiky, steady = ({"memory_used_mb": Distribution(p99=p99)} for p99 in (300, 1400))
     spike = "1.5 GB for less than 1 % of the time, at most 300 MB otherwise"
     assert spike in reasons(report(peak_mb=1500, metrics=spiky))
@@ -215,13 +267,18 @@ def test_what_stands_out_is_said() -> None:
 
 def test_growth_is_said_with_the_runs_that_are_left() -> None:
     slow = [report(n, peak_mb=600 + 10 * n) for n in range(10)]
-    assert "grows by about 10 MB a run: it will pass the limit of 1 GB in about 34 runs and" in reasons(*slow)
+    assert (
+        "grows by about 10 MB a run: it will pass the limit of 1 GB in about 34 runs and"
+        in reasons(*slow)
+    )
     assert "grows" not in reasons(*(report(n, peak_mb=1000 + 50 * (n % 2)) for n in range(10)))
 
 
 def test_gpus_that_no_run_used_are_said() -> None:
     idle, busy = ((Gpu(uuid="G", utilization_percent=Distribution(max=most)),) for most in (0, 3))
-    assert "GPUs were allocated but never used in any run" in reasons(report(0, gpus=idle), report(1, gpus=idle))
+    assert "GPUs were allocated but never used in any run" in reasons(
+        report(0, gpus=idle), report(1, gpus=idle)
+    )
     assert "GPU" not in reasons(report(0, gpus=idle), report(1, gpus=busy))
     assert "GPU" not in reasons(*(report(n, gpus=idle, gpu_scope="instance") for n in (0, 1))), (
         "they may be another task's"
@@ -234,7 +291,12 @@ def test_the_json_has_the_names_of_the_contract() -> None:
     shown = as_json(advice(runs))
     names = "family accountId region runs current recommended savingPercent usdPerMonth savingUsdPerMonth"
     assert list(shown) == [*names.split(), "idleGpuHoursPerMonth", "sizes", "reasons", "evidence"]
-    assert (shown["family"], shown["accountId"], shown["region"], shown["runs"]) == ("nightly", None, "us-east-1", 2)
+    assert (shown["family"], shown["accountId"], shown["region"], shown["runs"]) == (
+        "nightly",
+        None,
+        "us-east-1",
+        2,
+    )
     assert shown["current"] == {"vcpu": 1, "memoryMB": 2048}
     assert shown["recommended"] == {"vcpu": 0.5, "memoryMB": 3072}
     assert shown["evidence"] == {
@@ -256,11 +318,15 @@ def test_the_json_has_the_names_of_the_contract() -> None:
 
 
 @given(families, st.floats(min_value=0, max_value=60 * GB), st.sampled_from(["FARGATE", "EC2"]))
-def test_a_higher_peak_never_leads_to_less_memory(found: list[Need], more_mb: float, launch_type: str) -> None:
+def test_a_higher_peak_never_leads_to_less_memory(
+    found: list[Need], more_mb: float, launch_type: str
+) -> None:
     runs = runs_of(found, launch_type)
     first = runs[0].record
     peak_mb = (first.metrics.max_memory_used_mb or 0) + more_mb
-    higher = replace(runs[0], record=replace(first, metrics=replace(first.metrics, max_memory_used_mb=peak_mb)))
+    higher = replace(
+        runs[0], record=replace(first, metrics=replace(first.metrics, max_memory_used_mb=peak_mb))
+    )
     if first.metrics.max_memory_used_mb is not None:
         assert (size([higher, *runs[1:]])[1] or 0) >= (size(runs)[1] or 0)
 
@@ -269,7 +335,9 @@ def test_a_higher_peak_never_leads_to_less_memory(found: list[Need], more_mb: fl
 def test_no_task_is_to_have_more_vcpus_than_it_used_all_of(launch_type: str) -> None:
     """The percentiles of the containers add up to more than the 4 vCPUs that they share."""
     beside = {"side": Metrics(max_memory_used_mb=50, vcpu_used=Distribution(p95=0.3))}
-    busy = [report(n, p95=3.9, size=(4, 8192), others=beside, launch_type=launch_type) for n in range(6)]
+    busy = [
+        report(n, p95=3.9, size=(4, 8192), others=beside, launch_type=launch_type) for n in range(6)
+    ]
     found = advice(busy)
     assert (found.evidence.required_vcpu, found.choice.size.vcpu) == (4, 4)
     assert size([report(p95=3.3, size=(3.3, 8192), launch_type="EC2")])[0] == 3.3
@@ -277,7 +345,10 @@ def test_no_task_is_to_have_more_vcpus_than_it_used_all_of(launch_type: str) -> 
     # Bursts of 3.9 vCPU for a twentieth of the time: the what-if table calls 2 vCPU not slower, so they are enough.
     bounds = slowdown(v0_25=(3.0, 4.0), v0_5=(1.5, 2.0), v1=(1.06, 1.1), v2=(1.02, 1.045))
     metrics = {"slowdown_at_vcpu": bounds}
-    bursts = [report(n, p95=3.9, size=(4, 8192), launch_type=launch_type, metrics=metrics) for n in range(6)]
+    bursts = [
+        report(n, p95=3.9, size=(4, 8192), launch_type=launch_type, metrics=metrics)
+        for n in range(6)
+    ]
     assert launch_type == "FARGATE" or size(bursts)[0] == 2
 
 

@@ -7,7 +7,14 @@ import pytest
 
 from profiler.record.record_model import Report, TaskSize
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_policy import Resize, ResizePolicy, SizeBefore, SizedRevision, decide, size_before
+from profiler.sizing.resize_policy import (
+    Resize,
+    ResizePolicy,
+    SizeBefore,
+    SizedRevision,
+    decide,
+    size_before,
+)
 from profiler.sizing.run_facts import facts_of
 from tests.runs import report
 from tests.values import present
@@ -18,9 +25,13 @@ KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "ex
 FAILED: dict[str, Any] = {"status": "failure", "exit_code": 1}
 
 
-def runs(count: int, revision: str = "1", *, start: int = 0, size: TaskSize = OLD, **more: Any) -> list[Report]:
+def runs(
+    count: int, revision: str = "1", *, start: int = 0, size: TaskSize = OLD, **more: Any
+) -> list[Report]:
     given: Any = (size.vcpu, size.memory_mb)
-    return [report(start + number, revision=revision, size=given, **more) for number in range(count)]
+    return [
+        report(start + number, revision=revision, size=given, **more) for number in range(count)
+    ]
 
 
 def at_new(count: int, **more: Any) -> list[Report]:
@@ -32,7 +43,9 @@ def decision(reports: Iterable[Report], revision: SizedRevision, **policy: Any) 
     return decide(list(map(facts_of, reports)), revision, ResizePolicy(**policy), PriceOverrides())
 
 
-def resized(*own: Report, before: Iterable[Report] = (), old: SizeBefore = FROM_OLD, size: TaskSize = NEW) -> Resize:
+def resized(
+    *own: Report, before: Iterable[Report] = (), old: SizeBefore = FROM_OLD, size: TaskSize = NEW
+) -> Resize:
     revision = SizedRevision(revision="2", size=size, resized_from=old)
     return decision([*(before or runs(30)), *own], revision)
 
@@ -62,13 +75,17 @@ def test_a_larger_size_needs_a_risk_and_after_a_kill_no_number_of_runs() -> None
     found = decision(runs(20, size=NEW, peak_mb=500), tight, min_saving_percent=90)
     assert (found.action, found.reason[:12]) == ("resize", "a run needed")
     assert (found.saving_usd_per_month or 0) < 0
-    killed = decision([*runs(2, size=NEW), report(2, revision="1", size=(0.25, 512), **KILLED)], tight)
+    killed = decision(
+        [*runs(2, size=NEW), report(2, revision="1", size=(0.25, 512), **KILLED)], tight
+    )
     assert (killed.action, killed.reason) == ("resize", "1 run ran out of memory")
     assert (present(killed.size).memory_mb or 0) > 512
 
 
 NO_EFFECT = "its runs have 1 vCPU, 2 GB, so the definition's size has no effect"
-FAILING = runs(60, peak_mb=20, p95=0.01, start=30, **FAILED)  # runs that fail after seconds need little
+FAILING = runs(
+    60, peak_mb=20, p95=0.01, start=30, **FAILED
+)  # runs that fail after seconds need little
 
 
 @pytest.mark.parametrize(
@@ -76,13 +93,21 @@ FAILING = runs(60, peak_mb=20, p95=0.01, start=30, **FAILED)  # runs that fail a
     [
         (runs(30), SizedRevision(revision="2", size=OLD), "no run of revision 2 is known yet"),
         (runs(30), SizedRevision(revision="1", size=NEW), NO_EFFECT),
-        (runs(30, launch_type="EC2"), FIRST, "its runs are not on Fargate, where the size is a reservation"),
+        (
+            runs(30, launch_type="EC2"),
+            FIRST,
+            "its runs are not on Fargate, where the size is a reservation",
+        ),
         (runs(30, peak_mb=None, p95=None), FIRST, "no run was measured"),
         (runs(19), FIRST, "19 of 20 runs seen"),
         (FAILING, FIRST, "no run has succeeded"),
         ([*runs(28, peak_mb=1700, p95=0.9), *FAILING], FIRST, "the size fits"),
         (runs(20, size=NEW, peak_mb=440), SizedRevision(revision="1", size=NEW), "the size fits"),
-        (runs(3, size=NEW, peak_mb=500), SizedRevision(revision="1", size=NEW), "3 of 20 runs seen"),
+        (
+            runs(3, size=NEW, peak_mb=500),
+            SizedRevision(revision="1", size=NEW),
+            "3 of 20 runs seen",
+        ),
         (
             runs(30),
             SizedRevision(revision="1", size=OLD, overwritten=NEW),
@@ -90,7 +115,9 @@ FAILING = runs(60, peak_mb=20, p95=0.01, start=30, **FAILED)  # runs that fail a
         ),
     ],
 )
-def test_what_is_left_alone_and_why(reports: list[Report], revision: SizedRevision, reason: str) -> None:
+def test_what_is_left_alone_and_why(
+    reports: list[Report], revision: SizedRevision, reason: str
+) -> None:
     found = decision(reports, revision)
     assert (found.action, found.reason) == ("none", reason)
     assert found.size == revision.overwritten or revision.overwritten is None
@@ -111,8 +138,13 @@ def test_a_new_image_hides_neither_the_kill_before_it_nor_the_runs_after_a_rever
     deployed = SizedRevision(revision="3", size=NEW, resized_from=FROM_OLD)
     past = [*runs(30), *at_new(1, **KILLED), *runs(1, "3", start=31, size=NEW)]
     assert decision(past, deployed).action == "revert"
-    assert decision([*runs(30), *at_new(9), *runs(1, "3", start=39, size=NEW)], deployed).action == "keep"
-    reverted = SizedRevision(revision="5", size=OLD, reverted_from=SizeBefore(revision="3", size=NEW))
+    assert (
+        decision([*runs(30), *at_new(9), *runs(1, "3", start=39, size=NEW)], deployed).action
+        == "keep"
+    )
+    reverted = SizedRevision(
+        revision="5", size=OLD, reverted_from=SizeBefore(revision="3", size=NEW)
+    )
     found = decision([*past, *runs(50, "4", start=32), *runs(10, "5", start=82)], reverted)
     assert found.reason == "this size, or a larger one, has failed before"
 
@@ -130,7 +162,9 @@ def slow(longer: float = 2) -> dict[str, Any]:
         (at_new(10, **slow(1.2)), "keep", "10 runs at the new size went well"),
     ],
 )
-def test_a_kill_or_slower_runs_put_the_old_size_back(own: list[Report], action: str, reason: str) -> None:
+def test_a_kill_or_slower_runs_put_the_old_size_back(
+    own: list[Report], action: str, reason: str
+) -> None:
     found = resized(*own)
     assert (found.action, found.reason) == (action, reason)
     if action == "revert":
@@ -145,7 +179,8 @@ def test_runs_of_no_duration_are_no_measure_of_slower_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failed_before", "failed", "action"), [(0, 1, "none"), (0, 2, "revert"), (15, 2, "none"), (3, 3, "revert")]
+    ("failed_before", "failed", "action"),
+    [(0, 1, "none"), (0, 2, "revert"), (15, 2, "none"), (3, 3, "revert")],
 )
 def test_more_failures_put_the_old_size_back(failed_before: int, failed: int, action: str) -> None:
     """A heap that follows the limit ends with exit code 1."""
@@ -171,7 +206,9 @@ def test_a_kept_size_changes_again_when_its_own_runs_call_for_it() -> None:
 
 
 def test_a_reverted_family_is_left_alone_and_never_gets_the_failed_size_again() -> None:
-    reverted = SizedRevision(revision="3", size=OLD, reverted_from=SizeBefore(revision="2", size=NEW))
+    reverted = SizedRevision(
+        revision="3", size=OLD, reverted_from=SizeBefore(revision="2", size=NEW)
+    )
     past = [*runs(30), *at_new(1, **KILLED)]
     soon = decision([*past, *runs(59, "3", start=31)], reverted)
     alone = "a smaller size has failed, so the size is left alone for 60 runs or 90 days"
@@ -180,7 +217,9 @@ def test_a_reverted_family_is_left_alone_and_never_gets_the_failed_size_again() 
     assert (later.action, later.reason) == ("none", "this size, or a larger one, has failed before")
     other = decision([*past, *runs(60, "3", start=31, peak_mb=700)], reverted)
     assert (other.action, other.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=1024))
-    killed = decision([*past, *runs(5, "3", start=31, peak_mb=2000), *runs(1, "3", start=36, **KILLED)], reverted)
+    killed = decision(
+        [*past, *runs(5, "3", start=31, peak_mb=2000), *runs(1, "3", start=36, **KILLED)], reverted
+    )
     assert killed.action == "resize"
     assert (present(killed.size).memory_mb or 0) > 2048
 
@@ -188,7 +227,9 @@ def test_a_reverted_family_is_left_alone_and_never_gets_the_failed_size_again() 
 def test_a_reverted_family_that_is_killed_at_the_old_size_too_keeps_its_vcpu() -> None:
     """Its runs were too slow with fewer."""
     old = TaskSize(vcpu=0.5, memory_mb=1024)
-    reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=NEW))
+    reverted = SizedRevision(
+        revision="3", size=old, reverted_from=SizeBefore(revision="2", size=NEW)
+    )
     past = [*runs(30, size=old), *at_new(5, **slow()), *runs(3, "3", start=35, size=old)]
     found = decision([*past, *runs(1, "3", start=38, size=old, **KILLED)], reverted)
     assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.5, memory_mb=2048))
@@ -198,7 +239,11 @@ def test_without_runs_before_a_usual_share_of_failures_is_no_failure_of_the_size
     """The runs before are no longer among those that are read."""
 
     def own(each: int) -> list[Report]:
-        return [one for at in range(200) for one in runs(1, "2", start=at, size=NEW, **({} if at % each else FAILED))]
+        return [
+            one
+            for at in range(200)
+            for one in runs(1, "2", start=at, size=NEW, **({} if at % each else FAILED))
+        ]
 
     revision = SizedRevision(revision="2", size=NEW, resized_from=FROM_OLD)
     kept = decision(own(7), revision)
@@ -215,7 +260,9 @@ def test_without_runs_before_a_usual_share_of_failures_is_no_failure_of_the_size
         (slow(), "runs take 100 % longer; a larger size is not put back"),
     ],
 )
-def test_a_larger_size_whose_runs_went_badly_is_not_called_good(more: dict[str, Any], reason: str) -> None:
+def test_a_larger_size_whose_runs_went_badly_is_not_called_good(
+    more: dict[str, Any], reason: str
+) -> None:
     larger = TaskSize(vcpu=0.5, memory_mb=3072)
     own = runs(10, "2", start=30, size=larger, peak_mb=1950, **more)
     found = resized(*own, before=runs(30, peak_mb=1950), size=larger)
@@ -225,7 +272,9 @@ def test_a_larger_size_whose_runs_went_badly_is_not_called_good(more: dict[str, 
 def test_after_a_kill_few_runs_do_not_lower_the_vcpu() -> None:
     found = decision([*runs(6), report(6, revision="1", **KILLED)], FIRST)
     assert (found.action, found.size) == ("resize", TaskSize(vcpu=1, memory_mb=3072))
-    assert found.saving_usd_per_month == pytest.approx(-0.004445 / 6 * 30.4375, rel=1e-4)  # of one GB more
+    assert found.saving_usd_per_month == pytest.approx(
+        -0.004445 / 6 * 30.4375, rel=1e-4
+    )  # of one GB more
 
 
 @pytest.mark.parametrize(
@@ -242,7 +291,9 @@ def test_only_what_failed_of_a_size_is_not_chosen_again(
 ) -> None:
     old, too_small = TaskSize(vcpu=1, memory_mb=4096), TaskSize(vcpu=failed[0], memory_mb=failed[1])
     past = [*runs(30, size=old, p95=used["p95"]), *runs(2, "2", start=30, size=too_small, **FAILED)]
-    reverted = SizedRevision(revision="3", size=old, reverted_from=SizeBefore(revision="2", size=too_small))
+    reverted = SizedRevision(
+        revision="3", size=old, reverted_from=SizeBefore(revision="2", size=too_small)
+    )
     found = decision([*past, *runs(60, "3", start=32, size=old, **used)], reverted)
     assert (found.action, found.size) == (action, size)
     assert (found.reason == "this size, or a larger one, has failed before") is (action == "none")

@@ -27,7 +27,9 @@ VCPU_USD, GB_USD = 0.04048, 0.004445
 Bounds = Mapping[str, tuple[float, float]]
 
 
-def measured(number: int = 0, bounds: Bounds | None = None, *, saturated: float = 0.0, **more: Any) -> Report:
+def measured(
+    number: int = 0, bounds: Bounds | None = None, *, saturated: float = 0.0, **more: Any
+) -> Report:
     """A run with the bounds of its slowdown, which began without an image pull."""
     metrics = {
         "duration_ms": 600_000,
@@ -79,7 +81,10 @@ def test_saturation_and_wait_are_means_over_the_time_of_the_runs_at_the_current_
 
 def test_each_row_has_duration_price_and_saving_by_hand() -> None:
     """A run is billed for ten minutes: 1 vCPU with 4 GB costs (0.04048 + 4 x 0.004445) / 6 = 0.00971 USD."""
-    runs = [measured(n, {"v0_25": (1.2, 1.6), "v0_5": (1.0, 1.12)}, peak_mb=700, size=(1, 4 * GB)) for n in range(8)]
+    runs = [
+        measured(n, {"v0_25": (1.2, 1.6), "v0_5": (1.0, 1.12)}, peak_mb=700, size=(1, 4 * GB))
+        for n in range(8)
+    ]
     found = rows(runs)
     larger = ((c, 2 * GB * c) for c in (2, 4, 8, 16))
     assert list(found) == [(0.25, GB), (0.5, GB), (1, 2 * GB), (1, 4 * GB), *larger, (32, 60 * GB)]
@@ -94,7 +99,9 @@ def test_each_row_has_duration_price_and_saving_by_hand() -> None:
 
 
 def test_a_saturated_task_is_not_enlarged() -> None:
-    busy = measured(0, {"v0_25": (3.6, 4), "v0_5": (1.83, 2)}, saturated=83.0, p95=0.99, peak_mb=1500)
+    busy = measured(
+        0, {"v0_25": (3.6, 4), "v0_5": (1.83, 2)}, saturated=83.0, p95=0.99, peak_mb=1500
+    )
     found = advice([busy])
     assert not found.choice.changes
     assert found.choice.saving_percent == 0
@@ -106,7 +113,9 @@ def test_a_saturated_task_is_not_enlarged() -> None:
     (double,) = [option for option in found.choice.options if option.size.vcpu == 2]
     assert double.factor == SlowdownBounds(min=0.585, max=1)
     assert (double.saving_percent_at(0.585), double.saving_percent) == (-17, -100)
-    assert "With 0.5 vCPU, a run would take 1.83 to 2 times as long and cost 8 to 18 % more." in text
+    assert (
+        "With 0.5 vCPU, a run would take 1.83 to 2 times as long and cost 8 to 18 % more." in text
+    )
     assert "The current size is right." in text
     assert "thread" not in text
 
@@ -133,7 +142,11 @@ def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
 
 def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_cpu() -> None:
     def waiting(percent: float | None, saturated: float | None = 0.0, **more: Any) -> str:
-        metrics = {"cpu_wait_percent": percent, "cpu_wait_seconds": 600, "vcpu_saturated_percent": saturated}
+        metrics = {
+            "cpu_wait_percent": percent,
+            "cpu_wait_seconds": 600,
+            "vcpu_saturated_percent": saturated,
+        }
         return reasons(measured(metrics=metrics, **more))
 
     shared = "it shares its CPU with others, or its threads run in short bursts."
@@ -149,8 +162,12 @@ def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_c
 
 
 def test_runs_on_different_processors_are_named_with_their_numbers() -> None:
-    models = ["Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"] * 3 + ["Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"]
-    runs = [measured(n, processor=Processor(model=model, count=4)) for n, model in enumerate(models)]
+    models = ["Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"] * 3 + [
+        "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"
+    ]
+    runs = [
+        measured(n, processor=Processor(model=model, count=4)) for n, model in enumerate(models)
+    ]
     text = reasons(*runs, measured(4))
     assert (
         "The runs had different processors, so their durations and CPU use are hard to compare: "
@@ -163,11 +180,16 @@ def test_the_memory_need_may_ask_for_a_larger_vcpu_size() -> None:
     """What keeps the memory from being smaller is said."""
     least = reasons(measured(0, {"v0_5": (1.4, 2)}, peak_mb=400))
     assert "2 GB of memory is the least that Fargate allows with 1 vCPU." in least
-    assert "512 MB of memory would be too little: with a margin of 20 %" in reasons(measured(0, peak_mb=500))
+    assert "512 MB of memory would be too little: with a margin of 20 %" in reasons(
+        measured(0, peak_mb=500)
+    )
     found = advice([measured(0, peak_mb=8 * GB, size=(1, 8 * GB))])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (2, 10 * GB)
     assert "1 vCPU allows at most 8 GB of memory, which would be too little." in found.reasons
-    assert "9 GB of memory would be too little: with a margin of 20 %, the task needs 9.6 GB." in found.reasons
+    assert (
+        "9 GB of memory would be too little: with a margin of 20 %, the task needs 9.6 GB."
+        in found.reasons
+    )
 
 
 def test_reports_of_schema_1_0_need_what_they_used_for_95_percent_of_the_time() -> None:
@@ -177,7 +199,9 @@ def test_reports_of_schema_1_0_need_what_they_used_for_95_percent_of_the_time() 
     quarter = next(row for row in found.choice.options if row.size.vcpu == 0.25)
     shown = (quarter.factor, quarter.usd_per_run, quarter.saving_percent, quarter.acceptable)
     assert shown == (None, None, None, False)
-    assert "0.25 vCPU was not considered: some runs used up to 0.3 vCPU for 95 %" in "\n".join(found.reasons)
+    assert "0.25 vCPU was not considered: some runs used up to 0.3 vCPU for 95 %" in "\n".join(
+        found.reasons
+    )
     assert size([report(0, p95=0.25)]) == (0.25, 512)
 
 
@@ -194,20 +218,30 @@ DAY_NS = 24 * 3600 * 10**9
 
 @pytest.mark.parametrize(
     ("runs", "window_ns", "by_month"),
-    [(5, DAY_NS, 4 * 30.4), (6, 2 * DAY_NS, 2.5 * 30.4), (5, DAY_NS - 1, None), (4, 9 * DAY_NS, None)],
+    [
+        (5, DAY_NS, 4 * 30.4),
+        (6, 2 * DAY_NS, 2.5 * 30.4),
+        (5, DAY_NS - 1, None),
+        (4, 9 * DAY_NS, None),
+    ],
 )
-def test_runs_by_month_need_five_runs_and_a_day(runs: int, window_ns: int, by_month: float | None) -> None:
+def test_runs_by_month_need_five_runs_and_a_day(
+    runs: int, window_ns: int, by_month: float | None
+) -> None:
     evidence = evidence_of([measured()])
     found = runs_per_month(replace(evidence, window_tasks=runs, window_ns=window_ns))
     assert found == (None if by_month is None else pytest.approx(by_month, rel=0.01))
 
 
 @pytest.mark.parametrize(
-    ("days", "text"), [(4, "30 runs"), (30, "4.1 runs"), (4 * 30.4, "1 run"), (4 * 91.3, "0.33 runs")]
+    ("days", "text"),
+    [(4, "30 runs"), (30, "4.1 runs"), (4 * 30.4, "1 run"), (4 * 91.3, "0.33 runs")],
 )
 def test_a_rare_batch_has_a_part_of_a_run_in_a_month(days: float, text: str) -> None:
     evidence = replace(evidence_of([measured()]), window_tasks=5, window_ns=round(days * DAY_NS))
-    (monthly,) = re.findall(r"a month at (\S+ runs?)\b", " ".join(advise(evidence, Policy(), PriceOverrides()).reasons))
+    (monthly,) = re.findall(
+        r"a month at (\S+ runs?)\b", " ".join(advise(evidence, Policy(), PriceOverrides()).reasons)
+    )
     assert monthly == text
 
 
@@ -218,13 +252,22 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
     text = reasons(measured(0, {"v0_25": (1.2, 1.6), "v0_5": (1, 1.12)}))
     smaller = "With 0.25 vCPU, a run would take 1.2 to 1.6 times as long and cost 60 to 70 % less"
     assert f"{smaller}: --max-slowdown 60 accepts that." in text
-    assert "The recommended size saves at least 44 %: $0.0036 a run. A run takes 1 to 1.12 times as long." in text
+    assert (
+        "The recommended size saves at least 44 %: $0.0036 a run. A run takes 1 to 1.12 times as long."
+        in text
+    )
     either = "1.4 to 2 times as long and cost between 17 % less and 18 % more."
     for run, said in (
-        (measured(0, {"v0_5": (1.4, 2), "v0_25": (2, 4)}), "1.4 to 2 times as long and cost 0 to 30 % less."),
+        (
+            measured(0, {"v0_5": (1.4, 2), "v0_25": (2, 4)}),
+            "1.4 to 2 times as long and cost 0 to 30 % less.",
+        ),
         (measured(0, {"v0_5": (1.4, 2)}, peak_mb=1200), either),
         (measured(0, {"v0_5": (2, 2)}), "2 times as long and cost the same."),
-        (measured(0, {"v0_5": (1.4, 1.5)}, region="mars-1"), "1.4 to 1.5 times as long: --max-slowdown 50 accepts"),
+        (
+            measured(0, {"v0_5": (1.4, 1.5)}, region="mars-1"),
+            "1.4 to 1.5 times as long: --max-slowdown 50 accepts",
+        ),
     ):
         assert f"With 0.5 vCPU, a run would take {said}" in reasons(run)
 
@@ -242,9 +285,15 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
     [
         (measured(peak_mb=1843.2), "a run needed 1.8 GB of the task's 2 GB of memory"),
         (measured(peak_mb=1843), None),
-        (measured(peak_mb=1843, others={"side": Metrics(max_memory_used_mb=1)}), "a run needed 1.8 GB"),
+        (
+            measured(peak_mb=1843, others={"side": Metrics(max_memory_used_mb=1)}),
+            "a run needed 1.8 GB",
+        ),
         (measured(likely_out_of_memory=True), "1 run ran out of memory"),
-        (measured(likely_out_of_memory=True, size=None, launch_type="LOCAL"), "1 run ran out of memory"),
+        (
+            measured(likely_out_of_memory=True, size=None, launch_type="LOCAL"),
+            "1 run ran out of memory",
+        ),
         (measured(peak_mb=10, size=None), None),
     ],
 )
@@ -252,18 +301,30 @@ def test_a_risk_is_a_kill_or_a_need_above_90_percent(one: Report, risk: str | No
     advised = advice([one])
     assert (advised.risk or "").startswith(risk or "")
     assert (advised.risk is None) is (risk is None)
-    assert ("memory-bound" in " ".join(advised.reasons)) is (risk or "").startswith("a run needed"), "one limit"
+    assert ("memory-bound" in " ".join(advised.reasons)) is (risk or "").startswith(
+        "a run needed"
+    ), "one limit"
     killed = measured(0, likely_out_of_memory=True)
-    assert advice([killed, measured(1, size=(1, 3 * GB))]).risk is None, "a kill below the current size is none"
+    assert advice([killed, measured(1, size=(1, 3 * GB))]).risk is None, (
+        "a kill below the current size is none"
+    )
     assert advice([killed, measured(1)]).risk is not None
 
 
 def test_the_verdict_on_the_current_size() -> None:
     waste = measured(size=(2, 8 * GB))
-    growing = [measured(number, peak_mb=500 + 30 * number, size=(1, 2 * GB)) for number in range(30)]
-    assert [advice([one]).verdict for one in (waste, measured(size=(2, 8 * GB), region="x"))] == ["saves", "saves"]
+    growing = [
+        measured(number, peak_mb=500 + 30 * number, size=(1, 2 * GB)) for number in range(30)
+    ]
+    assert [advice([one]).verdict for one in (waste, measured(size=(2, 8 * GB), region="x"))] == [
+        "saves",
+        "saves",
+    ]
     assert advice(growing).verdict == "too small"
-    unknown = (measured(size=None, launch_type="EC2"), measured(status="failure", size=(0.25, 512), peak_mb=300))
+    unknown = (
+        measured(size=None, launch_type="EC2"),
+        measured(status="failure", size=(0.25, 512), peak_mb=300),
+    )
     assert [advice([one]).verdict for one in unknown] == ["not known", "not known"]
     assert advice([measured(size=(0.25, 512), peak_mb=300)]).verdict == "fits"
 
@@ -292,7 +353,11 @@ def factor_of(found: Advice, vcpu: float) -> float | None:
 def test_the_choice_is_that_of_a_search_through_all_pairs(
     found: list[Need], margin_percent: float, max_slowdown_percent: float
 ) -> None:
-    chosen = advice(runs_of(found), memory_margin_percent=margin_percent, max_slowdown_percent=max_slowdown_percent)
+    chosen = advice(
+        runs_of(found),
+        memory_margin_percent=margin_percent,
+        max_slowdown_percent=max_slowdown_percent,
+    )
     evidence, current = chosen.evidence, chosen.choice.current
     need_mb = (
         current.memory_mb or 0
@@ -300,7 +365,9 @@ def test_the_choice_is_that_of_a_search_through_all_pairs(
         else evidence.required_memory_mb * (1 + margin_percent / 100)
     )
     holding = [
-        one for one in LEGAL_SIZES if one.memory_mb >= need_mb - 1e-9 and one.memory_mb > (evidence.oom_size_mb or 0)
+        one
+        for one in LEGAL_SIZES
+        if one.memory_mb >= need_mb - 1e-9 and one.memory_mb > (evidence.oom_size_mb or 0)
     ]
     if not holding:
         assert (chosen.choice.size.vcpu, chosen.choice.size.memory_mb) == (32, 244 * GB)
@@ -309,7 +376,8 @@ def test_the_choice_is_that_of_a_search_through_all_pairs(
     ranked = sorted(
         (round(cost(one.vcpu, one.memory_mb, factor), 12), -one.vcpu, one.memory_mb)
         for one in holding
-        if (factor := factor_of(chosen, one.vcpu)) is not None and factor <= 1 + max_slowdown_percent / 100 + 1e-9
+        if (factor := factor_of(chosen, one.vcpu)) is not None
+        and factor <= 1 + max_slowdown_percent / 100 + 1e-9
     )
     assert (-ranked[0][1], ranked[0][2]) == (chosen.choice.size.vcpu, chosen.choice.size.memory_mb)
 
@@ -321,7 +389,11 @@ def test_no_size_is_faster_than_a_larger_one_and_bounds_are_in_order(found: list
     known = [row.factor for row in options if row.factor is not None]
     assert all(0 < factor.min <= factor.max for factor in known)
     assert all(smaller.min >= larger.min for smaller, larger in pairwise(known))
-    slower = [row.factor for row in options if row.factor is not None and row.size.vcpu <= (current.vcpu or 0)]
+    slower = [
+        row.factor
+        for row in options
+        if row.factor is not None and row.size.vcpu <= (current.vcpu or 0)
+    ]
     assert all(factor.min >= 1 for factor in slower)
     assert all(smaller.max >= larger.max for smaller, larger in pairwise(known))
     vcpus = [row.size.vcpu for row in options if row.holds_memory]
@@ -329,7 +401,9 @@ def test_no_size_is_faster_than_a_larger_one_and_bounds_are_in_order(found: list
 
 
 @given(families, st.sampled_from(["FARGATE", "EC2", "LOCAL"]))
-def test_no_smaller_size_that_slows_down_no_run_contradicts_the_advice(found: list[Need], launch_type: str) -> None:
+def test_no_smaller_size_that_slows_down_no_run_contradicts_the_advice(
+    found: list[Need], launch_type: str
+) -> None:
     made = advice(runs_of(found, launch_type))
     evidence, chosen = made.evidence, made.choice.size.vcpu
     limit = vcpu_limit(evidence.latest)
@@ -337,6 +411,13 @@ def test_no_smaller_size_that_slows_down_no_run_contradicts_the_advice(found: li
         return
     held = {row.size.vcpu for row in made.choice.options if row.holds_memory}
     for vcpu in smaller_vcpus(limit):
-        is_slower = evidence.slowdowns.get(vcpu, SlowdownBounds(min=1, max=1)).max >= MIN_SLOWER_FACTOR
+        is_slower = (
+            evidence.slowdowns.get(vcpu, SlowdownBounds(min=1, max=1)).max >= MIN_SLOWER_FACTOR
+        )
         assert vcpu >= chosen or is_slower or (launch_type == "FARGATE" and vcpu not in held)
-    assert limit is None or launch_type == "FARGATE" or (evidence.required_vcpu or 0) > limit or chosen <= limit
+    assert (
+        limit is None
+        or launch_type == "FARGATE"
+        or (evidence.required_vcpu or 0) > limit
+        or chosen <= limit
+    )

@@ -13,7 +13,12 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
 from profiler.task_definitions.definition_difference import difference
 from profiler.task_definitions.definition_json import ChangedDefinition
-from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor, log_group_note, remove_monitor
+from profiler.task_definitions.monitor_changes import (
+    AddMonitorOptions,
+    add_monitor,
+    log_group_note,
+    remove_monitor,
+)
 from profiler.task_definitions.monitor_container import default_image
 from profiler.task_definitions.permissions import report_streams
 from tests.sidecars import awslogs, definitions_with_sidecars
@@ -26,14 +31,25 @@ BATCH = {"name": "batch", "image": "etl:26", "essential": True, "logConfiguratio
 NAMES_BATCH = [{"name": "TASK_PROFILER_CONTAINER", "value": "batch"}]
 HELPER = {"name": "helper", "image": "proxy:1", "essential": False}
 SECOND = {"name": "second", "image": "etl:26", "logConfiguration": LOGS}
-NEURON_0 = {"hostPath": "/dev/neuron0", "containerPath": "/dev/neuron0", "permissions": ["read", "write"]}
+NEURON_0 = {
+    "hostPath": "/dev/neuron0",
+    "containerPath": "/dev/neuron0",
+    "permissions": ["read", "write"],
+}
 
 
 def definition(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {"family": "nightly", "taskRoleArn": ROLE, "containerDefinitions": list(containers), **fields}
+    return {
+        "family": "nightly",
+        "taskRoleArn": ROLE,
+        "containerDefinitions": list(containers),
+        **fields,
+    }
 
 
-def added(given_definition: dict[str, Any], *, image: str | None = IMAGE, **options: Any) -> ChangedDefinition:
+def added(
+    given_definition: dict[str, Any], *, image: str | None = IMAGE, **options: Any
+) -> ChangedDefinition:
     return add_monitor(given_definition, AddMonitorOptions(image=image, **options))
 
 
@@ -56,10 +72,18 @@ def refusal(given_definition: dict[str, Any], **options: Any) -> str:
 
 def test_the_monitor_gets_neuron_devices_alone_and_those_by_requirement_are_noted() -> None:
     """tests/unit/deployment/test_taskdef_files.py has the whole containers of all kinds."""
-    batch = {**BATCH, "linuxParameters": {"devices": [NEURON_0, {"hostPath": "/dev/infiniband/uverbs0"}]}}
+    batch = {
+        **BATCH,
+        "linuxParameters": {"devices": [NEURON_0, {"hostPath": "/dev/infiniband/uverbs0"}]},
+    }
     capabilities = {"capabilities": {"add": ["IPC_LOCK"]}}
-    assert monitor_in(added(definition(batch)))["linuxParameters"] == {**capabilities, "devices": [NEURON_0]}
-    result = added(definition({**BATCH, "resourceRequirements": [{"type": "NeuronDevice", "value": "ALL"}]}))
+    assert monitor_in(added(definition(batch)))["linuxParameters"] == {
+        **capabilities,
+        "devices": [NEURON_0],
+    }
+    result = added(
+        definition({**BATCH, "resourceRequirements": [{"type": "NeuronDevice", "value": "ALL"}]})
+    )
     assert monitor_in(result)["linuxParameters"] == capabilities
     assert "linuxParameters.devices" in result.notes[0]
 
@@ -92,7 +116,9 @@ def test_an_existing_monitor_gets_and_changes_stacks_and_keeps_its_other_paramet
         "The monitor's linuxParameters changes: capabilities.",
     )
     moments = added(dict(on.definition), stacks="moments")
-    assert {"name": "TASK_PROFILER_STACKS", "value": "moments"} in monitor_in(moments)["environment"]
+    assert {"name": "TASK_PROFILER_STACKS", "value": "moments"} in monitor_in(moments)[
+        "environment"
+    ]
     assert monitor_in(moments)["linuxParameters"] == monitor_in(on)["linuxParameters"]
     assert added(dict(moments.definition)).definition == moments.definition
 
@@ -105,14 +131,18 @@ def test_the_log_options_are_those_of_the_batch_without_multiline_options() -> N
     assert copied == {"logDriver": "awslogs", "options": options}
 
 
-@pytest.mark.parametrize("logs", [None, {"logDriver": "splunk"}, {"logDriver": "awsfirelens", "options": {}}])
-def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream(logs: dict[str, Any] | None) -> None:
+@pytest.mark.parametrize(
+    "logs", [None, {"logDriver": "splunk"}, {"logDriver": "awsfirelens", "options": {}}]
+)
+def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream(
+    logs: dict[str, Any] | None,
+) -> None:
     result = added(definition({**BATCH, "logConfiguration": logs}), region="us-west-2")
     assert monitor_in(result)["logConfiguration"] == LOGS
-    assert {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/nightly"} in monitor_in(result)["environment"]
-    own = (
-        "The batch 'batch' does not log by awslogs, so the report goes to the monitor's own log stream in the log group"
-    )
+    assert {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/nightly"} in monitor_in(result)[
+        "environment"
+    ]
+    own = "The batch 'batch' does not log by awslogs, so the report goes to the monitor's own log stream in the log group"
     assert result.notes == (f"{own} /ecs/nightly.", log_group_note("/ecs/nightly"))
 
 
@@ -129,8 +159,13 @@ def test_the_log_group_of_the_options_overrides_awslogs_also_in_an_existing_moni
     for batch in (BATCH, {**BATCH, "logConfiguration": {"logDriver": "splunk"}}):
         once = added(definition(batch), region="us-west-2")
         moved = added(dict(once.definition), log_group="/ecs/reports", region="us-west-2")
-        assert moved.definition == added(definition(batch), log_group="/ecs/reports", region="us-west-2").definition
-        assert added(dict(moved.definition), region="us-west-2").definition == moved.definition, "kept by the next run"
+        assert (
+            moved.definition
+            == added(definition(batch), log_group="/ecs/reports", region="us-west-2").definition
+        )
+        assert added(dict(moved.definition), region="us-west-2").definition == moved.definition, (
+            "kept by the next run"
+        )
 
 
 def test_the_own_stream_is_one_variable_and_needs_no_role() -> None:
@@ -167,18 +202,48 @@ FOREIGN = "'task-monitor' is not Task Profiler's"
         (definition(BATCH, SECOND, HELPER), {}, ("(batch, second)", "--container")),
         (definition(HELPER), {}, ("helper", "--container")),
         (definition(BATCH, HELPER), {"container": "missing"}, ("'missing'", "batch, helper")),
-        (definition(BATCH, HELPER), {"container": "task-monitor"}, ("'task-monitor'", "batch, helper")),
-        (definition(BATCH, **WINDOWS), {"stacks": "on"}, ("windows_server_2019_full", "does not work")),
+        (
+            definition(BATCH, HELPER),
+            {"container": "task-monitor"},
+            ("'task-monitor'", "batch, helper"),
+        ),
+        (
+            definition(BATCH, **WINDOWS),
+            {"stacks": "on"},
+            ("windows_server_2019_full", "does not work"),
+        ),
         (definition(*TEN), {}, ("allows 10",)),
-        (definition({**BATCH, "memory": 481}, memory="512"), {}, ("No memory is left", "so that 32 MiB are free")),
-        (definition({**BATCH, "memoryReservation": 2048}, memory="2 GB"), {}, ("No memory is left", "2048 MiB")),
-        (definition({**BATCH, "memory": 1400}, memory="1.3GB"), {}, ("No memory is left", "1331.2 MiB")),
-        (definition(BATCH, {"name": "task-monitor", "image": "other/agent:1"}), {}, (FOREIGN, "other/agent:1")),
-        (definition(BATCH, {"name": "task-monitor", "image": "o:1", "command": ["monitor"]}), {}, (FOREIGN,)),
+        (
+            definition({**BATCH, "memory": 481}, memory="512"),
+            {},
+            ("No memory is left", "so that 32 MiB are free"),
+        ),
+        (
+            definition({**BATCH, "memoryReservation": 2048}, memory="2 GB"),
+            {},
+            ("No memory is left", "2048 MiB"),
+        ),
+        (
+            definition({**BATCH, "memory": 1400}, memory="1.3GB"),
+            {},
+            ("No memory is left", "1331.2 MiB"),
+        ),
+        (
+            definition(BATCH, {"name": "task-monitor", "image": "other/agent:1"}),
+            {},
+            (FOREIGN, "other/agent:1"),
+        ),
+        (
+            definition(BATCH, {"name": "task-monitor", "image": "o:1", "command": ["monitor"]}),
+            {},
+            (FOREIGN,),
+        ),
         (definition(BATCH, {"name": "task-monitor"}), {"image": None}, (FOREIGN, "not set")),
     ],
 )
-def test_what_is_refused_and_why(given_definition: dict[str, Any], options: dict[str, Any], words: Any) -> None:
+def test_what_is_refused_and_why(
+    given_definition: dict[str, Any], options: dict[str, Any], words: Any
+) -> None:
     message = refusal(given_definition, **options)
     assert [word for word in words if word not in message] == []
 
@@ -195,11 +260,21 @@ def test_a_task_with_memory_left_is_not() -> None:
 def test_the_default_image_is_in_the_registry_of_the_definitions_account_and_noted() -> None:
     """botocore's data have the domain of each partition, such as c2s.ic.gov. Without an account, it has no registry."""
     for partition in create_loader().load_data("partitions")["partitions"]:
-        region, domain = (partition["outputs"][name] for name in ("implicitGlobalRegion", "dnsSuffix"))
+        region, domain = (
+            partition["outputs"][name] for name in ("implicitGlobalRegion", "dnsSuffix")
+        )
         arn = f"arn:{partition['id']}:ecs:{region}:111122223333:task-definition/nightly:26"
-        assert default_image(arn) == f"111122223333.dkr.ecr.{region}.{domain}/task-profiler:{__version__}"
+        assert (
+            default_image(arn)
+            == f"111122223333.dkr.ecr.{region}.{domain}/task-profiler:{__version__}"
+        )
     result = added(definition(BATCH), image=None)
-    assert monitor_in(result)["image"] == default_image(None) == default_image("odd") == f"task-profiler:{__version__}"
+    assert (
+        monitor_in(result)["image"]
+        == default_image(None)
+        == default_image("odd")
+        == f"task-profiler:{__version__}"
+    )
     assert [word for word in (default_image(None), "--image") if word not in result.notes[0]] == []
 
 
@@ -219,7 +294,12 @@ def test_a_monitor_is_known_by_its_repository_the_image_option_or_the_command() 
     assert "own:1" in refusal(dict(once.definition), image="different:2")
     other = {**monitor_in(added(definition(BATCH))), "name": "sidecar"}
     assert added(definition(BATCH, other)).definition == definition(BATCH, other)
-    wrapped = {**BATCH, "image": IMAGE, "entryPoint": ["task-profiler", "run", "--"], "command": ["monitor"]}
+    wrapped = {
+        **BATCH,
+        "image": IMAGE,
+        "entryPoint": ["task-profiler", "run", "--"],
+        "command": ["monitor"],
+    }
     assert added(definition(wrapped)).old_monitor is None
 
 
@@ -234,19 +314,48 @@ def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_
         "dependsOn": [{"containerName": "init", "condition": "SUCCESS"}],
         "x-odd": 1,
     }
-    joined = {**LOGS, "options": {**LOGS["options"], "awslogs-datetime-format": "%Y", "mode": "non-blocking"}}
-    old = {"name": "task-monitor", "image": "task-profiler:0", "stopTimeout": 30, "logConfiguration": joined, **owned}
+    joined = {
+        **LOGS,
+        "options": {**LOGS["options"], "awslogs-datetime-format": "%Y", "mode": "non-blocking"},
+    }
+    old = {
+        "name": "task-monitor",
+        "image": "task-profiler:0",
+        "stopTimeout": 30,
+        "logConfiguration": joined,
+        **owned,
+    }
     gpu_batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
     result = added(definition(gpu_batch, old), image=None)
     monitor = monitor_in(result)
-    assert {name for name, value in owned.items() if monitor[name] != value} == {"environment", "dependsOn"}
-    assert monitor["dependsOn"] == [*owned["dependsOn"], {"containerName": "batch", "condition": "START"}]
+    assert {name for name, value in owned.items() if monitor[name] != value} == {
+        "environment",
+        "dependsOn",
+    }
+    assert monitor["dependsOn"] == [
+        *owned["dependsOn"],
+        {"containerName": "batch", "condition": "START"},
+    ]
     added_variables = {"TASK_PROFILER_CONTAINER": "batch", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
-    assert {one["name"]: one["value"] for one in monitor["environment"]} == variables | added_variables
+    assert {
+        one["name"]: one["value"] for one in monitor["environment"]
+    } == variables | added_variables
     assert monitor["logConfiguration"]["options"] == {**LOGS["options"], "mode": "non-blocking"}
-    new = {"image": "task-profiler:0", "essential": False, "stopTimeout": 120, "command": ["monitor"]}
+    new = {
+        "image": "task-profiler:0",
+        "essential": False,
+        "stopTimeout": 120,
+        "command": ["monitor"],
+    }
     assert {**monitor, **new, "memoryReservation": 32} == monitor
-    changed = {"command", "essential", "dependsOn", "stopTimeout", "memoryReservation", "environment"}
+    changed = {
+        "command",
+        "essential",
+        "dependsOn",
+        "stopTimeout",
+        "memoryReservation",
+        "environment",
+    }
     assert {word for note in result.notes for word in changed if word in note} == changed
     assert any("from 30 to 120" in note for note in result.notes)
     assert added(dict(result.definition), image=None).notes == ()
@@ -254,18 +363,26 @@ def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_
 
 def test_a_stricter_dependency_of_an_existing_monitor_does_not_change() -> None:
     once = monitor_in(added(definition(BATCH)))
-    monitor = {name: value for name, value in once.items() if name != "dependsOn"} | {"essential": True}
-    on_monitor, on_helper = ([{"containerName": name, "condition": "START"}] for name in ("task-monitor", "helper"))
+    monitor = {name: value for name, value in once.items() if name != "dependsOn"} | {
+        "essential": True
+    }
+    on_monitor, on_helper = (
+        [{"containerName": name, "condition": "START"}] for name in ("task-monitor", "helper")
+    )
     batch = {**BATCH, "dependsOn": on_monitor}
     assert added(definition(batch, monitor)).definition == definition(batch, monitor)
     # Through another container: ECS would refuse the circle.
-    given = definition({**BATCH, "dependsOn": on_helper}, {**HELPER, "dependsOn": on_monitor}, monitor)
+    given = definition(
+        {**BATCH, "dependsOn": on_helper}, {**HELPER, "dependsOn": on_monitor}, monitor
+    )
     assert added(given).definition == given
 
 
 def test_an_existing_monitor_is_not_replaced_for_another_container() -> None:
     once = added(definition(BATCH, SECOND), container="second")
-    assert monitor_in(once)["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
+    assert monitor_in(once)["environment"] == [
+        {"name": "TASK_PROFILER_CONTAINER", "value": "second"}
+    ]
     again = added(dict(once.definition), container="batch")
     assert again.definition == once.definition
     assert "'batch'" in again.notes[0]
@@ -286,7 +403,9 @@ def test_settings_override_what_the_owner_set() -> None:
     assert added(dict(again.definition)).changes == ()
 
 
-def test_an_existing_monitor_gets_the_name_of_its_batch_and_that_of_a_renamed_one_is_corrected() -> None:
+def test_an_existing_monitor_gets_the_name_of_its_batch_and_that_of_a_renamed_one_is_corrected() -> (
+    None
+):
     once = monitor_in(added(definition(BATCH)))
     monitor = {name: value for name, value in once.items() if name != "environment"}
     result = added(definition(BATCH, HELPER, monitor))
@@ -302,7 +421,9 @@ def test_an_existing_monitor_gets_the_name_of_its_batch_and_that_of_a_renamed_on
 KINDS = definitions_with_sidecars()
 
 
-def monitored(definition: dict[str, Any], image: str = "team/task-profiler:1", **options: Any) -> Any:
+def monitored(
+    definition: dict[str, Any], image: str = "team/task-profiler:1", **options: Any
+) -> Any:
     options_given = AddMonitorOptions(container="etl", image=image, region="us-east-1", **options)
     return json.loads(json.dumps(add_monitor(definition, options_given).definition))
 
@@ -317,7 +438,13 @@ def as_returned(definition: dict[str, Any]) -> dict[str, Any]:
     changed = copy.deepcopy(definition) | {"placementConstraints": []}
     for container in changed["containerDefinitions"]:
         container.setdefault("cpu", 0)
-        for field in ("environment", "mountPoints", "portMappings", "volumesFrom", "systemControls"):
+        for field in (
+            "environment",
+            "mountPoints",
+            "portMappings",
+            "volumesFrom",
+            "systemControls",
+        ):
             container.setdefault(field, [])
         container["environment"] = container["environment"][::-1]
     return changed | {"tags": changed["tags"][::-1]}
@@ -356,10 +483,18 @@ def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=fields)
 
 
-odd_fields = st.dictionaries(st.text(min_size=1, max_size=8).map("x-{}".format), any_json, max_size=3)
+odd_fields = st.dictionaries(
+    st.text(min_size=1, max_size=8).map("x-{}".format), any_json, max_size=3
+)
 texts = st.text(max_size=4)
 helpers = st.builds(
-    lambda name, known, odd: {**odd, "image": "helper:1", **known, "name": f"helper-{name}", "essential": False},
+    lambda name, known, odd: {
+        **odd,
+        "image": "helper:1",
+        **known,
+        "name": f"helper-{name}",
+        "essential": False,
+    },
     st.text(min_size=1, max_size=8),
     some(
         memory=st.integers(4, 1024),
@@ -372,7 +507,9 @@ helpers = st.builds(
     odd_fields,
 )
 definitions = st.builds(
-    lambda batch, others, at, size, odd: definition(*others[:at], {**batch, **BATCH}, *others[at:], **odd, **size),
+    lambda batch, others, at, size, odd: definition(
+        *others[:at], {**batch, **BATCH}, *others[at:], **odd, **size
+    ),
     odd_fields,
     st.lists(helpers, max_size=4),
     st.integers(0, 4),
@@ -408,11 +545,15 @@ def test_only_the_monitor_is_added_to_any_definition_once_and_can_be_removed(
 
 def test_removing_removes_dependencies_on_the_monitor_and_no_foreign_monitor() -> None:
     monitor = {"name": "task-monitor", "image": IMAGE, "essential": True}
-    on_monitor, on_helper = ({"containerName": name, "condition": "START"} for name in ("task-monitor", "helper"))
+    on_monitor, on_helper = (
+        {"containerName": name, "condition": "START"} for name in ("task-monitor", "helper")
+    )
     batch = {**BATCH, "dependsOn": [on_monitor]}
     second = {**SECOND, "dependsOn": [on_monitor, on_helper]}
     removed = remove_monitor(definition(batch, monitor, second, pidMode="task"))
-    assert removed.definition == definition(BATCH, {**SECOND, "dependsOn": [on_helper]}, pidMode="task")
+    assert removed.definition == definition(
+        BATCH, {**SECOND, "dependsOn": [on_helper]}, pidMode="task"
+    )
     assert len(removed.notes) == 2
     with pytest.raises(TaskProfilerError, match="is not Task Profiler's"):
         remove_monitor(definition(BATCH, {"name": "task-monitor", "image": "other:1"}))

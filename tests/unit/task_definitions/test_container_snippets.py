@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 import profiler
-from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, camel_case, container_text
+from profiler.task_definitions.container_snippets import (
+    ContainerFormat,
+    ContainerRequest,
+    camel_case,
+    container_text,
+)
 
 FILE = Path(profiler.__file__).parent.parent / "taskdef" / "monitor-container.json"
 REQUEST = ContainerRequest(
@@ -20,7 +25,13 @@ REQUEST = ContainerRequest(
 names = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=12)
 modes = st.sampled_from([None, "on", "moments", "off"])
 asked = st.builds(
-    ContainerRequest, image=names, container=names, log_group=names, region=names, stream_prefix=names, stacks=modes
+    ContainerRequest,
+    image=names,
+    container=names,
+    log_group=names,
+    region=names,
+    stream_prefix=names,
+    stacks=modes,
 )
 
 
@@ -50,14 +61,25 @@ CDK = (
 @pytest.mark.parametrize(
     ("container_format", "parts"),
     [
-        ("terraform", ('"team/a$${b}:1"', '"/ecs/%%{c}"', 'add = ["SYS_PTRACE"]')),  # no interpolation
+        (
+            "terraform",
+            ('"team/a$${b}:1"', '"/ecs/%%{c}"', 'add = ["SYS_PTRACE"]'),
+        ),  # no interpolation
         ("cloudformation", ("awslogs-region: !Ref AWS::Region\n",)),
         ("cdk", CDK),
     ],
 )
-def test_each_language_has_its_own_form(container_format: ContainerFormat, parts: tuple[str, ...]) -> None:
+def test_each_language_has_its_own_form(
+    container_format: ContainerFormat, parts: tuple[str, ...]
+) -> None:
     request = ContainerRequest(
-        image="team/a${b}:1", container="etl", log_group="/ecs/%{c}", report_stream="monitor", stacks="moments"
+        image="team/a${b}:1",
+        container="etl",
+        log_group="/ecs/%{c}",
+        report_stream="monitor",
+        stacks="moments",
     )
     text = container_text(request, container_format)
-    assert [part for part in (*parts, "TASK_PROFILER_REPORT_STREAM", "moments") if part not in text] == []
+    assert [
+        part for part in (*parts, "TASK_PROFILER_REPORT_STREAM", "moments") if part not in text
+    ] == []

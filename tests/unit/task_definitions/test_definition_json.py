@@ -36,17 +36,25 @@ TAGS = [{"key": "team", "value": "data"}, {"key": "aws:cloudformation:stack-name
         ({"taskDefinition": DESCRIBED, "tags": TAGS}, {"tags": TAGS[:1]}),
     ],
 )
-def test_what_ecs_describes_becomes_what_it_registers_without_tags_of_aws(answer: Any, tags: dict[str, Any]) -> None:
+def test_what_ecs_describes_becomes_what_it_registers_without_tags_of_aws(
+    answer: Any, tags: dict[str, Any]
+) -> None:
     """An empty list of tags is refused by ECS."""
     document = read_document(json.dumps(answer).encode(), "a.json")
     assert document.definition == {**PLAIN, **tags}
-    assert (document.is_from_ecs, document.arn) == ((False, None) if answer is PLAIN else (True, ARN))
+    assert (document.is_from_ecs, document.arn) == (
+        (False, None) if answer is PLAIN else (True, ARN)
+    )
 
 
 def test_fields_that_ecs_only_answers_with_are_those_that_boto3_does_not_send() -> None:
     model = Session().get_service_model("ecs")
     sent = set(model.operation_model("RegisterTaskDefinition").input_shape.members)
-    answered = set(model.operation_model("DescribeTaskDefinition").output_shape.members["taskDefinition"].members)
+    answered = set(
+        model.operation_model("DescribeTaskDefinition")
+        .output_shape.members["taskDefinition"]
+        .members
+    )
     assert answered - sent == READ_ONLY
 
 
@@ -61,7 +69,9 @@ def test_fields_that_ecs_only_answers_with_are_those_that_boto3_does_not_send() 
         (b'{"ContainerDefinitions": [{"Name": "batch"}]}', "not a task definition"),
     ],
 )
-def test_anything_else_is_refused_with_a_sentence_that_names_the_source(data: bytes, said: str) -> None:
+def test_anything_else_is_refused_with_a_sentence_that_names_the_source(
+    data: bytes, said: str
+) -> None:
     with pytest.raises(TaskProfilerError) as refused:
         read_document(data, "a.json")
     assert str(refused.value).startswith("a.json is")

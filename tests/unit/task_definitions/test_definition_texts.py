@@ -61,7 +61,9 @@ ADDED = """\
 
 def add(data: bytes, **options: Any) -> ChangedText:
     given_options = AddMonitorOptions(image="team/task-profiler:1", **options)
-    return change_text(data, "t.yaml", lambda one, _, region: add_monitor(one, given_options, stack_region=region))
+    return change_text(
+        data, "t.yaml", lambda one, _, region: add_monitor(one, given_options, stack_region=region)
+    )
 
 
 def remove(data: bytes) -> bytes:
@@ -84,8 +86,13 @@ def test_a_function_in_place_of_a_field_of_the_monitor_is_no_error(field: str) -
 
 
 def template(*containers: Any, **properties: Any) -> bytes:
-    task = {"Type": "AWS::ECS::TaskDefinition", "Properties": {"ContainerDefinitions": list(containers), **properties}}
-    return json.dumps({"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}, "Task": task}}, indent=4).encode()
+    task = {
+        "Type": "AWS::ECS::TaskDefinition",
+        "Properties": {"ContainerDefinitions": list(containers), **properties},
+    }
+    return json.dumps(
+        {"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}, "Task": task}}, indent=4
+    ).encode()
 
 
 def test_json_gets_the_container_and_its_own_log_in_the_stacks_region() -> None:
@@ -107,13 +114,18 @@ def test_json_gets_the_container_and_its_own_log_in_the_stacks_region() -> None:
 
 def test_a_family_that_only_a_deployment_knows_names_no_log_group() -> None:
     before = YAML.replace("LogDriver: awslogs", "LogDriver: splunk").encode()
-    with pytest.raises(TaskProfilerError, match=r"knows the family \(!Sub .*\): name the group with --log-group"):
+    with pytest.raises(
+        TaskProfilerError, match=r"knows the family \(!Sub .*\): name the group with --log-group"
+    ):
         add(before)
     added = add(before, log_group="/ecs/nightly").after
     assert b"awslogs-group: /ecs/nightly\n" in added
     assert add(added).after == added
     # Nor do such log options.
-    batch = {"Name": "b", "LogConfiguration": {"LogDriver": "awslogs", "Options": {"Fn::If": ["A", {}, {}]}}}
+    batch = {
+        "Name": "b",
+        "LogConfiguration": {"LogDriver": "awslogs", "Options": {"Fn::If": ["A", {}, {}]}},
+    }
     added = add(template(batch, Family="n")).after
     assert b'"awslogs-group": "/ecs/n"' in added
     assert add(added).after == added
@@ -152,8 +164,16 @@ def test_a_monitor_before_the_batch_moves_to_the_end() -> None:
         (b"A: &x 1\nB: *x\n", "has an alias in line 2: write the value in place of"),
         (b"A: \xff\n", "not a text in UTF-8"),
         (b'{"Transform": "x"}', "t.yaml is JSON without Resources"),
-        (b"Resources:\n  A:\n    Type: AWS::SQS::Queue\n", "template without a task definition: give"),
-        (template().replace(b'"ContainerDefinitions": []', b'"ContainerDefinitions": {"Ref": "X"}'), "as a list"),
+        (
+            b"Resources:\n  A:\n    Type: AWS::SQS::Queue\n",
+            "template without a task definition: give",
+        ),
+        (
+            template().replace(
+                b'"ContainerDefinitions": []', b'"ContainerDefinitions": {"Ref": "X"}'
+            ),
+            "as a list",
+        ),
         (template({"Name": "a"}, {"Name": "b"}), "Task: Several containers could be the batch"),
     ],
 )
@@ -169,16 +189,26 @@ def test_what_cannot_be_changed_is_one_sentence(data: bytes, sentence: str) -> N
         (b"\xef\xbb\xbf " + template({"Name": "a"}), ["Task"]),
         (b'{"family": "nightly", "containerDefinitions": [{"name": "Resources"}]}', ["nightly"]),
         (b"# Jobs\n---\nfamily: nightly\ncontainerDefinitions: [{name: a}]\n", ["nightly"]),
-        (b"'Resources': {A: {Type: AWS::ECS::TaskDefinition, Properties: {ContainerDefinitions: []}}}\r\n", ["A"]),
+        (
+            b"'Resources': {A: {Type: AWS::ECS::TaskDefinition, Properties: {ContainerDefinitions: []}}}\r\n",
+            ["A"],
+        ),
     ],
 )
-def test_a_text_is_a_definition_or_a_template_in_json_or_yaml(data: bytes, families: list[str]) -> None:
+def test_a_text_is_a_definition_or_a_template_in_json_or_yaml(
+    data: bytes, families: list[str]
+) -> None:
     assert [definition["family"] for definition, _ in read_definitions(data, "t")] == families
 
 
 keys = st.text("Ab-", min_size=1, max_size=4)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just({"Ref": "X"}) | st.just({"Fn::Sub": "y"}),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=5)
+    | st.just({"Ref": "X"})
+    | st.just({"Fn::Sub": "y"}),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
     max_leaves=6,
 )
@@ -186,7 +216,9 @@ values = st.recursive(
 
 @given(values, values)
 def test_anything_in_a_definition_is_kept(in_container: Any, in_properties: Any) -> None:
-    before = template({"Name": "batch", "Image": "etl:26", "XOwn": in_container}, YOwn=in_properties)
+    before = template(
+        {"Name": "batch", "Image": "etl:26", "XOwn": in_container}, YOwn=in_properties
+    )
     added = add(before).after
     containers = json.loads(added)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     assert [one["Name"] for one in containers] == ["batch", "task-monitor"]
@@ -211,7 +243,9 @@ def test_any_yaml_is_given_back_to_the_byte(
     shared_pids: bool,  # noqa: FBT001  hypothesis passes by name
     stacks: str | None,
 ) -> None:
-    lines = "".join(f"          X{n}: {value}{comment}\n" for n, (value, comment) in enumerate(fields))
+    lines = "".join(
+        f"          X{n}: {value}{comment}\n" for n, (value, comment) in enumerate(fields)
+    )
     before = YAML.replace("          Environment:\n", f"{lines}          Environment:\n")
     before = before.replace("      Memory: '1024'\n", f"      Memory: '1024'\n{mode}")
     added = add(before.encode(), shared_pids=shared_pids, stacks=stacks).after

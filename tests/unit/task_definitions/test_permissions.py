@@ -40,13 +40,18 @@ def test_a_policy_beyond_the_limit_gets_the_longest_prefixes_that_fit_or_is_refu
     needed = streams_of("/other/one", *(f"/ecs/nightly-{number:03}" for number in range(125)))
     fitted = planned(needed)
     assert fitted.exact_characters > MAX_INLINE_CHARACTERS >= characters(fitted.document)
-    assert [prefix.rpartition(":")[2] for prefix in fitted.prefixes] == ["/ecs/nightly-00*", "/ecs/nightly-01*"]
+    assert [prefix.rpartition(":")[2] for prefix in fitted.prefixes] == [
+        "/ecs/nightly-00*",
+        "/ecs/nightly-01*",
+    ]
     resources: Any = fitted.document["Statement"]
     assert streams_of("/other/one", "/ecs/nightly-020") <= frozenset(resources[0]["Resource"])
     assert planned(needed, fitted.document).document is None
     less = planned(needed, other_characters=MAX_INLINE_CHARACTERS - 330)
     assert [prefix.rpartition(":")[2] for prefix in less.prefixes] == ["/ecs/nightly-*"]
-    with pytest.raises(TaskProfilerError, match=r"other inline policies 10200.*attach what --policy prints"):
+    with pytest.raises(
+        TaskProfilerError, match=r"other inline policies 10200.*attach what --policy prints"
+    ):
         planned(streams_of("/ecs/a", "/ecs/b"), other_characters=10_200)
     with pytest.raises(TaskProfilerError, match="IAM allows 10240"):
         planned(streams_of(*(f"/{number:04}/jobs" for number in range(200))))
@@ -58,7 +63,10 @@ def test_a_policy_beyond_the_limit_gets_the_longest_prefixes_that_fit_or_is_refu
         ({"Action": "LOGS:Put*", "Resource": FIRST}, True),
         ({"Action": ["logs:Get*", "s3:*"], "Resource": "*"}, False),
         ({"Action": "*", "Resource": [SECOND]}, False),
-        ({"NotAction": ["iam:*", "organizations:*"], "Resource": "*"}, True),  # as AWS's PowerUserAccess
+        (
+            {"NotAction": ["iam:*", "organizations:*"], "Resource": "*"},
+            True,
+        ),  # as AWS's PowerUserAccess
         ({"NotAction": "logs:*", "Resource": "*"}, False),
         ({"Action": "logs:*", "NotResource": SECOND}, True),
         ({"Action": "logs:*", "NotResource": [SECOND, FIRST]}, False),
@@ -67,7 +75,9 @@ def test_a_policy_beyond_the_limit_gets_the_longest_prefixes_that_fit_or_is_refu
 def test_a_statement_is_about_what_it_names_or_about_all_that_it_does_not_name(
     statement: dict[str, Any], *, is_about: bool
 ) -> None:
-    is_named = permissions.concerns(statement, "logs:PutLogEvents") and permissions.covers(statement, FIRST)
+    is_named = permissions.concerns(statement, "logs:PutLogEvents") and permissions.covers(
+        statement, FIRST
+    )
     assert is_named is is_about
 
 

@@ -13,11 +13,22 @@ from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_mon
 from profiler.task_definitions.size_changes import SeenMemory, with_size
 
 SMALL = TaskSize(vcpu=0.25, memory_mb=512)
-MONITOR = {"name": "task-monitor", "image": "team/task-profiler:1", "memory": 128, "memoryReservation": 32}
+MONITOR = {
+    "name": "task-monitor",
+    "image": "team/task-profiler:1",
+    "memory": 128,
+    "memoryReservation": 32,
+}
 
 
 def definition(*containers: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"family": "nightly", "cpu": "1024", "memory": "2048", "containerDefinitions": list(containers), **more}
+    return {
+        "family": "nightly",
+        "cpu": "1024",
+        "memory": "2048",
+        "containerDefinitions": list(containers),
+        **more,
+    }
 
 
 def needs(**needs_mb: float) -> SeenMemory:
@@ -47,28 +58,51 @@ def sizes(found: Any) -> dict[str, dict[str, int]]:
 def test_what_does_not_fit_is_lowered_and_what_fits_and_the_monitor_stay(
     batch: dict[str, int], lowered: dict[str, int]
 ) -> None:
-    found = with_size(definition({"name": "batch", **batch}, MONITOR, tags=[{"key": "a"}]), SMALL, needs(batch=400.2))
+    found = with_size(
+        definition({"name": "batch", **batch}, MONITOR, tags=[{"key": "a"}]),
+        SMALL,
+        needs(batch=400.2),
+    )
     assert (found.definition["cpu"], found.definition["memory"]) == ("256", "512")
-    assert sizes(found) == {"batch": lowered, "task-monitor": {"memory": 128, "memoryReservation": 32}}
+    assert sizes(found) == {
+        "batch": lowered,
+        "task-monitor": {"memory": 128, "memoryReservation": 32},
+    }
     assert len(found.notes) == sum(batch[name] != lowered[name] for name in batch)
     assert found.definition["tags"] == [{"key": "a"}]
 
 
 def test_the_largest_reservation_is_lowered_first_and_a_change_is_named() -> None:
     router = {"name": "router", "memoryReservation": 50}
-    found = with_size(definition({"name": "batch", "memory": 1900}, router), SMALL, needs(batch=400, router=20))
+    found = with_size(
+        definition({"name": "batch", "memory": 1900}, router), SMALL, needs(batch=400, router=20)
+    )
     assert sizes(found) == {"batch": {"memory": 462}, "router": {"memoryReservation": 50}}
-    assert found.notes == ("The memory of 'batch' is lowered from 1900 to 462, because ECS refuses more.",)
+    assert found.notes == (
+        "The memory of 'batch' is lowered from 1900 to 462, because ECS refuses more.",
+    )
 
 
 @pytest.mark.parametrize(
     ("containers", "seen", "sentence"),
     [
-        ([{"name": "a", "memory": 2048}], {}, "need 2048 MiB, more than the task's 512, which ECS refuses: lower"),
+        (
+            [{"name": "a", "memory": 2048}],
+            {},
+            "need 2048 MiB, more than the task's 512, which ECS refuses: lower",
+        ),
         ([{"name": "a", "memory": 2048, "memoryReservation": 100}], {}, "need 2048 MiB"),
         ([{"name": "a", "memory": 400}, {"name": "b", "memory": 200}], {"a": 350}, "need 550 MiB"),
-        ([{"name": "a", "memory": 400}, {**MONITOR, "memoryReservation": 200}], {"a": 350}, "need 550 MiB"),
-        ([{"name": "a", "cpu": 200}, {**MONITOR, "cpu": 255}], {"a": 350}, "need 257 CPU units, more than"),
+        (
+            [{"name": "a", "memory": 400}, {**MONITOR, "memoryReservation": 200}],
+            {"a": 350},
+            "need 550 MiB",
+        ),
+        (
+            [{"name": "a", "cpu": 200}, {**MONITOR, "cpu": 255}],
+            {"a": 350},
+            "need 257 CPU units, more than",
+        ),
     ],
 )
 def test_no_memory_is_lowered_below_the_need_or_if_that_is_not_known(
@@ -81,28 +115,42 @@ def test_no_memory_is_lowered_below_the_need_or_if_that_is_not_known(
 def test_a_limit_at_which_a_run_was_killed_is_raised_above_it() -> None:
     seen = SeenMemory(needs_mb={"batch": 480.5, "side": 90}, killed_mb={"batch": 400, "side": 64})
     before = definition(
-        {"name": "batch", "memory": 400, "memoryReservation": 64}, {"name": "side", "memory": 80}, MONITOR
+        {"name": "batch", "memory": 400, "memoryReservation": 64},
+        {"name": "side", "memory": 80},
+        MONITOR,
     )
     assert (seen.killed_limits(before), seen.task_mb(before)) == ({"batch": 400}, 481)
     found = with_size(before, TaskSize(), seen)
     assert sizes(found)["batch"] == {"memory": 481, "memoryReservation": 64}
-    assert found.notes == ("The memory of 'batch' is raised from 400 to 481, because a run was killed at this limit.",)
+    assert found.notes == (
+        "The memory of 'batch' is raised from 400 to 481, because a run was killed at this limit.",
+    )
     assert with_size(found.definition, TaskSize(), seen).definition == found.definition
 
 
 memories = st.fixed_dictionaries(
-    {}, optional={"cpu": st.integers(0, 1024), "memory": st.integers(6, 2048), "memoryReservation": st.integers(6, 512)}
+    {},
+    optional={
+        "cpu": st.integers(0, 1024),
+        "memory": st.integers(6, 2048),
+        "memoryReservation": st.integers(6, 512),
+    },
 )
 
 
-@given(st.lists(memories, min_size=1, max_size=4), st.lists(st.integers(1, 600), min_size=4, max_size=4))
+@given(
+    st.lists(memories, min_size=1, max_size=4),
+    st.lists(st.integers(1, 600), min_size=4, max_size=4),
+)
 def test_the_result_fits_keeps_each_need_and_differs_by_the_size_alone(
     containers: list[dict[str, int]], amounts: list[int]
 ) -> None:
     named = [{"name": str(number), **one} for number, one in enumerate(containers)]
     before = definition(*named, MONITOR)
     try:
-        found = with_size(before, SMALL, needs(**{str(number): need for number, need in enumerate(amounts)}))
+        found = with_size(
+            before, SMALL, needs(**{str(number): need for number, need in enumerate(amounts)})
+        )
     except TaskProfilerError:
         return
     limits = sizes(found)

@@ -26,7 +26,9 @@ def report(total: float, files: Mapping[str, float]) -> dict[str, Any]:
     """A report as coverage writes it as JSON, reduced to what is read."""
     return {
         "totals": {"percent_covered": total},
-        "files": {path: {"summary": {"percent_covered": percent}} for path, percent in files.items()},
+        "files": {
+            path: {"summary": {"percent_covered": percent}} for path, percent in files.items()
+        },
     }
 
 
@@ -35,13 +37,20 @@ def report(total: float, files: Mapping[str, float]) -> dict[str, Any]:
     [
         (79.99, 95, 95, "The tests cover 79.99 % of everything; the floor is 80 %."),
         (80, 94.99, 95, f"The tests cover 94.99 % of {MATH}; the floor of a pure module is 95 %."),
-        (80, 95, 50, "The tests cover 50.00 % of profiler/sizing/reasons.py; the floor of a pure module is 95 %."),
+        (
+            80,
+            95,
+            50,
+            "The tests cover 50.00 % of profiler/sizing/reasons.py; the floor of a pure module is 95 %.",
+        ),
     ],
 )
 def test_each_floor_is_checked_by_itself_and_each_pattern_matches_a_file(
     total: float, known: float, trend: float, sentence: str
 ) -> None:
-    assert list(below(FLOORS, report(total, {MATH: known, "profiler/sizing/reasons.py": trend}))) == [sentence]
+    assert list(
+        below(FLOORS, report(total, {MATH: known, "profiler/sizing/reasons.py": trend}))
+    ) == [sentence]
     # A module that was moved would otherwise be left out without a word.
     assert list(below(FLOORS, report(90, {MATH: 100}))) == [
         "No measured file matches profiler/sizing/*.py: correct pure_modules in pyproject.toml."
@@ -59,7 +68,10 @@ def test_the_tests_try_the_same_examples_on_every_machine(pytestconfig: pytest.C
 def test_sha256sum_accepts_the_checksums(tmp_path: Path) -> None:
     (tmp_path / "b.zip").write_bytes(b"b")
     (tmp_path / "a.whl").write_bytes(b"a")
-    assert [line.split()[1] for line in write_checksums(tmp_path).splitlines()] == ["a.whl", "b.zip"]
+    assert [line.split()[1] for line in write_checksums(tmp_path).splitlines()] == [
+        "a.whl",
+        "b.zip",
+    ]
     check = ["sha256sum", "--check", "--strict", CHECKSUMS]
     assert subprocess.run(check, cwd=tmp_path, capture_output=True, check=False).returncode == 0
     (tmp_path / "a.whl").write_bytes(b"changed")
@@ -91,9 +103,7 @@ def test_lists_are_indented_by_four_and_begin_after_an_empty_line() -> None:
 
 
 def test_links_out_of_the_documentation_lead_to_the_repository_if_the_file_is_there() -> None:
-    text = (
-        "[a](../lambda/template.yaml) [b](../taskdef) [c](../SECURITY.md#reporting) [d](image.md)\n\n[e]: ../Makefile\n"
-    )
+    text = "[a](../lambda/template.yaml) [b](../taskdef) [c](../SECURITY.md#reporting) [d](image.md)\n\n[e]: ../Makefile\n"
     assert link_to_repository(text, "deployment.md", REPOSITORY, "v1") == (
         f"[a]({REPOSITORY}/blob/v1/lambda/template.yaml) [b]({REPOSITORY}/tree/v1/taskdef) "
         f"[c]({REPOSITORY}/blob/v1/SECURITY.md#reporting) [d](image.md)\n\n[e]: {REPOSITORY}/blob/v1/Makefile\n"
@@ -106,7 +116,11 @@ def test_links_out_of_the_documentation_lead_to_the_repository_if_the_file_is_th
 
 @pytest.mark.parametrize("name", ["show", "resize"])
 def test_a_picture_is_the_commands_output_and_loads_and_runs_nothing(name: str) -> None:
-    drawn = draw(SHOW, printed(SHOW, FOLDER / "show.jsonl")) if name == "show" else draw(RESIZE, printed_plan())
+    drawn = (
+        draw(SHOW, printed(SHOW, FOLDER / "show.jsonl"))
+        if name == "show"
+        else draw(RESIZE, printed_plan())
+    )
     picture = (FOLDER / f"{name}.svg").read_text()
     assert picture == drawn, "run python -m tools.terminal_picture"
     assert set(re.findall(r"https?://[^\"<) ]+", picture)) == {"http://www.w3.org/2000/svg"}

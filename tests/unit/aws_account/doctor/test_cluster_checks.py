@@ -45,12 +45,22 @@ def findings(
     reports: LastReports | None = NO_REPORTS,
     **planned: Any,
 ) -> list[Finding]:
-    registered_ns = None if registered_days_ago is None else round(NOW_NS - registered_days_ago * DAY_NS)
+    registered_ns = (
+        None if registered_days_ago is None else round(NOW_NS - registered_days_ago * DAY_NS)
+    )
     document = TaskDefinitionDocument(definition={}, arn=ARN, registered_ns=registered_ns)
     family = PlannedFamily(family="etl", action="up to date", document=document, **planned)
     monitor = FamilyMonitor(state=state, planned=family)
-    health = FamilyHealth(family="etl", monitor=state, log_group="/ecs/etl", log_group_exists=True, forwarded_to=("f",))
-    checks = ClusterChecks("add-monitor --cluster jobs", schedules, reports, NOW_NS, is_indexed=True)
+    health = FamilyHealth(
+        family="etl",
+        monitor=state,
+        log_group="/ecs/etl",
+        log_group_exists=True,
+        forwarded_to=("f",),
+    )
+    checks = ClusterChecks(
+        "add-monitor --cluster jobs", schedules, reports, NOW_NS, is_indexed=True
+    )
     (judged,) = checks.judged([monitor], [health])
     return list(judged.findings)
 
@@ -58,7 +68,9 @@ def findings(
 def test_a_report_that_was_due_is_a_problem() -> None:
     (found,) = findings(schedule())
     assert (found.level, found.topic) == ("problem", "report")
-    assert found.text.startswith("A run was due at 2024-10-03T02:00:00.000Z, and there is no report of the last 8 days")
+    assert found.text.startswith(
+        "A run was due at 2024-10-03T02:00:00.000Z, and there is no report of the last 8 days"
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +78,9 @@ def test_a_report_that_was_due_is_a_problem() -> None:
     [
         {"schedules": (schedule(is_enabled=False),)},
         {"schedules": (schedule(expression="cron(nonsense)"),)},
-        {"schedules": (schedule(kind="schedule", modified_ns=NOW_NS - DAY_NS),)},  # enabled or daily since then
+        {
+            "schedules": (schedule(kind="schedule", modified_ns=NOW_NS - DAY_NS),)
+        },  # enabled or daily since then
         {"schedules": (schedule(),), "registered_days_ago": 1},  # its first night is the last one
         {"schedules": (schedule(),), "registered_days_ago": None},
         {"schedules": (schedule(expression="cron(0 2 1 1 ? *)"),)},  # once a year
@@ -89,17 +103,27 @@ def test_a_report_and_what_could_not_be_read_are_no_finding() -> None:
 
 @pytest.mark.parametrize("state", ["current", "instance"])
 def test_a_report_in_the_stream_from_which_airflow_reads_is_a_problem(state: MonitorState) -> None:
-    (found,) = findings(state=state, started_by=("Airflow",), reports=LastReports(newest_ns={"etl": 1}))
+    (found,) = findings(
+        state=state, started_by=("Airflow",), reports=LastReports(newest_ns={"etl": 1})
+    )
     assert (found.level, "reads XCom" in found.text) == ("problem", True)
     assert "--family etl --report-stream monitor --register" in (found.advice or "")
 
 
 def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() -> None:
     target = ScheduledTarget(
-        kind="rule", name="nightly", group="default", cluster_arn="c", definition_arn=ARN[:-1] + "1", content={}
+        kind="rule",
+        name="nightly",
+        group="default",
+        cluster_arn="c",
+        definition_arn=ARN[:-1] + "1",
+        content={},
     )
     (found,) = findings(unmonitored=(target,), reports=LastReports(newest_ns={"etl": 1}))
-    assert (found.level, found.text) == ("problem", "The rule nightly is pinned to etl:1, which has no monitor.")
+    assert (found.level, found.text) == (
+        "problem",
+        "The rule nightly is pinned to etl:1, which has no monitor.",
+    )
     assert "add-monitor --cluster jobs --register --update-schedules" in (found.advice or "")
 
 
@@ -107,7 +131,10 @@ def test_a_subscription_of_notices_alone_forwards_no_reports() -> None:
     """A stack without a search cluster has it, with Notify=running."""
     patterns = {"f1": '{ $.type = "task.notice" }', "f2": '{ $.type = "task.*" }', "f3": ""}
     filters = [
-        {"destinationArn": f"arn:aws:lambda:us-east-1:123456789012:function:{name}", "filterPattern": pattern}
+        {
+            "destinationArn": f"arn:aws:lambda:us-east-1:123456789012:function:{name}",
+            "filterPattern": pattern,
+        }
         for name, pattern in patterns.items()
     ]
     pages = {"describe_log_groups": {"logGroups": [{"logGroupName": "/ecs/etl"}]}}
@@ -129,7 +156,11 @@ def line(family: str, hours_ago: int, *, account_id: str | None = ACCOUNT) -> di
     given, at_ns = report(0, family=family), NOW_NS - hours_ago * HOUR_NS
     at, place = format_ms(at_ns), {"account_id": account_id, "region": REGION}
     known = {"task_id": f"{family}-{hours_ago}", "started_at": at, "finished_at": at}
-    return {"message": encode(replace(given, record=replace(given.record, **known, **place), time=at)).decode()}
+    return {
+        "message": encode(
+            replace(given, record=replace(given.record, **known, **place), time=at)
+        ).decode()
+    }
 
 
 class Groups:
@@ -152,9 +183,14 @@ def newest(groups: Groups, *families: str) -> tuple[Mapping[str, int], set[str]]
 def test_reading_ends_when_each_family_of_the_account_has_a_report() -> None:
     events = [line("a", 5), line("a", 3), line("b", 4), line("other", 1)]
     groups = Groups(one=[{"events": events[:2]}], two=[{"events": events[2:]}])
-    assert newest(groups, "a", "b") == ({"a": NOW_NS - 3 * HOUR_NS, "b": NOW_NS - 4 * HOUR_NS}, set())
+    assert newest(groups, "a", "b") == (
+        {"a": NOW_NS - 3 * HOUR_NS, "b": NOW_NS - 4 * HOUR_NS},
+        set(),
+    )
     assert groups.calls == ["one", "two"]
-    groups = Groups(one=[{"events": [line("a", 1, account_id="111122223333"), line("b", 1, account_id=None)]}])
+    groups = Groups(
+        one=[{"events": [line("a", 1, account_id="111122223333"), line("b", 1, account_id=None)]}]
+    )
     assert newest(groups, "a", "b")[0] == {"b": NOW_NS - HOUR_NS}
     assert groups.calls == ["one"] * 3  # the last eight days
 

@@ -18,7 +18,13 @@ ROLE = "arn:aws:iam::111122223333:role/jobs"
 
 
 def definition(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {"family": "etl", "memory": "2048", "taskRoleArn": ROLE, "containerDefinitions": list(containers), **fields}
+    return {
+        "family": "etl",
+        "memory": "2048",
+        "taskRoleArn": ROLE,
+        "containerDefinitions": list(containers),
+        **fields,
+    }
 
 
 def with_monitor(given: dict[str, Any], **options: Any) -> Any:
@@ -27,7 +33,11 @@ def with_monitor(given: dict[str, Any], **options: Any) -> Any:
 
 
 def findings(given: dict[str, Any]) -> list[Finding]:
-    return list(definition_findings(given, "task-profiler taskdef add-monitor etl.json", default_image=IMAGE))
+    return list(
+        definition_findings(
+            given, "task-profiler taskdef add-monitor etl.json", default_image=IMAGE
+        )
+    )
 
 
 def problems(given: dict[str, Any]) -> list[Finding]:
@@ -36,11 +46,22 @@ def problems(given: dict[str, Any]) -> list[Finding]:
 
 def test_what_add_monitor_made_has_no_problem() -> None:
     assert problems(with_monitor(definition(BATCH), stacks="off")) == []
-    assert problems(with_monitor(definition(BATCH, taskRoleArn=""), report_stream="monitor")) == []  # it needs no role
+    assert (
+        problems(with_monitor(definition(BATCH, taskRoleArn=""), report_stream="monitor")) == []
+    )  # it needs no role
     found = findings(with_monitor(definition(BATCH), shared_pids=True))
-    assert [one.topic for one in found] == ["monitor", "batch", "memory limit", "processes", "level", "log stream"]
+    assert [one.topic for one in found] == [
+        "monitor",
+        "batch",
+        "memory limit",
+        "processes",
+        "level",
+        "log stream",
+    ]
     assert [one.topic for one in found if one.level != "ok"] == ["level"]
-    assert found[-1].text == "The report goes to the batch's stream: /ecs/etl, stream ecs/etl/TASK_ID."
+    assert (
+        found[-1].text == "The report goes to the batch's stream: /ecs/etl, stream ecs/etl/TASK_ID."
+    )
 
 
 def test_the_monitor_of_an_instance_needs_no_batch() -> None:
@@ -56,8 +77,12 @@ def changed(given: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 MONITORED = with_monitor(definition(BATCH))
-ROUTED = with_monitor(definition({**BATCH, "logConfiguration": {"logDriver": "awsfirelens"}}), region="us-west-2")
-OWN_STREAM = "The report goes to the monitor's own stream: /ecs/etl, stream ecs/task-monitor/TASK_ID."
+ROUTED = with_monitor(
+    definition({**BATCH, "logConfiguration": {"logDriver": "awsfirelens"}}), region="us-west-2"
+)
+OWN_STREAM = (
+    "The report goes to the monitor's own stream: /ecs/etl, stream ecs/task-monitor/TASK_ID."
+)
 STACKS = with_monitor(definition(BATCH), stacks="on")
 WINDOWS = {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}
 WRAPPED = {**BATCH, "entryPoint": ["task-profiler", "run", "--", "python", "etl.py"]}
@@ -70,24 +95,59 @@ SETTINGS = [
 @pytest.mark.parametrize(
     ("given", "topic", "level", "words"),
     [
-        (definition(BATCH), "monitor", "problem", "Add it: task-profiler taskdef add-monitor etl.json."),
+        (
+            definition(BATCH),
+            "monitor",
+            "problem",
+            "Add it: task-profiler taskdef add-monitor etl.json.",
+        ),
         (definition(BATCH, **WINDOWS), "monitor", "problem", "WINDOWS"),
         (definition(WRAPPED), "monitor", "ok", "etl"),
-        (definition(BATCH, {"name": "task-monitor", "image": "other:1"}), "monitor", "problem", "not Task Profiler's"),
-        (changed(MONITORED, essential=True), "monitor", "note", "essential changes from True to False"),
+        (
+            definition(BATCH, {"name": "task-monitor", "image": "other:1"}),
+            "monitor",
+            "problem",
+            "not Task Profiler's",
+        ),
+        (
+            changed(MONITORED, essential=True),
+            "monitor",
+            "note",
+            "essential changes from True to False",
+        ),
         (MONITORED, "processes", "note", "not visible"),
         (with_monitor(definition(BATCH, pidMode="task")), "processes", "ok", "will be visible"),
         (ROUTED, "log stream", "ok", OWN_STREAM),
         (changed(ROUTED, environment=[]), "log stream", "problem", "its log stream is unknown"),
         ({**MONITORED, "taskRoleArn": ""}, "log stream", "problem", "no taskRoleArn"),
         ({**MONITORED, "networkMode": "none"}, "log stream", "problem", "networkMode is none"),
-        (changed(MONITORED, environment=SETTINGS), "settings", "problem", "TASK_PROFILER_INTERVAL_SECONDS"),
+        (
+            changed(MONITORED, environment=SETTINGS),
+            "settings",
+            "problem",
+            "TASK_PROFILER_INTERVAL_SECONDS",
+        ),
         (changed(MONITORED, environment=SETTINGS), "batch", "problem", "other"),
-        (changed(MONITORED, image="task-profiler:1"), "monitor", "problem", "ECS looks for it in Docker Hub"),
+        (
+            changed(MONITORED, image="task-profiler:1"),
+            "monitor",
+            "problem",
+            "ECS looks for it in Docker Hub",
+        ),
         (with_monitor(definition(BATCH), stacks="moments"), "level", "ok", "level 2"),
-        (with_monitor(definition(BATCH), stacks="moments"), "call stacks", "ok", "TASK_PROFILER_STACKS is moments."),
+        (
+            with_monitor(definition(BATCH), stacks="moments"),
+            "call stacks",
+            "ok",
+            "TASK_PROFILER_STACKS is moments.",
+        ),
         (changed(STACKS, user="65532"), "call stacks", "problem", "may not read"),
-        (changed(STACKS, linuxParameters={"capabilities": {"drop": ["ALL"]}}), "level", "note", "level 1"),
+        (
+            changed(STACKS, linuxParameters={"capabilities": {"drop": ["ALL"]}}),
+            "level",
+            "note",
+            "level 1",
+        ),
         ({**STACKS, "pidMode": None}, "level", "note", "no time breakdown"),
         ({**STACKS, "pidMode": None}, "call stacks", "problem", "may not read"),
     ],
@@ -101,7 +161,9 @@ def test_each_finding_has_its_level_and_says_what_to_change(
 
 @pytest.mark.parametrize(("image", "notes"), [(IMAGE, 1), (f"{IMAGE}-arm64", 0)])
 @pytest.mark.parametrize("has_monitor", [True, False])
-def test_arm64_is_noted_whether_or_not_a_monitor_is_there(image: str, notes: int, *, has_monitor: bool) -> None:
+def test_arm64_is_noted_whether_or_not_a_monitor_is_there(
+    image: str, notes: int, *, has_monitor: bool
+) -> None:
     arm = definition(BATCH, runtimePlatform={"cpuArchitecture": "ARM64"})
     given = add_monitor(arm, AddMonitorOptions(image=image)).definition if has_monitor else arm
     found = list(definition_findings(given, "add", default_image=image))
@@ -110,7 +172,9 @@ def test_arm64_is_noted_whether_or_not_a_monitor_is_there(image: str, notes: int
 
 def pinned(given: dict[str, Any], revision: str = "etl:1") -> list[Finding]:
     arn = f"arn:aws:ecs:us-east-1:111122223333:task-definition/{revision}"
-    rule = ScheduledTarget(kind="rule", name="nightly", group="default", cluster_arn="", definition_arn=arn, content={})
+    rule = ScheduledTarget(
+        kind="rule", name="nightly", group="default", cluster_arn="", definition_arn=arn, content={}
+    )
     return list(schedule_findings("etl:2", [(rule, given)], "task-profiler move"))
 
 
@@ -124,17 +188,26 @@ def test_only_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem
     (same,) = pinned(with_monitor(definition(BATCH)), "etl:2")
     assert (same.level, same.text) == ("ok", "The rule nightly starts etl:2.")
     (older,) = pinned(with_monitor(definition({**BATCH, "image": "etl:25"})))
-    assert (older.level, older.text) == ("note", "The rule nightly is pinned to etl:1, and does not start etl:2.")
+    assert (older.level, older.text) == (
+        "note",
+        "The rule nightly is pinned to etl:1, and does not start etl:2.",
+    )
 
 
 @pytest.mark.parametrize(
     ("batch", "topic", "removed"),
     [
         ({"resourceRequirements": [{"type": "GPU", "value": "1"}]}, "GPUs", "environment"),
-        ({"linuxParameters": {"devices": [{"hostPath": "/dev/neuron0"}]}}, "Neuron", "linuxParameters"),
+        (
+            {"linuxParameters": {"devices": [{"hostPath": "/dev/neuron0"}]}},
+            "Neuron",
+            "linuxParameters",
+        ),
     ],
 )
-def test_devices_that_the_monitor_cannot_see_are_a_problem(batch: dict[str, Any], topic: str, removed: str) -> None:
+def test_devices_that_the_monitor_cannot_see_are_a_problem(
+    batch: dict[str, Any], topic: str, removed: str
+) -> None:
     given = with_monitor(definition({**BATCH, **batch}))
     assert [one.level for one in findings(given) if one.topic == topic] == ["ok"]
     del given["containerDefinitions"][-1][removed]

@@ -25,7 +25,11 @@ BATCH = ContainerMetadata(
     docker_id="b",
     memory_limit_bytes=1024 * MIB,
     log_driver="awslogs",
-    log_options={"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/0123", "awslogs-region": "eu-west-1"},
+    log_options={
+        "awslogs-group": "/ecs/jobs",
+        "awslogs-stream": "ecs/batch/0123",
+        "awslogs-region": "eu-west-1",
+    },
 )
 TASK = TaskMetadata(
     arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
@@ -36,7 +40,9 @@ TASK = TaskMetadata(
     containers=(BATCH, OWN),
 )
 GPU = GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G")
-VIEW = KernelView(schedstat=True, system_calls=True, pressure=True, ptrace_scope=None, cgroup_version=2)
+VIEW = KernelView(
+    schedstat=True, system_calls=True, pressure=True, ptrace_scope=None, cgroup_version=2
+)
 HEALTHY = Probes(
     read_gpus=lambda: None,
     visible_devices=lambda _: None,
@@ -65,7 +71,9 @@ def context(
 ) -> DoctorContext:
     clock = FakeClock()
     refreshed = partial(refreshed_every, step_seconds, clock)
-    source = FakeTaskSource(clock, lambda _: task, lambda _: refreshed() if reading is None else reading, own)
+    source = FakeTaskSource(
+        clock, lambda _: task, lambda _: refreshed() if reading is None else reading, own
+    )
     return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=25)
 
 
@@ -84,10 +92,22 @@ def only(findings: dict[str, list[Finding]], topic: str) -> Finding:
 def test_a_healthy_task_has_no_problem() -> None:
     findings = found(context())
     levels = {topic: finding.level for topic, (finding,) in findings.items()}
-    assert (levels.pop("GPUs"), levels.pop("Neuron"), {*levels.values()}) == ("note", "note", {"ok"})
-    assert " ".join(levels) == "task metadata batch memory limit processes level kernel log stream stats"
-    assert only(findings, "task metadata").text == "Version 4 answers: task 0123 of etl:26 on FARGATE."
-    assert only(findings, "log stream").text == "The monitor may write the report to /ecs/jobs, stream ecs/batch/0123."
+    assert (levels.pop("GPUs"), levels.pop("Neuron"), {*levels.values()}) == (
+        "note",
+        "note",
+        {"ok"},
+    )
+    assert (
+        " ".join(levels)
+        == "task metadata batch memory limit processes level kernel log stream stats"
+    )
+    assert (
+        only(findings, "task metadata").text == "Version 4 answers: task 0123 of etl:26 on FARGATE."
+    )
+    assert (
+        only(findings, "log stream").text
+        == "The monitor may write the report to /ecs/jobs, stream ecs/batch/0123."
+    )
     assert only(findings, "memory limit").text == "The batch may use 1 GB, its own limit."
 
 
@@ -107,13 +127,22 @@ def test_limits_that_programs_do_not_see_are_named_with_the_remedy(
 ) -> None:
     vcpu, memory_mb = limits
     batch = replace(BATCH, memory_limit_bytes=own_limit and own_limit * MIB)
-    task = replace(TASK, vcpu_limit=vcpu, memory_limit_bytes=memory_mb and memory_mb * MIB, containers=(batch, OWN))
+    task = replace(
+        TASK,
+        vcpu_limit=vcpu,
+        memory_limit_bytes=memory_mb and memory_mb * MIB,
+        containers=(batch, OWN),
+    )
     host = Host(memory_bytes=24_064 * MIB, vcpu=2)
-    findings = found(context(task), replace(HEALTHY, read_host=lambda: host)).get("visible size", [])
+    findings = found(context(task), replace(HEALTHY, read_host=lambda: host)).get(
+        "visible size", []
+    )
     advice = "Set the number of workers in the batch."
     if text is not None and "GB" in text:
         advice = 'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in the batch.'
-    assert [(one.level, one.text, one.advice) for one in findings] == ([] if text is None else [("note", text, advice)])
+    assert [(one.level, one.text, one.advice) for one in findings] == (
+        [] if text is None else [("note", text, advice)]
+    )
 
 
 def task_with(batch: ContainerMetadata, **fields: object) -> DoctorContext:
@@ -121,15 +150,23 @@ def task_with(batch: ContainerMetadata, **fields: object) -> DoctorContext:
 
 
 UNLIMITED = replace(BATCH, memory_limit_bytes=None)
-REFUSED = DeliveryFailure("The task role may not write to log group /ecs/jobs: allow logs:PutLogEvents on it.")
+REFUSED = DeliveryFailure(
+    "The task role may not write to log group /ecs/jobs: allow logs:PutLogEvents on it."
+)
 STACKS = context(settings=replace(SETTINGS, stacks="on"))
-BAD = context(settings=read_settings({"ECS_CONTAINER_METADATA_URI_V4": "http://x", "TASK_PROFILER_GPU": "maybe"}))
+BAD = context(
+    settings=read_settings(
+        {"ECS_CONTAINER_METADATA_URI_V4": "http://x", "TASK_PROFILER_GPU": "maybe"}
+    )
+)
 UNTRACED = {"kernel_view": lambda _: replace(VIEW, system_calls=False)}
 VERSION_3 = context(settings=replace(SETTINGS, endpoint_version=3))
 NEURON_MONITOR = {"find_neuron_monitor": lambda: "/opt/aws/neuron/bin/neuron-monitor"}
 NEURON_DEVICE = {"neuron_devices": lambda: ("/dev/neuron0",)}
 YAMA = {"kernel_view": lambda _: replace(VIEW, ptrace_scope=1)}
-BARE = {"kernel_view": lambda _: replace(VIEW, schedstat=False, pressure=False, cgroup_version=None)}
+BARE = {
+    "kernel_view": lambda _: replace(VIEW, schedstat=False, pressure=False, cgroup_version=None)
+}
 NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
 
 
@@ -141,15 +178,39 @@ NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
         ("task metadata", "note", ("TASK_PROFILER_LOG_GROUP",), VERSION_3, {}),
         ("memory limit", "ok", ("2 GB, the task's",), task_with(UNLIMITED), {}),
         ("memory limit", "note", ("Neither",), task_with(UNLIMITED, memory_limit_bytes=None), {}),
-        ("own limit", "note", ('"memory": 128',), context(own=replace(OWN, memory_limit_bytes=None)), {}),
+        (
+            "own limit",
+            "note",
+            ('"memory": 128',),
+            context(own=replace(OWN, memory_limit_bytes=None)),
+            {},
+        ),
         ("processes", "note", NO_PROCESSES, context(), {"count_processes": lambda _: 0}),
-        ("processes", "note", ("sampled", "SYS_PTRACE"), context(), {"can_read_cgroup": lambda _: False}),
+        (
+            "processes",
+            "note",
+            ("sampled", "SYS_PTRACE"),
+            context(),
+            {"can_read_cgroup": lambda _: False},
+        ),
         ("stats", "note", (), replace(context(), max_seconds=0), {}),
         ("stats", "problem", ("timed out",), context(reading=Unavailable("timed out")), {}),
         ("stats", "problem", (), context(reading={}), {}),
-        ("log stream", "problem", ("splunk",), task_with(replace(BATCH, log_driver="splunk", log_options={})), {}),
+        (
+            "log stream",
+            "problem",
+            ("splunk",),
+            task_with(replace(BATCH, log_driver="splunk", log_options={})),
+            {},
+        ),
         ("log stream", "problem", (REFUSED.reason,), context(), {"may_put": lambda _: REFUSED}),
-        ("GPUs", "problem", ("NVIDIA_VISIBLE_DEVICES=all",), context(), {"read_gpus": lambda: Unavailable("no GPU")}),
+        (
+            "GPUs",
+            "problem",
+            ("NVIDIA_VISIBLE_DEVICES=all",),
+            context(),
+            {"read_gpus": lambda: Unavailable("no GPU")},
+        ),
         ("Neuron", "ok", (), context(), {**NEURON_MONITOR, **NEURON_DEVICE}),
         ("Neuron", "problem", (), context(), NEURON_MONITOR),
         ("Neuron", "problem", (), context(), NEURON_DEVICE),
@@ -158,12 +219,28 @@ NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
         ("call stacks", "problem", ("may not read",), STACKS, UNTRACED),
         ("level", "note", ("level 1",), STACKS, UNTRACED),
         ("settings", "problem", ("TASK_PROFILER_GPU",), BAD, {}),
-        ("kernel", "ok", ("counts", "PSI: yes. Yama's ptrace_scope: 1. Control groups: version 2."), None, YAMA),
-        ("kernel", "note", ("does not count", "PSI: no. Yama's ptrace_scope: none. Control groups: none."), None, BARE),
+        (
+            "kernel",
+            "ok",
+            ("counts", "PSI: yes. Yama's ptrace_scope: 1. Control groups: version 2."),
+            None,
+            YAMA,
+        ),
+        (
+            "kernel",
+            "note",
+            ("does not count", "PSI: no. Yama's ptrace_scope: none. Control groups: none."),
+            None,
+            BARE,
+        ),
     ],
 )
 def test_each_finding_has_its_level_and_says_what_to_change(
-    topic: str, level: str, words: tuple[str, ...], given: DoctorContext | None, probes: dict[str, Any]
+    topic: str,
+    level: str,
+    words: tuple[str, ...],
+    given: DoctorContext | None,
+    probes: dict[str, Any],
 ) -> None:
     findings = found(given, replace(HEALTHY, **probes))
     finding = only(findings, topic)
@@ -191,15 +268,22 @@ def test_how_often_the_stats_move(step_seconds: float, level: str, text: str) ->
 
 
 @pytest.mark.parametrize(
-    ("driver", "place"), [("awslogs", "/ecs/jobs, stream ecs/task-monitor/0123"), ("awsfirelens", "the log driver")]
+    ("driver", "place"),
+    [("awslogs", "/ecs/jobs, stream ecs/task-monitor/0123"), ("awsfirelens", "the log driver")],
 )
-def test_the_monitors_own_stream_is_named_and_no_permission_is_probed(driver: str, place: str) -> None:
+def test_the_monitors_own_stream_is_named_and_no_permission_is_probed(
+    driver: str, place: str
+) -> None:
     options = {"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/task-monitor/0123"}
     own = replace(OWN, log_driver=driver, log_options=options)
     given = replace(SETTINGS, task=TaskSettings(report_stream="monitor"))
     probes = replace(HEALTHY, may_put=lambda target: pytest.fail(f"probed {target}"))
     finding = only(found(context(own=own, settings=given), probes), "log stream")
-    assert (finding.level, "the monitor's own stream" in finding.text, place in finding.text) == ("ok", True, True)
+    assert (finding.level, "the monitor's own stream" in finding.text, place in finding.text) == (
+        "ok",
+        True,
+        True,
+    )
 
 
 def test_the_gpus_and_those_of_the_batch_are_named() -> None:
@@ -207,7 +291,10 @@ def test_the_gpus_and_those_of_the_batch_are_named() -> None:
     findings = found(context(), probes)
     assert only(findings, "GPUs").text == "GPU 0: NVIDIA A10G (GPU-a)."
     assert only(findings, "batch's GPUs").level == "note"
-    for visible, text in (("GPU-a", "GPUs of the batch: GPU-a."), ("all", "All GPUs belong to the batch.")):
+    for visible, text in (
+        ("GPU-a", "GPUs of the batch: GPU-a."),
+        ("all", "All GPUs belong to the batch."),
+    ):
         seen = replace(probes, visible_devices=lambda _, visible=visible: visible)
         assert only(found(context(), seen), "batch's GPUs").text == text
     chosen = replace(SETTINGS, accelerators=replace(SETTINGS.accelerators, gpu_uuids=("GPU-a",)))
@@ -222,7 +309,9 @@ def test_this_process_is_not_taken_for_the_batch_and_outside_of_ecs_there_is_non
         asked.append(docker_id)
         return VIEW
 
-    findings = found(context(), replace(HEALTHY, kernel_view=kernel_view, count_processes=lambda _: 0))
+    findings = found(
+        context(), replace(HEALTHY, kernel_view=kernel_view, count_processes=lambda _: 0)
+    )
     assert asked == [None]
     assert "no time breakdown" in findings["level"][0].text
     assert "call stacks" not in findings

@@ -21,15 +21,26 @@ def runs_of(*messages: str, selection: RunFilter | None = None) -> RunningRuns:
 
 def test_a_run_goes_on_if_its_newest_line_is_a_young_checkpoint() -> None:
     newest = checkpoint_at(NOW_NS)
-    lines = [text(checkpoint_at(NOW_NS, age_seconds=80)), text(newest), text(checkpoint_at(NOW_NS, age_seconds=140))]
+    lines = [
+        text(checkpoint_at(NOW_NS, age_seconds=80)),
+        text(newest),
+        text(checkpoint_at(NOW_NS, age_seconds=140)),
+    ]
     (run,) = runs_of(*lines).refresh(NOW_NS)
     assert run.report.time == newest.time
     assert run.elapsed_ms(NOW_NS) == 600_000
     assert run.elapsed_ms(NOW_NS + 5 * NS_PER_SECOND) == 605_000
     assert (run.is_running, run.silent_ms) == (True, None)
-    assert run.elapsed_ms(NOW_NS - 20 * MINUTE_NS) == newest.record.metrics.duration_ms  # a clock that is behind
+    assert (
+        run.elapsed_ms(NOW_NS - 20 * MINUTE_NS) == newest.record.metrics.duration_ms
+    )  # a clock that is behind
     # Other lines are ignored.
-    others = ('{"type":"task.checkpoint"', '{"type":"task.notice"}', '{"message":"\\"task.report\\""}', "[" * 9)
+    others = (
+        '{"type":"task.checkpoint"',
+        '{"type":"task.notice"}',
+        '{"message":"\\"task.report\\""}',
+        "[" * 9,
+    )
     assert runs_of(*others).refresh(NOW_NS) == ()
 
 
@@ -39,7 +50,9 @@ def test_a_run_without_a_line_for_ten_minutes_is_not_shown_and_before_that_its_a
     assert late.silent_ms == 260_000
     assert runs.refresh(NOW_NS + 10 * MINUTE_NS) == ()
     # Rare checkpoints are no silence.
-    (run,) = runs_of(text(checkpoint_at(NOW_NS, 60, period_minutes=15, age_seconds=14 * 60))).refresh(NOW_NS)
+    (run,) = runs_of(
+        text(checkpoint_at(NOW_NS, 60, period_minutes=15, age_seconds=14 * 60))
+    ).refresh(NOW_NS)
     assert run.silent_ms is None
 
 
@@ -56,12 +69,17 @@ def test_an_ended_run_is_shown_once_if_it_was_seen_running() -> None:
     assert runs_of(text(line), text(ended(line))).refresh(NOW_NS) == ()
 
 
-def test_notices_have_the_text_of_their_line_and_a_checkpoint_counts_more_than_their_record() -> None:
+def test_notices_have_the_text_of_their_line_and_a_checkpoint_counts_more_than_their_record() -> (
+    None
+):
     line = checkpoint_at(NOW_NS)
     messages = [notice_text(line), text(line), notice_text(line, "memory")]
     for order in (messages, messages[::-1]):
         (run,) = runs_of(*order).refresh(NOW_NS)
-        assert {(one.kind, one.message) for one in run.notices} == {("stuck", MESSAGE), ("memory", MESSAGE)}
+        assert {(one.kind, one.message) for one in run.notices} == {
+            ("stuck", MESSAGE),
+            ("memory", MESSAGE),
+        }
         assert run.interval.vcpu_used is not None
     (only_notice,) = runs_of(notice_text(line)).refresh(NOW_NS)
     assert (only_notice.interval, only_notice.silent_ms) == (Interval(), None)

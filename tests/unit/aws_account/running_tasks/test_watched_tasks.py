@@ -50,7 +50,9 @@ def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_bef
     logs = FakeLogs()
     past = [report(n, metrics={"duration_ms": 600_000}) for n in range(3)]
     past += [report(n, family="long", metrics={"duration_ms": 6_000_000}) for n in range(3)]
-    watched = watched_tasks(logs, FakeClock(), past=lambda: ListedRuns(PastRun(report=one) for one in past))
+    watched = watched_tasks(
+        logs, FakeClock(), past=lambda: ListedRuns(PastRun(report=one) for one in past)
+    )
     lines = [
         checkpoint_at(START_NS, 5, task_id="half"),
         checkpoint_at(START_NS, 60, task_id="new", family="new"),
@@ -65,7 +67,12 @@ def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_bef
     assert shown == [("double", 2.0), ("half", 0.5), ("fifth", 0.2), ("new", None)]
     logs.put(START_NS, text(ended(lines[0])))
     watched.refresh()
-    assert [one.run.report.record.task_id for one in watched.runs()] == ["half", "double", "fifth", "new"]
+    assert [one.run.report.record.task_id for one in watched.runs()] == [
+        "half",
+        "double",
+        "fifth",
+        "new",
+    ]
 
 
 def test_a_clock_that_is_ahead_misses_nothing() -> None:
@@ -93,7 +100,10 @@ MONITOR = {**container("task-monitor", "/ecs/monitors"), "image": IMAGE}
 BATCH = container("batch", "/ecs/jobs")
 DEFINITIONS = {
     "nightly": [BATCH, MONITOR],
-    "own-group": [BATCH, {**MONITOR, "environment": [{"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/reports"}]}],
+    "own-group": [
+        BATCH,
+        {**MONITOR, "environment": [{"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/reports"}]},
+    ],
     "several": [BATCH, container("second", "/ecs/second"), MONITOR],
     "plain": [BATCH],
     "wrapped": [container("batch", "/ecs/wrapped", command=["task-profiler", "run", "--", "etl"])],
@@ -125,7 +135,9 @@ class FakeEcs:
     def end(self, family: str, exit_code: int | None, **more: Any) -> None:
         arn = f"{PREFIX}task/jobs/id-{family}"
         containers = [{"name": "batch", **({} if exit_code is None else {"exitCode": exit_code})}]
-        self.tasks[arn] = self.task(family, **{"lastStatus": "STOPPED", "containers": containers, **more})
+        self.tasks[arn] = self.task(
+            family, **{"lastStatus": "STOPPED", "containers": containers, **more}
+        )
 
     def get_paginator(self, name: str) -> Any:
         assert name == "list_tasks"
@@ -157,8 +169,16 @@ def test_a_task_has_what_ecs_knows() -> None:
         (report,) = tasks.read(START_NS)
     record = report.record
     assert (record.task_id, record.family, record.revision) == ("id-nightly", "nightly", "7")
-    assert (record.cluster, record.region, record.account_id) == ("jobs", "eu-west-1", "111122223333")
-    assert (record.status, record.started_at, record.container.name) == ("running", "2025-11-20T00:50:00.000Z", "batch")
+    assert (record.cluster, record.region, record.account_id) == (
+        "jobs",
+        "eu-west-1",
+        "111122223333",
+    )
+    assert (record.status, record.started_at, record.container.name) == (
+        "running",
+        "2025-11-20T00:50:00.000Z",
+        "batch",
+    )
     assert (record.metrics.vcpu_size, record.metrics.memory_size_mb) == (0.5, 1024)
     assert len(ecs.described) == 1, "a revision never changes"
 
@@ -174,7 +194,9 @@ def test_a_task_has_what_ecs_knows() -> None:
         ("foreign", ()),
     ],
 )
-def test_the_log_groups_are_those_into_which_the_profiler_writes(family: str, groups: tuple[str, ...]) -> None:
+def test_the_log_groups_are_those_into_which_the_profiler_writes(
+    family: str, groups: tuple[str, ...]
+) -> None:
     tasks = tasks_of(FakeEcs(family))
     assert len(tasks.read(START_NS)) == 1
     assert tasks.groups == groups
@@ -189,7 +211,9 @@ def test_the_log_groups_are_those_into_which_the_profiler_writes(family: str, gr
         (None, {}, "unknown"),
     ],
 )
-def test_a_task_that_has_ended_is_described_once_more(exit_code: int | None, more: dict[str, str], status: str) -> None:
+def test_a_task_that_has_ended_is_described_once_more(
+    exit_code: int | None, more: dict[str, str], status: str
+) -> None:
     ecs = FakeEcs("nightly", "plain")
     tasks = tasks_of(ecs)
     tasks.read(START_NS)
@@ -205,17 +229,25 @@ def test_a_definition_that_was_not_read_is_read_again_and_the_problem_is_named_m
     tasks = tasks_of(ecs)
     assert [one.record.container.name for one in tasks.read(START_NS)] == ["", ""]
     (problem,) = tasks.problems
-    assert problem.startswith("Task definitions of running tasks cannot be read: AWS returned ThrottlingException")
+    assert problem.startswith(
+        "Task definitions of running tasks cannot be read: AWS returned ThrottlingException"
+    )
     assert [one.record.container.name for one in tasks.read(START_NS)] == ["batch", "batch"]
     assert (tasks.problems, tasks.groups) == ((), ("/ecs/jobs", "/ecs/monitors"))
 
 
-def test_a_task_that_has_not_started_has_no_time_and_those_of_services_are_left_out_unless_asked_for() -> None:
+def test_a_task_that_has_not_started_has_no_time_and_those_of_services_are_left_out_unless_asked_for() -> (
+    None
+):
     ecs = FakeEcs("nightly")
     (arn,) = ecs.tasks
     ecs.tasks[arn] = {**ecs.task("nightly", lastStatus="PENDING", cpu="x"), "startedAt": None}
     (report,) = tasks_of(ecs).read(START_NS)
-    assert (report.record.status, report.record.started_at, report.record.metrics.vcpu_size) == ("running", None, None)
+    assert (report.record.status, report.record.started_at, report.record.metrics.vcpu_size) == (
+        "running",
+        None,
+        None,
+    )
     ecs.tasks[arn] = ecs.task("nightly", group="service:api")
     assert tasks_of(ecs).read(START_NS) == ()
     assert len(tasks_of(ecs, with_services=True).read(START_NS)) == 1

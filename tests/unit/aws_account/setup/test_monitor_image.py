@@ -42,14 +42,19 @@ def test_buildx_builds_for_both_platforms_with_a_builder_that_can(
 
 def test_a_builder_of_our_own_is_removed_even_if_the_build_fails(tmp_path: Path) -> None:
     fake = FakeDocker(tmp_path, platforms=BOTH, build=3)
-    with pytest.raises(TaskProfilerError, match=r"^docker buildx build failed with exit code 3: its output above"):
+    with pytest.raises(
+        TaskProfilerError, match=r"^docker buildx build failed with exit code 3: its output above"
+    ):
         docker(fake).build_and_push(docker(fake).plan((), ()), IMAGE, str(tmp_path / "bin"))
     assert fake.commands()[-1] == "buildx rm task-profiler"
 
 
 def test_a_platform_without_an_emulator_is_refused(tmp_path: Path) -> None:
     fake = FakeDocker(tmp_path, platforms="linux/amd64, linux/386")
-    with pytest.raises(TaskProfilerError, match=r"cannot build for linux/arm64: .*, or use --platform linux/amd64\.$"):
+    with pytest.raises(
+        TaskProfilerError,
+        match=r"cannot build for linux/arm64: .*, or use --platform linux/amd64\.$",
+    ):
         docker(fake).plan((), ())
     assert docker(fake).plan(("linux/amd64",), ()).platforms == ("linux/amd64",)
 
@@ -67,11 +72,17 @@ def test_a_daemon_that_does_not_answer_is_said(tmp_path: Path, version: str, sai
         docker(FakeDocker(tmp_path, version=version)).check()
 
 
-def test_the_password_is_in_neither_a_command_line_nor_the_users_configuration(tmp_path: Path) -> None:
+def test_the_password_is_in_neither_a_command_line_nor_the_users_configuration(
+    tmp_path: Path,
+) -> None:
     fake = FakeDocker(tmp_path)
     own = tmp_path / ".docker"
     (own / "cli-plugins").mkdir(parents=True)
-    others = {"credsStore": "desktop", "auths": {"ghcr.io": {}, REGISTRY: {}}, "credHelpers": {"gcr.io": "gcloud"}}
+    others = {
+        "credsStore": "desktop",
+        "auths": {"ghcr.io": {}, REGISTRY: {}},
+        "credHelpers": {"gcr.io": "gcloud"},
+    }
     (own / "config.json").write_text(json.dumps(others))
     before = {path: path.read_bytes() for path in own.rglob("*") if path.is_file()}
     with docker(fake).signed_in(*LOGIN):
@@ -87,7 +98,10 @@ def test_the_password_is_in_neither_a_command_line_nor_the_users_configuration(t
     assert (tmp_path / "config" / "cli-plugins").exists()
     assert {path: path.read_bytes() for path in own.rglob("*") if path.is_file()} == before
     refusing = docker(FakeDocker(tmp_path / "refusing", login=1))
-    with pytest.raises(TaskProfilerError, match=f"^Docker cannot sign in to {REGISTRY}: "), refusing.signed_in(*LOGIN):
+    with (
+        pytest.raises(TaskProfilerError, match=f"^Docker cannot sign in to {REGISTRY}: "),
+        refusing.signed_in(*LOGIN),
+    ):
         pass
 
 

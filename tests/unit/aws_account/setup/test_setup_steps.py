@@ -37,7 +37,9 @@ def steps(stack: dict[str, Any] | None = None) -> list[SetupStep]:
         cloudformation.describe_stacks = lambda **_: {"Stacks": [described]}
     clients = {"cloudformation": cloudformation}
     options = {"region": "eu-west-1", "profile": None}
-    return list(SetupSteps(lambda name: clients.get(name, Refusing()), (), options, lambda *_: None).read())
+    return list(
+        SetupSteps(lambda name: clients.get(name, Refusing()), (), options, lambda *_: None).read()
+    )
 
 
 def test_what_aws_refuses_is_unknown_and_says_what_to_allow() -> None:
@@ -61,15 +63,28 @@ SEARCH = {"ElasticsearchUrl": "https://search", "Subscribe": "groups", "LogGroup
         ("UPDATE_COMPLETE", "0.0.1", MONITORED, False, ("--instance-monitor", "jobs")),
         ("UPDATE_IN_PROGRESS", profiler.__version__, SLACK, None, ()),
         ("ROLLBACK_COMPLETE", profiler.__version__, SLACK, False, ()),
-        ("REVIEW_IN_PROGRESS", profiler.__version__, {}, False, ("--slack-failure-webhook", "@webhook.txt")),
+        (
+            "REVIEW_IN_PROGRESS",
+            profiler.__version__,
+            {},
+            False,
+            ("--slack-failure-webhook", "@webhook.txt"),
+        ),
         ("CREATE_COMPLETE", profiler.__version__, SEARCH, False, ("--all-log-groups",)),
     ],
 )
 def test_a_stack_counts_when_it_is_deployed_with_this_version_and_does_something(
-    status: str, version: str, values: dict[str, str], *, is_done: bool | None, options: tuple[str, ...]
+    status: str,
+    version: str,
+    values: dict[str, str],
+    *,
+    is_done: bool | None,
+    options: tuple[str, ...],
 ) -> None:
     given = {"CodeKey": KEY.format(version), **values}
     parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()]
     step = steps({"StackStatus": status, "Parameters": parameters})[1]
     assert step.is_done is is_done
-    assert step.commands == (("task-profiler", "setup", "stack", *options, "--region", "eu-west-1"),)
+    assert step.commands == (
+        ("task-profiler", "setup", "stack", *options, "--region", "eu-west-1"),
+    )

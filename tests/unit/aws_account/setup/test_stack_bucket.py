@@ -28,7 +28,10 @@ class FakeS3:
     def head_bucket(self, *, Bucket: str, ExpectedBucketOwner: str) -> dict[str, str]:
         self.owners.append(ExpectedBucketOwner)
         if self._status != 200:
-            response: Any = {"Error": {"Code": str(self._status)}, "ResponseMetadata": {"HTTPStatusCode": self._status}}
+            response: Any = {
+                "Error": {"Code": str(self._status)},
+                "ResponseMetadata": {"HTTPStatusCode": self._status},
+            }
             raise ClientError(response, "HeadBucket")
         return {"BucketRegion": self._region}
 
@@ -36,8 +39,14 @@ class FakeS3:
 def test_the_bucket_must_be_of_this_account_and_region() -> None:
     """Anybody can create a bucket with the name that is expected in an account."""
     for s3, said in (
-        (FakeS3(403), r"AWS refused \(403\): allow s3:ListBucket, or name a bucket of this account with --bucket\.$"),
-        (FakeS3(region="us-east-1"), r"^The bucket code is in us-east-1: Lambda needs a --bucket in eu-west-1\.$"),
+        (
+            FakeS3(403),
+            r"AWS refused \(403\): allow s3:ListBucket, or name a bucket of this account with --bucket\.$",
+        ),
+        (
+            FakeS3(region="us-east-1"),
+            r"^The bucket code is in us-east-1: Lambda needs a --bucket in eu-west-1\.$",
+        ),
         (FakeS3(503), r"The bucket code cannot be used: AWS failed \(503"),
     ):
         with pytest.raises(TaskProfilerError, match=said):
@@ -51,7 +60,11 @@ def test_the_bucket_must_be_of_this_account_and_region() -> None:
     ("region", "domain", "settings"),
     [
         ("eu-west-1", "amazonaws.com", {}),
-        ("eu-west-1", "amazonaws.com", {"AWS_ENDPOINT_URL_S3": "https://bucket.vpce-1a.s3.eu-west-1.amazonaws.com"}),
+        (
+            "eu-west-1",
+            "amazonaws.com",
+            {"AWS_ENDPOINT_URL_S3": "https://bucket.vpce-1a.s3.eu-west-1.amazonaws.com"},
+        ),
         ("us-gov-west-1", "amazonaws.com", {"AWS_USE_FIPS_ENDPOINT": "true"}),
         ("eusc-de-east-1", "amazonaws.eu", {}),
     ],
@@ -60,7 +73,9 @@ def test_the_address_is_one_that_cloudformation_takes(
     monkeypatch: pytest.MonkeyPatch, region: str, domain: str, settings: dict[str, str]
 ) -> None:
     """CloudFormation refuses every address but S3's own in the Region."""
-    for name, value in ({"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"} | settings).items():
+    for name, value in (
+        {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"} | settings
+    ).items():
         monkeypatch.setenv(name, value)
     bucket = CodeBucket("code", ACCOUNT, boto3.Session(region_name=region).client)
     assert bucket.url("a/b.yaml") == f"https://s3.{region}.{domain}/code/a/b.yaml"

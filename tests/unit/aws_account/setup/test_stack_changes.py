@@ -12,9 +12,14 @@ URL = "https://s3.eu-west-1.amazonaws.com/code/template.yaml"
 NO_CHANGES = "The submitted information didn't contain changes. Submit different information to create a change set."
 
 
-def resource_change(action: str, resource: str, replacement: str | None = None) -> dict[str, object]:
+def resource_change(
+    action: str, resource: str, replacement: str | None = None
+) -> dict[str, object]:
     change = {"Action": action, "LogicalResourceId": resource, "ResourceType": "AWS::SQS::Queue"}
-    return {"Type": "Resource", "ResourceChange": change | ({"Replacement": replacement} if replacement else {})}
+    return {
+        "Type": "Resource",
+        "ResourceChange": change | ({"Replacement": replacement} if replacement else {}),
+    }
 
 
 def changes_of(aws: FakeCloudFormation, events: list[StackEvent] | None = None) -> StackChanges:
@@ -43,12 +48,17 @@ def test_a_change_set_is_read_page_by_page() -> None:
     )
     (asked,) = aws.calls("CreateChangeSet")
     assert (asked["ChangeSetType"], asked["Parameters"]) == ("UPDATE", parameters)
-    assert (asked["Tags"], asked["Capabilities"]) == ([{"Key": "team", "Value": "data"}], ["CAPABILITY_IAM"])
+    assert (asked["Tags"], asked["Capabilities"]) == (
+        [{"Key": "team", "Value": "data"}],
+        ["CAPABILITY_IAM"],
+    )
     assert not aws.calls("DeleteChangeSet")
 
 
 @pytest.mark.parametrize("status", ["REVIEW_IN_PROGRESS", "CREATE_IN_PROGRESS"])
-def test_an_empty_or_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(status: str) -> None:
+def test_an_empty_or_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(
+    status: str,
+) -> None:
     """Somebody else may have applied another change set to the new stack."""
     aws = FakeCloudFormation(change_set_pages=[{"Status": "FAILED", "StatusReason": NO_CHANGES}])
     assert changes_of(aws).prepare(URL, [], {}, is_new=False) is None
@@ -56,7 +66,9 @@ def test_an_empty_or_rejected_change_set_leaves_neither_itself_nor_the_empty_sta
     assert not aws.calls("DeleteStack")
     aws.change_set_pages = [{"Status": "FAILED", "StatusReason": "Transform failed."}]
     aws.stack = {"StackStatus": status}
-    with pytest.raises(TaskProfilerError, match=r"^CloudFormation rejects the change of .* tp: Transform failed\.$"):
+    with pytest.raises(
+        TaskProfilerError, match=r"^CloudFormation rejects the change of .* tp: Transform failed\.$"
+    ):
         changes_of(aws).prepare(URL, [], {}, is_new=True)
     assert len(aws.calls("DeleteChangeSet")) == 2
     assert aws.calls("DeleteStack") == [{"StackName": STACK_ID}] * (status == "REVIEW_IN_PROGRESS")
@@ -65,12 +77,18 @@ def test_an_empty_or_rejected_change_set_leaves_neither_itself_nor_the_empty_sta
 def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
     """An update's cleanup is still part of it."""
     aws = FakeCloudFormation(stack={"StackStatus": "UPDATE_COMPLETE", "StackId": STACK_ID})
-    aws.add_events([("CREATE_COMPLETE", f"Old{number}") for number in range(4)] + [of_stack("CREATE_COMPLETE")])
+    aws.add_events(
+        [("CREATE_COMPLETE", f"Old{number}") for number in range(4)] + [of_stack("CREATE_COMPLETE")]
+    )
     aws.happens = [
         [],
         [of_stack("UPDATE_IN_PROGRESS"), ("UPDATE_IN_PROGRESS", "A"), ("UPDATE_COMPLETE", "A")],
         [("CREATE_COMPLETE", f"New{number}") for number in range(4)],
-        [of_stack("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS"), ("DELETE_COMPLETE", "B"), of_stack("UPDATE_COMPLETE")],
+        [
+            of_stack("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS"),
+            ("DELETE_COMPLETE", "B"),
+            of_stack("UPDATE_COMPLETE"),
+        ],
     ]
     events: list[StackEvent] = []
     changes = changes_of(aws, events)
@@ -86,8 +104,16 @@ def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("is_new", "end", "said"),
     [
-        (True, "ROLLBACK_COMPLETE", r" tp --region eu-west-1 --delete\), and .*; cause: Table: taken; Role: denied\.$"),
-        (False, "UPDATE_ROLLBACK_COMPLETE", "not be updated, and its previous version is active: .*; cause: Table: t"),
+        (
+            True,
+            "ROLLBACK_COMPLETE",
+            r" tp --region eu-west-1 --delete\), and .*; cause: Table: taken; Role: denied\.$",
+        ),
+        (
+            False,
+            "UPDATE_ROLLBACK_COMPLETE",
+            "not be updated, and its previous version is active: .*; cause: Table: t",
+        ),
     ],
 )
 def test_a_failure_is_explained_by_its_causes(*, is_new: bool, end: str, said: str) -> None:
@@ -112,5 +138,7 @@ def test_deleting_returns_what_stays_or_explains_the_failure() -> None:
     assert (kept.resource, kept.physical_id) == ("Queue", "physical-Queue")
     failing = [("DELETE_FAILED", "Role", "AWS::IAM::Role", "in\n use"), of_stack("DELETE_FAILED")]
     changes = changes_of(FakeCloudFormation(happens=[failing]))
-    with pytest.raises(TaskProfilerError, match=r"could not be deleted \(DELETE_FAILED\): Role: in use\.$"):
+    with pytest.raises(
+        TaskProfilerError, match=r"could not be deleted \(DELETE_FAILED\): Role: in use\.$"
+    ):
         changes.delete(STACK_ID)

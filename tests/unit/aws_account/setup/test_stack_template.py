@@ -29,15 +29,22 @@ WHOLE = TEMPLATE.read_text()
         ("CodeBucket=x", "use --bucket"),
     ],
 )
-def test_a_value_may_have_everything_and_what_is_wrong_is_said_without_it(text: str, said: str) -> None:
-    assert parse_parameters(["Notify=a=b c", "New="], ["Notify", "New"]) == {"Notify": "a=b c", "New": ""}
+def test_a_value_may_have_everything_and_what_is_wrong_is_said_without_it(
+    text: str, said: str
+) -> None:
+    assert parse_parameters(["Notify=a=b c", "New="], ["Notify", "New"]) == {
+        "Notify": "a=b c",
+        "New": "",
+    }
     with pytest.raises(UsageError, match=said) as error:
         parse_parameters([text], ["Notify", "CodeBucket"])
     assert "hunter2" not in str(error.value)
 
 
 def test_values_are_given_kept_or_the_templates() -> None:
-    values = parameter_values(WHOLE, {"Notify": "failure"}, {"Notify": "all", "Subscribe": "account", "Gone": "x"})
+    values = parameter_values(
+        WHOLE, {"Notify": "failure"}, {"Notify": "all", "Subscribe": "account", "Gone": "x"}
+    )
     defaults = {name: str(one.get("Default", "")) for name, one in template()["Parameters"].items()}
     assert values == defaults | {"Notify": "failure", "Subscribe": "account"}
 
@@ -55,8 +62,15 @@ def subscriptions(*groups: str) -> dict[str, dict[str, Any]]:
 def test_a_group_that_is_removed_or_moved_leaves_the_other_subscriptions_alone() -> None:
     """A replaced filter delivers twice for a while, or exceeds the quota of filters, and the update is rolled back."""
     before = subscriptions("/ecs/a", "/ecs/a-b", "/ecs/ab", "123")
-    assert [one["LogGroupName"] for one in before.values()] == ["/ecs/a", "/ecs/a-b", "/ecs/ab", "123"]
-    assert {json.dumps(one["FilterName"]) for one in before.values()} == {'{"Fn::Sub": "${AWS::StackName}-groups"}'}
+    assert [one["LogGroupName"] for one in before.values()] == [
+        "/ecs/a",
+        "/ecs/a-b",
+        "/ecs/ab",
+        "123",
+    ]
+    assert {json.dumps(one["FilterName"]) for one in before.values()} == {
+        '{"Fn::Sub": "${AWS::StackName}-groups"}'
+    }
     after = subscriptions("123", "/ecs/new", "/ecs/ab", "/ecs/a")
     kept = before.keys() & after.keys()
     assert {before[name]["LogGroupName"] for name in kept} == {"123", "/ecs/ab", "/ecs/a"}
@@ -86,7 +100,10 @@ def values(**given: str) -> dict[str, str]:
         ({}, False),
         (URL, True),
         ({**URL, "Subscribe": "account"}, False),
-        ({"LogGroups": "/ecs/a", "SlackSecretId": "slack"}, False),  # all: without a cluster, not running
+        (
+            {"LogGroups": "/ecs/a", "SlackSecretId": "slack"},
+            False,
+        ),  # all: without a cluster, not running
         (RUNNING, True),
     ],
 )
@@ -95,5 +112,7 @@ def test_groups_are_subscribed_for_a_cluster_or_for_notices_which_need_groups_an
 ) -> None:
     assert subscribes_groups(values(**given)) is subscribes
     for lacking in ("LogGroups", "SlackSecretId"):
-        with pytest.raises(UsageError, match=r"^Notify=running without Elast.* needs log groups and a channel"):
+        with pytest.raises(
+            UsageError, match=r"^Notify=running without Elast.* needs log groups and a channel"
+        ):
             subscribes_groups(values(**RUNNING | {lacking: ""}))

@@ -23,12 +23,16 @@ def test_a_template_that_the_cluster_rejects_ends_the_deployment_unless_the_sign
         search = ForwarderCluster(cluster.url, requests.Session())
         cluster.rejects_with = 400
         with pytest.raises(
-            TaskProfilerError, match=r"index template task-\w+ was rejected \(HTTP 400: same priority\)"
+            TaskProfilerError,
+            match=r"index template task-\w+ was rejected \(HTTP 400: same priority\)",
         ):
             search.install("task", "month")
         cluster.rejects_with = 403
         search.install("task", "month")
-    assert "The index templates are not installed; run task-profiler kibana import" in capsys.readouterr().err
+    assert (
+        "The index templates are not installed; run task-profiler kibana import"
+        in capsys.readouterr().err
+    )
 
 
 def test_one_that_does_not_answer_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,18 +41,32 @@ def test_one_that_does_not_answer_is_a_warning(capsys: pytest.CaptureFixture[str
     search.install("task", "month")
     out, said = capsys.readouterr()
     assert out == ""
-    assert "run task-profiler kibana import --elasticsearch http://127.0.0.1:9 where the cluster can be reached" in said
+    assert (
+        "run task-profiler kibana import --elasticsearch http://127.0.0.1:9 where the cluster can be reached"
+        in said
+    )
     assert said.count("\n") == 1
 
 
-def test_a_secret_may_come_from_a_file_or_from_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_may_come_from_a_file_or_from_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file of Windows is read without its byte order mark."""
     requests: list[StackRequest] = []
-    monkeypatch.setattr("profiler.cli.setup.stack_output.deploy", lambda *given, **_: requests.append(given[0]))
+    monkeypatch.setattr(
+        "profiler.cli.setup.stack_output.deploy", lambda *given, **_: requests.append(given[0])
+    )
     (tmp_path / "webhook").write_text("https://hooks.slack.com/a\n")
     (tmp_path / "user").write_bytes(b"\xef\xbb\xbfbob:a b\r\n")
     monkeypatch.setattr(sys, "stdin", io.StringIO("a=b\n"))
-    words = ["--slack-failure-webhook", f"@{tmp_path}/webhook", "--user", f"@{tmp_path}/user", "--otlp-headers", "@-"]
+    words = [
+        "--slack-failure-webhook",
+        f"@{tmp_path}/webhook",
+        "--user",
+        f"@{tmp_path}/user",
+        "--otlp-headers",
+        "@-",
+    ]
     stack.main(words, standalone_mode=False)
     stack.main(["--api-key", "key"], standalone_mode=False)
     assert [request.secrets for request in requests] == [
@@ -62,7 +80,9 @@ def test_a_secret_may_come_from_a_file_or_from_standard_input(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("content", [b"\xff", b" \r\n", None])
-def test_a_secret_that_cannot_be_read_is_not_in_the_error(tmp_path: Path, content: bytes | None) -> None:
+def test_a_secret_that_cannot_be_read_is_not_in_the_error(
+    tmp_path: Path, content: bytes | None
+) -> None:
     if content is not None:
         (tmp_path / "hunter2").write_bytes(content)
     with pytest.raises(click.BadParameter, match="is empty or cannot be read: check it") as error:

@@ -86,7 +86,9 @@ def etl(metrics: dict[str, Any] | None = None, **record: Any) -> Report:
         "monitor": Monitor(version="1"),
         "recommendation": Recommendation(vcpu=2, memory_mb=2560),
     }
-    return Report(time="2026-11-20T03:12:57.431Z", type="task.report", record=Record(**{**made, **record}))
+    return Report(
+        time="2026-11-20T03:12:57.431Z", type="task.report", record=Record(**{**made, **record})
+    )
 
 
 def last(**metrics: Any) -> Record:
@@ -119,23 +121,41 @@ def test_the_end_of_a_run() -> None:
 
 
 def test_the_end_and_show_draw_the_same_curves() -> None:
-    series = Series(started_at=STARTED, step_ms=1000, vcpu_used=(0.002, 0.01, 0.004), memory_used_mb=(90, 301, 250))
+    series = Series(
+        started_at=STARTED,
+        step_ms=1000,
+        vcpu_used=(0.002, 0.01, 0.004),
+        memory_used_mb=(90, 301, 250),
+    )
     report = etl({"max_memory_used_mb": 418}, series=series)
     ended = [row for row in shown(report, width=120) if "▔" in row]
-    assert [row[row.index("▔") :].partition(",")[0] for row in ended] == ["▔ 0.1 of 2 vCPU", "▔ peak 418 MB"]
+    assert [row[row.index("▔") :].partition(",")[0] for row in ended] == [
+        "▔ 0.1 of 2 vCPU",
+        "▔ peak 418 MB",
+    ]
     view = View(width=120, now_ns=NOW_NS)
-    read = [row for row in texts(page_lines(PastRun(report=report), view, series, None, None)) if "▔" in row]
+    read = [
+        row
+        for row in texts(page_lines(PastRun(report=report), view, series, None, None))
+        if "▔" in row
+    ]
     curves = [row[11 : row.index("▔")].strip() for row in (*ended, *read)]
-    levels = ["".join(level for level, _ in groupby(curve)) for curve in curves]  # the widths differ
+    levels = [
+        "".join(level for level, _ in groupby(curve)) for curve in curves
+    ]  # the widths differ
     assert levels[:2] == levels[2:]
 
 
 def test_the_peak_is_not_raised_by_rounding_nor_hidden_by_a_flat_curve() -> None:
     flat = replace(SERIES, memory_used_mb=(7.2,) * 6)
-    (memory,) = [row for row in shown(etl({"max_memory_used_mb": 308}, series=flat)) if "Memory" in row]
+    (memory,) = [
+        row for row in shown(etl({"max_memory_used_mb": 308}, series=flat)) if "Memory" in row
+    ]
     assert memory == "  Memory  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ ▔ peak 308 MB, 8 % of 4 GB"
     for value, top in ((8.15, "8.1 MB"), (8.3, "8.3 MB")):
-        curve = run_curves(etl({"max_memory_used_mb": 8.148}).record, replace(SERIES, memory_used_mb=(value,)))[1]
+        curve = run_curves(
+            etl({"max_memory_used_mb": 8.148}).record, replace(SERIES, memory_used_mb=(value,))
+        )[1]
         assert curve.limit_text == f"▔ {top} of 4 GB"
 
 
@@ -152,14 +172,25 @@ def test_a_narrow_terminal_gets_shorter_texts_and_less_of_them() -> None:
 
 
 def test_a_run_without_a_sample_has_no_empty_rows() -> None:
-    metrics = {"duration_ms": 3.2, "cpu_seconds": 0.001, "max_memory_used_mb": 1.24, "block_read_bytes": 0}
+    metrics = {
+        "duration_ms": 3.2,
+        "cpu_seconds": 0.001,
+        "max_memory_used_mb": 1.24,
+        "block_read_bytes": 0,
+    }
     true = etl(metrics, series=None, time_breakdown=None, recommendation=None)
-    assert shown(true) == ["● etl succeeded in 3 ms · memory peak 1.2 MB of 4 GB · 1 ms of CPU time"]
-    partial = etl(metrics, series=None, sampling=Sampling(cpu_covered_percent=80), time_breakdown=None)
+    assert shown(true) == [
+        "● etl succeeded in 3 ms · memory peak 1.2 MB of 4 GB · 1 ms of CPU time"
+    ]
+    partial = etl(
+        metrics, series=None, sampling=Sampling(cpu_covered_percent=80), time_breakdown=None
+    )
     assert shown(partial)[0].endswith(" · ≥1 ms of CPU time")
     assert shown(true, width=50) == ["● etl succeeded in 3 ms · memory peak 1.2 MB"]
     assert shown(true, width=40) == ["● etl succeeded in 3 ms"]
-    assert shown(etl(series=None, time_breakdown=None, metrics={"duration_ms": None}))[0].startswith("● etl succeeded")
+    assert shown(etl(series=None, time_breakdown=None, metrics={"duration_ms": None}))[
+        0
+    ].startswith("● etl succeeded")
 
 
 def test_the_verdict_and_how_it_is_known() -> None:
@@ -176,14 +207,18 @@ def test_the_verdict_and_how_it_is_known() -> None:
 
 def test_the_commands_for_more_name_the_history() -> None:
     assert "task-profiler" not in "".join(shown(etl(), history=None))
-    assert shown(etl(status="failure", exit_code=143))[-1] == "  more    task-profiler show 3f2a91bc"
+    assert (
+        shown(etl(status="failure", exit_code=143))[-1] == "  more    task-profiler show 3f2a91bc"
+    )
     other = shown(etl(), history=("--history", "my runs.sqlite3"))
     assert other[-1] == "  more    task-profiler show 3f2a91bc --history 'my runs.sqlite3'"
 
 
 @pytest.mark.usefixtures("los_angeles")
 def test_a_warning_is_shown_with_local_times_and_the_others_are_counted() -> None:
-    lines = shown(etl(monitor=Monitor(warnings=("1 process was still running.", "Another."))), max_lines=7)
+    lines = shown(
+        etl(monitor=Monitor(warnings=("1 process was still running.", "Another."))), max_lines=7
+    )
     assert "  warning 1 process was still running. (and 1 more)" in lines
     assert not [row for row in lines if "I/O" in row]
     lines = shown(etl(monitor=Monitor(warnings=("The GPU was lost at 2026-11-20T03:12:50.000Z.",))))
@@ -218,14 +253,20 @@ def test_one_of_several_runs_is_a_line() -> None:
             ((400, 18), (390, 17), (500, 16)),
             "Median of 3 runs: 400 ms (390 to 500 ms), memory peak 17 MB (16 to 18 MB), CPU time 17 ms (16 to 18 ms).",
         ),
-        (((300, 5), (302, 5)), "Median of 2 runs: 301 ms (300 to 302 ms), memory peak 5 MB, CPU time 5 ms."),
+        (
+            ((300, 5), (302, 5)),
+            "Median of 2 runs: 301 ms (300 to 302 ms), memory peak 5 MB, CPU time 5 ms.",
+        ),
         (((1000, None), (1000, None)), "Median of 2 runs: 1.0 s."),
         (((300, 5),), ""),
         (((None, None), (None, None)), ""),
     ],
 )
 def test_several_runs_have_a_median_and_a_range(values: Any, sentence: str) -> None:
-    successes = [Metrics(duration_ms=ms, max_memory_used_mb=mb, cpu_seconds=mb and mb / 1000) for ms, mb in values]
+    successes = [
+        Metrics(duration_ms=ms, max_memory_used_mb=mb, cpu_seconds=mb and mb / 1000)
+        for ms, mb in values
+    ]
     lines = printed_summary(successes, is_file=True).decode().split("\n")
     assert max(map(len, lines)) <= 80
     assert " ".join(lines).strip() == sentence
@@ -253,21 +294,28 @@ def changes(record: dict[str, Any], last_metrics: dict[str, Any], width: int = 1
     ("last_metrics", "expected"),
     [
         ({}, NOTHING),
-        ({"max_memory_used_mb": 1500}, "memory +23 % (1.5 GB → 1.8 GB) since the last success 2 h ago"),
+        (
+            {"max_memory_used_mb": 1500},
+            "memory +23 % (1.5 GB → 1.8 GB) since the last success 2 h ago",
+        ),
         ({"max_memory_used_mb": 1500, "memory_peak_source": "sampled"}, NOTHING),
         ({"cpu_seconds": 29.8}, "CPU time -50 % (29.8 s → 14.9 s) since the last success 2 h ago"),
         ({"duration_ms": 100}, "duration 124× (100 ms → 12.4 s) since the last success 2 h ago"),
         ({"duration_ms": None, "cpu_seconds": 0}, NOTHING),
     ],
 )
-def test_only_what_changed_by_5_percent_is_said(last_metrics: dict[str, Any], expected: str) -> None:
+def test_only_what_changed_by_5_percent_is_said(
+    last_metrics: dict[str, Any], expected: str
+) -> None:
     assert changes({}, last_metrics) == expected
 
 
 def test_milliseconds_of_a_short_run_are_noise() -> None:
     short = {"duration_ms": 12, "cpu_seconds": 0.004}
     assert changes({"metrics": short}, {"duration_ms": 4, "cpu_seconds": 0.001}) == ""
-    assert "duration" not in changes({"metrics": {"duration_ms": 340}}, {"duration_ms": 300, "cpu_seconds": 1})
+    assert "duration" not in changes(
+        {"metrics": {"duration_ms": 340}}, {"duration_ms": 300, "cpu_seconds": 1}
+    )
 
 
 def test_a_narrow_terminal_loses_the_values_before_the_changes() -> None:
@@ -290,7 +338,14 @@ def test_another_processor_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
-    [(0, ""), (1, " 1 s ago"), (119, " 119 s ago"), (120, " 2 min ago"), (7200, " 2 h ago"), (200_000, " 2 days ago")],
+    [
+        (0, ""),
+        (1, " 1 s ago"),
+        (119, " 119 s ago"),
+        (120, " 2 min ago"),
+        (7200, " 2 h ago"),
+        (200_000, " 2 days ago"),
+    ],
 )
 def test_how_long_ago_the_last_success_ended(seconds: int, expected: str) -> None:
     now_ns = NOW_NS - 2 * 3600 * 10**9 + (seconds + 8) * 10**9  # 07:10 is 2 h 2 min 45 s before NOW
@@ -303,8 +358,14 @@ def test_a_change_since_fewer_than_five_runs_has_no_verdict() -> None:
     own, one = etl().record, last(duration_ms=10_000)
     since = "duration +24 % (10.0 s → 12.4 s) since the last success 2 h ago"
     assert text(own, [one] * 4) == f"{since} (fewer than five runs)"
-    assert [change_spans(own, [one] * runs, NOW_NS, 110)[1].style for runs in (4, 5)] == ["", "yellow"]
-    assert text(own, [last()]) == "nothing notable since the last success 2 h ago (fewer than five runs)"
+    assert [change_spans(own, [one] * runs, NOW_NS, 110)[1].style for runs in (4, 5)] == [
+        "",
+        "yellow",
+    ]
+    assert (
+        text(own, [last()])
+        == "nothing notable since the last success 2 h ago (fewer than five runs)"
+    )
     assert text(own, [one] * 5) == since
 
 
@@ -320,12 +381,17 @@ def test_half_of_the_runs_are_always_within_the_usual_range(values: list[float])
 RECOMMEND = "task-profiler recommend etl"
 ENOUGH = f"2 vCPU, 2.5 GB would have been enough ({RECOMMEND})."
 ONE_CPU = Distribution(avg=0.98, p95=1.0, max=1.2)
-SATURATED, SATURATION = {"vcpu_saturated_percent": 80.0}, "it used all of its CPU (2 vCPU) for 80 % of the time"
+SATURATED, SATURATION = (
+    {"vcpu_saturated_percent": 80.0},
+    "it used all of its CPU (2 vCPU) for 80 % of the time",
+)
 WAITED = {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0}
 WAIT = "its threads waited 6.0 s in total for a CPU"
 
 
-def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] = (), **record: Any) -> str | None:
+def advice(
+    metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] = (), **record: Any
+) -> str | None:
     return next_step(etl(metrics, **record).record, waits, RECOMMEND)
 
 
@@ -333,12 +399,24 @@ def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] 
     ("metrics", "expected"),
     [
         ({}, ENOUGH),
-        ({"max_memory_used_mb": 4000}, "only 96 MB of memory was left: with a little more data it would be killed."),
+        (
+            {"max_memory_used_mb": 4000},
+            "only 96 MB of memory was left: with a little more data it would be killed.",
+        ),
         (SATURATED, f"{SATURATION}: with 4 vCPU it would take 0.6 to 1× as long."),
-        (SATURATED | {"max_pids": 2}, f"{SATURATION}, but with at most 2 threads: more CPUs would hardly help."),
+        (
+            SATURATED | {"max_pids": 2},
+            f"{SATURATION}, but with at most 2 threads: more CPUs would hardly help.",
+        ),
         (WAITED, f"{WAIT}: up to 9 threads shared 2 vCPU, perhaps with other programs."),
-        (WAITED | {"max_pids": 2}, f"{WAIT}: other programs used the CPUs, or it works in short bursts."),
-        ({"vcpu_used": ONE_CPU}, "it kept one of 2 CPUs busy: more CPUs help only if it works in parallel."),
+        (
+            WAITED | {"max_pids": 2},
+            f"{WAIT}: other programs used the CPUs, or it works in short bursts.",
+        ),
+        (
+            {"vcpu_used": ONE_CPU},
+            "it kept one of 2 CPUs busy: more CPUs help only if it works in parallel.",
+        ),
         ({"vcpu_used": replace(ONE_CPU, p95=1.9, max=2)}, ENOUGH),
         ({"duration_ms": 999}, None),
     ],
@@ -350,26 +428,40 @@ def test_the_advice_follows_from_the_numbers(metrics: dict[str, Any], expected: 
 def test_out_of_memory_comes_first_whatever_the_end() -> None:
     text = "give it more memory than 4 GB or process less data at a time."
     assert advice({"vcpu_saturated_percent": 90.0}, likely_out_of_memory=True) == text
-    unsized = advice({"memory_size_mb": None}, likely_out_of_memory=True, status="failure", recommendation=None)
+    unsized = advice(
+        {"memory_size_mb": None}, likely_out_of_memory=True, status="failure", recommendation=None
+    )
     assert unsized == text.replace(" than 4 GB", "")
-    sized = advice(likely_out_of_memory=True, status="failure", recommendation=Recommendation(vcpu=1, memory_mb=5120))
+    sized = advice(
+        likely_out_of_memory=True,
+        status="failure",
+        recommendation=Recommendation(vcpu=1, memory_mb=5120),
+    )
     assert sized == f"give it 5 GB of memory ({RECOMMEND}) or process less data at a time."
 
 
 def test_a_long_wait_is_named_unless_its_kind_is_unknown() -> None:
     database = WaitTarget(kind="network", target="db:5432", percent=55)
     waits = (WaitTarget(kind="other", target="other", percent=60), database)
-    sentence = "55 % of the time it waited for db:5432 (network): more CPU or memory would not help there."
+    sentence = (
+        "55 % of the time it waited for db:5432 (network): more CPU or memory would not help there."
+    )
     assert advice(waits=waits) == sentence
     assert advice(waits=waits[:1]) == ENOUGH
 
 
 @pytest.mark.parametrize(
-    ("lock", "named"), [(53, "53 % of the time it waited for a lock:"), (45, "46 % of the time it waited for db:5432")]
+    ("lock", "named"),
+    [
+        (53, "53 % of the time it waited for a lock:"),
+        (45, "46 % of the time it waited for db:5432"),
+    ],
 )
 def test_a_target_is_not_named_beside_a_longer_wait_without_one(lock: float, named: str) -> None:
     waits = (WaitTarget(kind="network", target="db:5432", percent=46),)
-    times = TimeBreakdown(on_cpu_percent=1, network_percent=46, lock_percent=lock, waiting_for=waits)
+    times = TimeBreakdown(
+        on_cpu_percent=1, network_percent=46, lock_percent=lock, waiting_for=waits
+    )
     assert (advice(waits=waits, time_breakdown=times) or "").startswith(named)
 
 

@@ -30,7 +30,9 @@ def shown(stacks: StacksLine, width: int = 80, known: Stacks | None = None) -> l
     return texts(stacks_lines(waiting(stacks=known).record, stacks, width))
 
 
-def tree(*steps: Mapping[str, int], width: int = 80, own_files: tuple[str, ...] | None = None) -> list[str]:
+def tree(
+    *steps: Mapping[str, int], width: int = 80, own_files: tuple[str, ...] | None = None
+) -> list[str]:
     """The rows of the tree alone."""
     return shown(replace(made(*steps), own_files=own_files), width)[3:]
 
@@ -75,10 +77,19 @@ RECURSIVE = {";".join(["main (a.py)", *["fib (a.py)"] * depth]): depth for depth
     [
         ([{"a (a.py)": 1}], ["100 %  a (a.py)"]),
         # the same stack in several steps
-        ([{"a (a.py);b (b.py)": 1}, {"a (a.py)": 2, "a (a.py);b (b.py)": 1}], ["100 %  a (a.py)", " 50 %    b (b.py)"]),
-        ([{"a (a.py);b (a.py)": 995, **RARE}], ["100 %  a (a.py)", "100 %    b (a.py)", "  0 %    … 5 more"]),
+        (
+            [{"a (a.py);b (b.py)": 1}, {"a (a.py)": 2, "a (a.py);b (b.py)": 1}],
+            ["100 %  a (a.py)", " 50 %    b (b.py)"],
+        ),
+        (
+            [{"a (a.py);b (a.py)": 995, **RARE}],
+            ["100 %  a (a.py)", "100 %    b (a.py)", "  0 %    … 5 more"],
+        ),
         # a function that waits, and the same that runs
-        ([{"a (a.py) [waiting]": 3, "a (a.py)": 1}], [" 75 %  a (a.py) [waiting]", " 25 %  a (a.py)"]),
+        (
+            [{"a (a.py) [waiting]": 3, "a (a.py)": 1}],
+            [" 75 %  a (a.py) [waiting]", " 25 %  a (a.py)"],
+        ),
         ([RECURSIVE], ["100 %  main (a.py)", "100 %    fib (a.py)"]),
     ],
 )
@@ -88,7 +99,15 @@ def test_the_tree(steps: list[dict[str, int]], rows: list[str]) -> None:
 
 def test_calls_between_functions_of_packages_are_counted() -> None:
     packages = [f"f{number} (django/base.py)" for number in range(9)]
-    text = ";".join(["main (manage.py)", *packages, "handle (shop/load.py)", "get (queue.py)", "wait (threading.py)"])
+    text = ";".join(
+        [
+            "main (manage.py)",
+            *packages,
+            "handle (shop/load.py)",
+            "get (queue.py)",
+            "wait (threading.py)",
+        ]
+    )
     assert tree({text: 1}, own_files=("manage.py", "shop/load.py")) == [
         "100 %  main (manage.py)",
         "100 %    … 9 calls in Python and packages",
@@ -103,8 +122,12 @@ def test_a_run_without_samples_has_only_a_title() -> None:
         assert shown(stacks) == ["nightly-etl 7b3f0c2d9e1a4855b6d0aa41c7f2e893: 0 stacks"]
 
 
-@pytest.mark.parametrize(("samples", "running", "few"), [(412, 2, True), (412, 400, False), (2, None, True)])
-def test_few_samples_of_running_threads_are_a_matter_of_chance(samples: int, running: int | None, *, few: bool) -> None:
+@pytest.mark.parametrize(
+    ("samples", "running", "few"), [(412, 2, True), (412, 400, False), (2, None, True)]
+)
+def test_few_samples_of_running_threads_are_a_matter_of_chance(
+    samples: int, running: int | None, *, few: bool
+) -> None:
     known = replace(present(waiting().record.stacks), samples=samples, running_samples=running)
     title = next(row for row in shown(waiting_stacks(), known=known) if row.startswith("Share of"))
     assert title.endswith(" in only 2 samples: a matter of chance") is few
@@ -115,8 +138,13 @@ def test_the_tree_of_any_number_of_stacks_is_short(count: int, width: int) -> No
     chance = random.Random(count)
     stacks: dict[str, int] = {}
     while len(stacks) < count:
-        path = [f"step_{chance.randint(0, 9)}_of_the_nightly_rebuild (shop/orders/rebuild.py)" for _ in range(40)]
-        stacks[";".join(["<module> (job.py)", *path[: chance.randint(1, 40)]])] = chance.randint(1, 500)
+        path = [
+            f"step_{chance.randint(0, 9)}_of_the_nightly_rebuild (shop/orders/rebuild.py)"
+            for _ in range(40)
+        ]
+        stacks[";".join(["<module> (job.py)", *path[: chance.randint(1, 40)]])] = chance.randint(
+            1, 500
+        )
     lines = shown(made(stacks), width)
     assert len(lines) <= 90
     assert max(map(len, lines)) <= width
@@ -128,7 +156,9 @@ def test_the_tree_of_any_number_of_stacks_is_short(count: int, width: int) -> No
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "runs.jsonl"
-    path.write_bytes(b"\n".join((msgspec.json.encode(waiting_stacks()), encode(waiting()), encode(etl()))))
+    path.write_bytes(
+        b"\n".join((msgspec.json.encode(waiting_stacks()), encode(waiting()), encode(etl())))
+    )
     return path
 
 
@@ -140,22 +170,35 @@ def test_the_command_prints_the_tree_and_the_line(file: Path, cli: Cli) -> None:
     assert json.loads(line)["type"] == "task.stacks"
 
 
-def test_of_several_containers_those_with_stacks_are_shown_and_no_stacks_are_a_sentence(file: Path, cli: Cli) -> None:
+def test_of_several_containers_those_with_stacks_are_shown_and_no_stacks_are_a_sentence(
+    file: Path, cli: Cli
+) -> None:
     with pytest.raises(TaskProfilerError, match=r"TASK_PROFILER_STACKS=on.*run --stacks"):
         cli("show", "158d", "--from", str(file), "--stacks")
     batch = waiting(containers=(OtherContainer(name="side"), OtherContainer(name="task-monitor")))
     side = waiting(container=Container(name="side"), containers=(OtherContainer(name="batch"),))
-    file.write_bytes(b"\n".join((msgspec.json.encode(waiting_stacks()), encode(side), encode(batch))))
+    file.write_bytes(
+        b"\n".join((msgspec.json.encode(waiting_stacks()), encode(side), encode(batch)))
+    )
     assert cli("show", "7b3f", "--from", str(file), "--stacks").out.count("412 stacks") == 1
-    with pytest.raises(TaskProfilerError, match=r"no call stacks of nightly-etl .*: --from logs:/ecs/nightly-etl"):
+    with pytest.raises(
+        TaskProfilerError, match=r"no call stacks of nightly-etl .*: --from logs:/ecs/nightly-etl"
+    ):
         cli("show", f"{waiting().record.task_id}/side", "--from", str(file), "--stacks")
     file.write_bytes(encode(waiting(task_arn=None, log_group=None)))
-    with pytest.raises(TaskProfilerError, match=r"no call stacks of .*: the local history keeps those of the newest"):
+    with pytest.raises(
+        TaskProfilerError,
+        match=r"no call stacks of .*: the local history keeps those of the newest",
+    ):
         cli("show", "--from", str(file), "--stacks")
 
 
 @given(
-    st.lists(st.dictionaries(st.text(max_size=30) | st.sampled_from([";", " [waiting]", "a;a;b"]), st.integers())),
+    st.lists(
+        st.dictionaries(
+            st.text(max_size=30) | st.sampled_from([";", " [waiting]", "a;a;b"]), st.integers()
+        )
+    ),
     st.integers(60, 120),
 )
 def test_any_stacks_have_a_page(steps: list[dict[str, int]], width: int) -> None:

@@ -22,7 +22,9 @@ def shown(width: int = 80, **record: Any) -> list[str]:
 def bar(times: TimeBreakdown, width: int = 111) -> dict[str, int]:
     """The number of each character; all of one kind are together."""
     text = shown(width, time_breakdown=times)[0][INDENT:]
-    assert sum(text[place] != text[place - 1] for place in range(1, len(text))) == len(set(text)) - 1
+    assert (
+        sum(text[place] != text[place - 1] for place in range(1, len(text))) == len(set(text)) - 1
+    )
     return {character: text.count(character) for character in text}
 
 
@@ -38,14 +40,22 @@ def test_the_parts_of_a_run_and_what_it_waited_for() -> None:
 
 
 def test_each_part_has_its_share_of_the_bar() -> None:
-    assert bar(TimeBreakdown(on_cpu_percent=50, network_percent=30, other_percent=20)) == {"█": 50, "░": 30, "·": 20}
+    assert bar(TimeBreakdown(on_cpu_percent=50, network_percent=30, other_percent=20)) == {
+        "█": 50,
+        "░": 30,
+        "·": 20,
+    }
     assert bar(TimeBreakdown(sleep_percent=100)) == {"z": 100}
-    small = TimeBreakdown(on_cpu_percent=96, disk_percent=1, lock_percent=1, pipe_percent=1, child_percent=1)
+    small = TimeBreakdown(
+        on_cpu_percent=96, disk_percent=1, lock_percent=1, pipe_percent=1, child_percent=1
+    )
     assert bar(small, 60) == {"█": 45, "▒": 1, "!": 1, "|": 1, "+": 1}
 
 
 def test_parts_below_one_percent_are_others_and_a_part_of_the_run_is_said() -> None:
-    times = TimeBreakdown(on_cpu_percent=98.2, disk_percent=0.9, lock_percent=0.8, other_percent=0.1)
+    times = TimeBreakdown(
+        on_cpu_percent=98.2, disk_percent=0.9, lock_percent=0.8, other_percent=0.1
+    )
     assert bar(times) == {"█": 98, "·": 2}
     assert shown(time_breakdown=times)[1].split("  ")[-1] == "· other 2 %"
     assert bar(TimeBreakdown(on_cpu_percent=99.5, disk_percent=0.5)) == {"█": 100}
@@ -58,8 +68,16 @@ def test_the_wait_for_a_cpu_is_shown_where_it_matters() -> None:
     metrics = Metrics(cpu_wait_percent=14.6, cpu_wait_seconds=61.4)
     wait = "  CPU wait  15 %  of the time that threads could run, 1m 01s in total"
     assert shown(metrics=metrics, time_breakdown=None) == [wait]
-    assert shown(metrics=metrics, time_breakdown=TimeBreakdown(on_cpu_percent=90, other_percent=10))[-1] == wait
-    assert shown(metrics=Metrics(cpu_wait_percent=20, cpu_wait_seconds=0.002), time_breakdown=None) == []
+    assert (
+        shown(metrics=metrics, time_breakdown=TimeBreakdown(on_cpu_percent=90, other_percent=10))[
+            -1
+        ]
+        == wait
+    )
+    assert (
+        shown(metrics=Metrics(cpu_wait_percent=20, cpu_wait_seconds=0.002), time_breakdown=None)
+        == []
+    )
 
 
 PERCENT = st.none() | st.floats(0, 120) | st.sampled_from([1e8, 1e-9])
@@ -67,7 +85,11 @@ PERCENT = st.none() | st.floats(0, 120) | st.sampled_from([1e8, 1e-9])
 
 @given(st.lists(PERCENT, min_size=9, max_size=9), st.integers(60, 120))
 def test_any_shares_fill_at_most_the_bar(shares: list[float | None], width: int) -> None:
-    names = [name for name in TimeBreakdown.__struct_fields__ if name.endswith("_percent") and "covered" not in name]
+    names = [
+        name
+        for name in TimeBreakdown.__struct_fields__
+        if name.endswith("_percent") and "covered" not in name
+    ]
     times = replace(TimeBreakdown(), **dict(zip(names, shares, strict=True)))
     lines = shown(width, time_breakdown=times)
     if lines:

@@ -30,18 +30,27 @@ def test_processes_and_stacks_are_collected_only_if_they_are_enabled_and_neuron_
         scope="instance",
     )
     found = MonitorProcess(settings, Mock()).collectors(None, gpus_of=lambda _: None)
-    assert [type(collector).__name__ for collector in found] == ["SwapWarning", "OutputWarning", *expected]
+    assert [type(collector).__name__ for collector in found] == [
+        "SwapWarning",
+        "OutputWarning",
+        *expected,
+    ]
 
 
 def test_bad_settings_are_logged_at_the_start() -> None:
-    settings = MonitorSettings(endpoint_address="", endpoint_version=4, problems=("GPU='x' is not auto",))
+    settings = MonitorSettings(
+        endpoint_address="", endpoint_version=4, problems=("GPU='x' is not auto",)
+    )
     with patch.object(monitor_process, "JsonLog") as log:
         process = MonitorProcess(settings, Mock())
     assert [call.args for call in log.return_value.warning.call_args_list] == [process.problems]
 
 
 def test_collectors_that_take_long_to_import_cost_no_tick() -> None:
-    process, clock = MonitorProcess(MonitorSettings(endpoint_address="", endpoint_version=4), Mock()), FakeClock()
+    process, clock = (
+        MonitorProcess(MonitorSettings(endpoint_address="", endpoint_version=4), Mock()),
+        FakeClock(),
+    )
 
     def imported() -> Iterator[Collector]:
         clock.advance(3)

@@ -54,7 +54,9 @@ def test_a_run_of_two_runtimes_worked_out_by_hand() -> None:
         ),
         report(
             runtime({0: 40, 1: 0}, {0: 200, 1: 0}, period=3, completed=7),
-            runtime({0: 0, 1: 20}, {0: 4, 1: 50}, period=3, completed=0, failed={"some_new_reason": 2}),
+            runtime(
+                {0: 0, 1: 20}, {0: 4, 1: 50}, period=3, completed=0, failed={"some_new_reason": 2}
+            ),
         ),
         restarts=2,
     )
@@ -76,7 +78,8 @@ def test_the_largest_of_each_percentile_stays() -> None:
     record = record_of(
         report(runtime({}, {}, total_latency=percentiles(0.1, 0.5, 0.6))),
         report(
-            runtime({}, {}, total_latency=percentiles(0.2, 0.3, 0.9)), runtime({}, {}, device_latency={"p50": 0.15})
+            runtime({}, {}, total_latency=percentiles(0.2, 0.3, 0.9)),
+            runtime({}, {}, device_latency={"p50": 0.15}),
         ),
         report(runtime({}, {})),
     )
@@ -88,7 +91,9 @@ def test_time_without_a_runtime_is_not_idle_time_of_a_batch() -> None:
     record = record_of(report(), busy, report(), report())
     assert shown(core(record, 0).utilization_percent) == (60.0, 60.0)
     assert shown(record.device_memory_used_mb) == (10.0, 10.0)
-    assert record_of(report(ecc={0: (0, 0)})) == Neuron(device_memory_size_mb=32768, ecc_uncorrected=0, restarts=0)
+    assert record_of(report(ecc={0: (0, 0)})) == Neuron(
+        device_memory_size_mb=32768, ecc_uncorrected=0, restarts=0
+    )
 
 
 def test_a_short_period_is_ignored_for_utilization_and_its_executions_count() -> None:
@@ -116,14 +121,25 @@ def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() ->
     """Runtime A owns core 0, B core 1; in the second report B's memory could not be read."""
     owner, other = runtime({0: 50, 1: 0}, {0: 100, 1: 0}), runtime({0: 0, 1: 70}, {0: 0, 1: 200})
     silent = runtime({0: 0, 1: 70}, {0: 0, 1: 200})
-    silent["report"]["memory_used"] = {"period": 1.0, "error": "cannot read", "neuron_runtime_used_bytes": None}
+    silent["report"]["memory_used"] = {
+        "period": 1.0,
+        "error": "cannot read",
+        "neuron_runtime_used_bytes": None,
+    }
     usage = NeuronUsage(1)
     for document in (report(owner, other), report(owner, silent)):
         usage.add(decoded(document))
     record, latest = present(usage.record(0)), present(usage.latest())
-    assert [shown(core(record, index).memory_used_mb) for index in (0, 1)] == [(100.0, 100.0), (200.0, 200.0)]
+    assert [shown(core(record, index).memory_used_mb) for index in (0, 1)] == [
+        (100.0, 100.0),
+        (200.0, 200.0),
+    ]
     assert shown(record.device_memory_used_mb) == (300.0, 300.0)
-    assert (latest.core_memory_bytes, latest.device_memory_bytes, latest.memory_bytes_by_category) == ({}, None, {})
+    assert (
+        latest.core_memory_bytes,
+        latest.device_memory_bytes,
+        latest.memory_bytes_by_category,
+    ) == ({}, None, {})
 
 
 @pytest.mark.parametrize(
@@ -138,7 +154,9 @@ def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() ->
     ],
 )
 def test_memory_errors_are_those_since_the_first_report(counts: list[int], errors: int) -> None:
-    record = record_of(*(report(ecc={0: (count // 2, count - count // 2), 1: (0, 0)}) for count in counts))
+    record = record_of(
+        *(report(ecc={0: (count // 2, count - count // 2), 1: (0, 0)}) for count in counts)
+    )
     assert record.ecc_uncorrected == errors
 
 
@@ -147,8 +165,15 @@ def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:
     assert usage.latest() is None
     usage.add(decoded(report(runtime({0: 80}, {0: 100}, completed=10), ecc={0: (1, 0)})))
     last = report(
-        runtime({0: 30, 1: 0}, {0: 40, 1: 0}, completed=1, total_latency=percentiles(0.1, 0.2, 0.3)),
-        runtime({0: 0, 1: 20}, {0: 0, 1: 60}, failed={"timed_out": 2}, total_latency=percentiles(0.05, 0.4, 0.5)),
+        runtime(
+            {0: 30, 1: 0}, {0: 40, 1: 0}, completed=1, total_latency=percentiles(0.1, 0.2, 0.3)
+        ),
+        runtime(
+            {0: 0, 1: 20},
+            {0: 0, 1: 60},
+            failed={"timed_out": 2},
+            total_latency=percentiles(0.05, 0.4, 0.5),
+        ),
         ecc={0: (3, 0)},
     )
     usage.add(decoded(last))
@@ -178,12 +203,18 @@ def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:
 
 
 RECORD = Record(
-    task_id="1", container=Container(name="batch"), status="success", sampling=Sampling(), monitor=Monitor()
+    task_id="1",
+    container=Container(name="batch"),
+    status="success",
+    sampling=Sampling(),
+    monitor=Monitor(),
 )
 
 
 BUSY = decoded(report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0})))
-NOTHING = decoded({"neuron_runtime_data": [], "system_data": {"neuron_hw_counters": {"neuron_devices": None}}})
+NOTHING = decoded(
+    {"neuron_runtime_data": [], "system_data": {"neuron_hw_counters": {"neuron_devices": None}}}
+)
 
 
 class World:
@@ -192,10 +223,14 @@ class World:
     def __init__(self, *, installed: bool = True, is_required: bool = False) -> None:
         self.log = FakeLog()
         self.calls: list[str] = []
-        self.source = source = cast("Any", SimpleNamespace(restarts=2, pid=4711, failure=None, outage=None))
+        self.source = source = cast(
+            "Any", SimpleNamespace(restarts=2, pid=4711, failure=None, outage=None)
+        )
         source.start = lambda _: self.calls.append("start")
         source.stop = lambda _: self.calls.append("stop")
-        self.collector = NeuronCollector(source if installed else None, 1, self.log, is_required=is_required)
+        self.collector = NeuronCollector(
+            source if installed else None, 1, self.log, is_required=is_required
+        )
 
     def report(self, *reports: NeuronReport) -> None:
         for one in reports:
@@ -251,7 +286,10 @@ def test_missing_required_devices_are_reported_once_in_the_log_and_in_the_record
     assert world.record().monitor == Monitor(warnings=(warning,))
     assert world.collector.child_pid == (4711 if is_installed else None)
     world.report(BUSY)
-    assert [*Collectors(world.collector).startup_errors(), *present(world.record().monitor).warnings] == []
+    assert [
+        *Collectors(world.collector).startup_errors(),
+        *present(world.record().monitor).warnings,
+    ] == []
 
 
 def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_cores() -> None:
@@ -264,7 +302,11 @@ def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_c
     assert "The collection of Neuron values stopped at 1970-" in warning
     checkpoint = with_collected(replace(RECORD, status="running"), (world.collector,))
     assert present(checkpoint.monitor).warnings == (warning,)
-    assert (record.neuron is None, checkpoint.neuron, world.collector.latest()) == (False, None, None)
+    assert (record.neuron is None, checkpoint.neuron, world.collector.latest()) == (
+        False,
+        None,
+        None,
+    )
 
 
 def test_a_neuron_monitor_that_ended_is_named_and_is_no_source_until_its_next_report() -> None:

@@ -50,7 +50,9 @@ def waits_after(*reports: int) -> list[float]:
     return waits
 
 
-def test_the_backoff_doubles_from_one_second_to_a_minute_and_ten_reports_in_a_row_reset_it() -> None:
+def test_the_backoff_doubles_from_one_second_to_a_minute_and_ten_reports_in_a_row_reset_it() -> (
+    None
+):
     assert waits_after(*[1] * 9) == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert waits_after(9, 9, 10, 1) == [1, 2, 1, 2]
 
@@ -78,38 +80,54 @@ def test_reads_a_report_of_runtime_1() -> None:
 def test_the_device_latency_replaces_a_missing_total_latency() -> None:
     device = percentiles(0.1, 0.2, 0.3)
     for total in (None, {}, {"p50": None}):
-        (process,) = decoded(report(runtime({}, {}, total_latency=total, device_latency=device))).runtimes
+        (process,) = decoded(
+            report(runtime({}, {}, total_latency=total, device_latency=device))
+        ).runtimes
         assert process.latency == Latency(p50_seconds=0.1, p99_seconds=0.2, p100_seconds=0.3)
     (idle,) = decoded(report(runtime({}, {}))).runtimes
     assert idle.latency is None
 
 
-@pytest.mark.parametrize("runtimes", [[], None, [{"pid": 1, "error": "", "report": {}}, {"pid": 2, "error": "x"}]])
-def test_no_runtime_and_one_of_which_nothing_was_due_are_a_report_all_the_same(runtimes: object) -> None:
+@pytest.mark.parametrize(
+    "runtimes", [[], None, [{"pid": 1, "error": "", "report": {}}, {"pid": 2, "error": "x"}]]
+)
+def test_no_runtime_and_one_of_which_nothing_was_due_are_a_report_all_the_same(
+    runtimes: object,
+) -> None:
     assert decoded({**report(), "neuron_runtime_data": runtimes}).runtimes == ()
 
 
-def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_an_entry_that_is_no_core_is_skipped() -> None:
+def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_an_entry_that_is_no_core_is_skipped() -> (
+    None
+):
     """Neither costs another field."""
     document = report(runtime({0: 50.0}, {0: 8}))
     document["neuron_hardware_info"]["error"] = "no device"
     document["neuron_runtime_data"][0]["error"] = "the process is gone"
-    cores = document["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"]
+    cores = document["neuron_runtime_data"][0]["report"]["neuroncore_counters"][
+        "neuroncores_in_use"
+    ]
     cores.update({"nc_v3.0": {"neuroncore_utilization": 5}, "1": None})
     parsed = decoded(document)
     assert (parsed.device_count, parsed.runtimes[0].utilization_percent) == (None, {0: 50.0})
     assert parsed.problems == ("the process is gone", "no device")
 
 
-@pytest.mark.parametrize(("given_percent", "percent"), [(100.00001, 100.0), (-0.5, 0.0), (0, 0.0), (None, None)])
-def test_utilization_is_a_number_brought_within_0_to_100(given_percent: Any, percent: float | None) -> None:
+@pytest.mark.parametrize(
+    ("given_percent", "percent"), [(100.00001, 100.0), (-0.5, 0.0), (0, 0.0), (None, None)]
+)
+def test_utilization_is_a_number_brought_within_0_to_100(
+    given_percent: Any, percent: float | None
+) -> None:
     (process,) = decoded(report(runtime({3: given_percent}, {}))).runtimes
     assert process.utilization_percent == ({} if percent is None else {3: percent})
 
 
 def test_unknown_categories_of_memory_count_and_what_is_no_size_does_not() -> None:
     document = report(runtime({}, {0: 4}))
-    breakdown = document["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]
+    breakdown = document["neuron_runtime_data"][0]["report"]["memory_used"][
+        "neuron_runtime_used_bytes"
+    ]
     breakdown["usage_breakdown"]["neuroncore_memory_usage"] = {
         "0": {"constants": 100, "collectives": 20, "new": {"a": 1}, "odd": 2**60},
         "1": {"constants": 3},
@@ -123,8 +141,22 @@ def test_unknown_categories_of_memory_count_and_what_is_no_size_does_not() -> No
 @pytest.mark.parametrize(
     "line",
     [
-        *(b"", b"{", b"null", b"[1]", b"{}", b'{"usage": 1}', b"\xff", b"Usage of neuron-monitor:", b"[" * 100_000),
-        *(b'{"other":' + b"[" * 100_000, b'{"neuron_runtime_data":[{"error":"\xff"}]}', b'{"system_data": 1e999}'),
+        *(
+            b"",
+            b"{",
+            b"null",
+            b"[1]",
+            b"{}",
+            b'{"usage": 1}',
+            b"\xff",
+            b"Usage of neuron-monitor:",
+            b"[" * 100_000,
+        ),
+        *(
+            b'{"other":' + b"[" * 100_000,
+            b'{"neuron_runtime_data":[{"error":"\xff"}]}',
+            b'{"system_data": 1e999}',
+        ),
     ],
 )
 def test_a_line_that_is_not_a_report_gives_a_reason(line: bytes) -> None:
@@ -139,7 +171,9 @@ two_runtimes = report(
 
 
 @given(st.lists(mutated(two_runtimes, inf1_report()) | any_json, max_size=4))
-def test_any_json_gives_reports_or_reasons_and_a_record_that_can_be_written(documents: list[Any]) -> None:
+def test_any_json_gives_reports_or_reasons_and_a_record_that_can_be_written(
+    documents: list[Any],
+) -> None:
     usage = NeuronUsage(1)
     for document in documents:
         parsed = decode_report(json.dumps(document).encode())
@@ -155,5 +189,11 @@ def test_any_json_gives_reports_or_reasons_and_a_record_that_can_be_written(docu
 
 
 def numbers(value: Any) -> list[float]:
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [value] if isinstance(value, int | float) else [number for child in children for number in numbers(child)]
+    children = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    )
+    return (
+        [value]
+        if isinstance(value, int | float)
+        else [number for child in children for number in numbers(child)]
+    )

@@ -23,12 +23,18 @@ from tools.waiting import wait_until
 
 BATCH = ContainerMetadata(name="batch", docker_id="b" * 64)
 RECORD = Record(
-    task_id="1", container=Container(name="batch"), status="success", sampling=Sampling(), monitor=Monitor()
+    task_id="1",
+    container=Container(name="batch"),
+    status="success",
+    sampling=Sampling(),
+    monitor=Monitor(),
 )
 
 
 class World:
-    def __init__(self, source: NvmlSource, *, is_required: bool = False, scope: GpuScope | None = None) -> None:
+    def __init__(
+        self, source: NvmlSource, *, is_required: bool = False, scope: GpuScope | None = None
+    ) -> None:
         self.clock = FakeClock()
         self.log = FakeLog()
         scope = scope or GpuScope(())
@@ -68,7 +74,11 @@ def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     world.ticks(4)
     run = replace(RECORD, metrics=Metrics(duration_ms=10_000))
     idle = present(world.record(run).gpu_idle)
-    assert (idle.percent, idle.gpu_hours, idle.usd) == (30, round(2 * 3 / 3600, 6), round(0.3 * 7.2 / 360, 8))
+    assert (idle.percent, idle.gpu_hours, idle.usd) == (
+        30,
+        round(2 * 3 / 3600, 6),
+        round(0.3 * 7.2 / 360, 8),
+    )
     assert world.record().gpu_idle is None
     assert Collectors(world.collector).idle_gpu_ns("", 0, world.clock.monotonic_ns()) == seconds(4)
     # The report is made after further readings, when the end of the batch is noticed.
@@ -77,12 +87,18 @@ def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     assert present(world.record(ended).gpu_idle) == idle
 
 
-def test_known_gpus_of_the_batch_have_no_scope_and_advice_and_uuids_without_a_gpu_are_reported() -> None:
+def test_known_gpus_of_the_batch_have_no_scope_and_advice_and_uuids_without_a_gpu_are_reported() -> (
+    None
+):
     world = World(ScriptedSource(reading("GPU-a", "GPU-b")))
     world.collector.tick()
     record = world.record()
     assert [gpu.uuid for gpu in record.gpus] == ["GPU-a", "GPU-b"]
-    assert (record.gpu_scope, record.recommendation, present(record.sampling).sources) == ("instance", None, ("nvml",))
+    assert (record.gpu_scope, record.recommendation, present(record.sampling).sources) == (
+        "instance",
+        None,
+        ("nvml",),
+    )
     world = World(ScriptedSource(reading("GPU-a", "GPU-b")), scope=GpuScope(("GPU-b",)))
     world.collector.tick()
     record = world.record()
@@ -98,13 +114,20 @@ def test_known_gpus_of_the_batch_have_no_scope_and_advice_and_uuids_without_a_gp
 @pytest.mark.parametrize(
     ("value", "uuids"),
     [
-        *((" 0, 1 ", ["GPU-p1", "GPU-q1"]), ("GPU-q1,GPU-p1", ["GPU-p1", "GPU-q1"]), ("none", []), ("void", [])),
+        *(
+            (" 0, 1 ", ["GPU-p1", "GPU-q1"]),
+            ("GPU-q1,GPU-p1", ["GPU-p1", "GPU-q1"]),
+            ("none", []),
+            ("void", []),
+        ),
         *(("all", ["GPU-p1", "GPU-q1", "GPU-r1"]), ("", ["GPU-p1", "GPU-q1", "GPU-r1"])),
     ],
 )
 def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: list[str]) -> None:
     nvml = FakeNvml(FakeGpu("GPU-p1"), FakeGpu("GPU-q1"), FakeGpu("GPU-r1"))
-    world = World(NvmlSource(lambda: nvml.binding, FakeClock()), scope=GpuScope((), lambda _: value))
+    world = World(
+        NvmlSource(lambda: nvml.binding, FakeClock()), scope=GpuScope((), lambda _: value)
+    )
     world.collector.on_batch_started(BATCH)
     world.collector.tick()
     record = world.record()
@@ -112,7 +135,9 @@ def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: l
     assert (record.gpu_scope, world.warnings()) == (None if value else "instance", ())
 
 
-def test_a_machine_without_a_gpu_is_silent_and_a_gpu_that_cannot_be_read_is_noted_in_the_record_alone() -> None:
+def test_a_machine_without_a_gpu_is_silent_and_a_gpu_that_cannot_be_read_is_noted_in_the_record_alone() -> (
+    None
+):
     source = ScriptedSource(Unavailable("fake error 999"))
     world = World(source)
     world.collector.tick()
@@ -138,7 +163,13 @@ def test_a_missing_required_gpu_is_reported_once_in_the_log_and_in_the_record() 
 def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_again() -> None:
     mismatch = Unavailable("Driver/library version mismatch (NVML error 18)")
     world = World(
-        ScriptedSource(reading("GPU-a"), mismatch, Unavailable("another reason"), reading("GPU-a"), reading("GPU-a"))
+        ScriptedSource(
+            reading("GPU-a"),
+            mismatch,
+            Unavailable("another reason"),
+            reading("GPU-a"),
+            reading("GPU-a"),
+        )
     )
     world.ticks(1)
     assert world.warnings() == ()
@@ -159,7 +190,12 @@ def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() ->
     nvml = FakeNvml(*gpus)
     world = World(ScriptedSource(reading()))
     collector = world.collector = GpuCollector(
-        NvmlSource(lambda: nvml.binding, clock), GpuScope(()), clock, world.log, seconds(1), is_required=False
+        NvmlSource(lambda: nvml.binding, clock),
+        GpuScope(()),
+        clock,
+        world.log,
+        seconds(1),
+        is_required=False,
     )
     collector.tick()
     nvml.show(gpus[0])
@@ -167,7 +203,9 @@ def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() ->
     for _ in range(3):
         collector.tick()
         clock.advance(1)
-    assert world.warnings() == ("GPU 1 (GPU-b) was lost by its driver at 2025-11-20T00:53:21.000Z.",)
+    assert world.warnings() == (
+        "GPU 1 (GPU-b) was lost by its driver at 2025-11-20T00:53:21.000Z.",
+    )
     assert [gpu.sample.facts.uuid for gpu in present(collector.latest()).gpus] == ["GPU-a"]
 
 
@@ -268,10 +306,15 @@ def test_what_the_own_environment_says_depends_on_what_is_visible(
     if isinstance(meant, str):
         assert choice == GpuSelection()
     else:
-        assert (choice.is_known, choice.selectors) == (True, None if meant is None else frozenset(meant))
+        assert (choice.is_known, choice.selectors) == (
+            True,
+            None if meant is None else frozenset(meant),
+        )
 
 
-def test_the_batchs_processes_are_read_until_the_selection_is_known_and_live_readings_have_the_gpus_of_all() -> None:
+def test_the_batchs_processes_are_read_until_the_selection_is_known_and_live_readings_have_the_gpus_of_all() -> (
+    None
+):
     asked: list[str] = []
     answers: dict[str, str] = {"c": "GPU-c"}
 
@@ -284,7 +327,11 @@ def test_the_batchs_processes_are_read_until_the_selection_is_known_and_live_rea
 
     scope = GpuScope((), ask)
     scope.discover(BATCH)
-    assert scope.selection_for(BATCH.followed_id, WHOLE) == scope.selection_for_all(WHOLE) == GpuSelection()
+    assert (
+        scope.selection_for(BATCH.followed_id, WHOLE)
+        == scope.selection_for_all(WHOLE)
+        == GpuSelection()
+    )
     answers["b" * 64] = "GPU-a,GPU-b"
     scope.discover(BATCH)
     scope.discover(BATCH)

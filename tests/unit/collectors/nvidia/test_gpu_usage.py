@@ -35,7 +35,9 @@ def reading(**values: Any) -> GpuSample:
     return GpuSample(facts=FACTS, **values)
 
 
-def add_both(usage: GpuUsage, second: float, first_percent: float, other_percent: float | None) -> None:
+def add_both(
+    usage: GpuUsage, second: float, first_percent: float, other_percent: float | None
+) -> None:
     """Add a reading of two GPUs."""
     other = GpuSample(facts=OTHER, utilization_percent=other_percent)
     samples = (reading(utilization_percent=first_percent), other)
@@ -56,11 +58,24 @@ def test_a_worked_example() -> None:
         "memory_used_bytes": tuple(gib * 1024 * MIB for gib in (1, 1, 2, 3, 2)),
         "power_watts": (900.0, 100.0, 200.0, 300.0, 200.0),
         "throttle_reasons": (0x24, 1, 4, 0x20, 0x21),
-        "counters": ({ENERGY: 1_000_000, "ecc_uncorrected": 7}, {}, {}, {}, {ENERGY: 1_650_500, "ecc_uncorrected": 9}),
+        "counters": (
+            {ENERGY: 1_000_000, "ecc_uncorrected": 7},
+            {},
+            {},
+            {},
+            {ENERGY: 1_650_500, "ecc_uncorrected": 9},
+        ),
     }
     rows = zip(*columns.values(), strict=True)
-    gpu = only(at_each_second(*(reading(**always, **dict(zip(columns, row, strict=True))) for row in rows)))
-    assert (gpu.uuid, gpu.index, gpu.name, gpu.memory_size_mb) == ("GPU-a", 0, "NVIDIA A10G", 24 * 1024)
+    gpu = only(
+        at_each_second(*(reading(**always, **dict(zip(columns, row, strict=True))) for row in rows))
+    )
+    assert (gpu.uuid, gpu.index, gpu.name, gpu.memory_size_mb) == (
+        "GPU-a",
+        0,
+        "NVIDIA A10G",
+        24 * 1024,
+    )
     assert (present(gpu.utilization_percent).avg, present(gpu.utilization_percent).max) == (50, 100)
     assert (present(gpu.memory_used_mb).avg, present(gpu.memory_used_mb).max) == (2048, 3072)
     assert present(gpu.power_watts).avg == 200
@@ -75,23 +90,40 @@ def test_gpm_is_weighted_with_the_time_between_its_samples_and_bytes_are_summed(
     """60 % over 1 s and 90 % over 2 s: mean 80. The reading without a pair counts for nothing."""
     usage = at_each_second(
         reading(),
-        reading(sm_active_percent=60.0, amounts={"pcie_rx_bytes": 1000, "nvlink_tx_bytes": 5}, gpm_ns=seconds(1)),
+        reading(
+            sm_active_percent=60.0,
+            amounts={"pcie_rx_bytes": 1000, "nvlink_tx_bytes": 5},
+            gpm_ns=seconds(1),
+        ),
         reading(utilization_percent=50.0),
         reading(sm_active_percent=90.0, amounts={"pcie_rx_bytes": 500}, gpm_ns=seconds(2)),
     )
     gpu = only(usage)
     assert (present(gpu.sm_active_percent).avg, present(gpu.sm_active_percent).max) == (80, 90)
-    assert (gpu.tensor_active_percent, gpu.sm_occupancy_percent, gpu.dram_active_percent) == (None, None, None)
-    assert (gpu.pcie_tx_bytes, gpu.pcie_rx_bytes, gpu.nvlink_tx_bytes, gpu.nvlink_rx_bytes) == (None, 1500, 5, None)
+    assert (gpu.tensor_active_percent, gpu.sm_occupancy_percent, gpu.dram_active_percent) == (
+        None,
+        None,
+        None,
+    )
+    assert (gpu.pcie_tx_bytes, gpu.pcie_rx_bytes, gpu.nvlink_tx_bytes, gpu.nvlink_rx_bytes) == (
+        None,
+        1500,
+        5,
+        None,
+    )
     (latest,) = usage.latest(None)
     assert latest.totals == {"pcie_rx_bytes": 1500, "nvlink_tx_bytes": 5}
     assert latest.sample.sm_active_percent == 90
     for second, percent in ((4, 90), (34, None)):
-        usage.add(DriverReading(samples=(reading(utilization_percent=1.0),)), seconds(second), START_NS)
+        usage.add(
+            DriverReading(samples=(reading(utilization_percent=1.0),)), seconds(second), START_NS
+        )
         assert usage.latest(None)[0].sample.sm_active_percent == percent
 
 
-def idle_of(*percents: float | None, duration_ms: float | None = 10_000) -> tuple[float | None, float | None]:
+def idle_of(
+    *percents: float | None, duration_ms: float | None = 10_000
+) -> tuple[float | None, float | None]:
     usage = at_each_second(*(reading(utilization_percent=percent) for percent in percents))
     (gpu,) = usage.gpus(None, "batch", duration_ms)
     return gpu.idle_seconds, gpu.idle_percent
@@ -108,7 +140,9 @@ def test_idle_time_is_the_time_before_the_readings_without_a_kernel() -> None:
     # A gap without readings is idle for two intervals at most.
     usage = GpuUsage(seconds(1))
     for second in (0, 1, 100):
-        usage.add(DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(second), START_NS)
+        usage.add(
+            DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(second), START_NS
+        )
     assert [only(usage).idle_seconds, usage.latest(None)[0].idle_seconds] == [3, 3]
 
 
@@ -116,7 +150,9 @@ def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:
     """The monitor runs for 60 s before the batch starts, which it notices 8 s later."""
     usage = at_each_second(*(reading(utilization_percent=0.0) for _ in range(61)))
     for second in range(61, 71):
-        usage.add(DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(second), START_NS)
+        usage.add(
+            DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(second), START_NS
+        )
         if second == 68:
             usage.begin_run("batch", seconds(60))
     usage.begin_run("batch", seconds(70))
@@ -129,7 +165,9 @@ def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
     for second, other_percent in enumerate([0.0, 0.0, 7.0, 0.0, None]):
         add_both(usage, second, 0.0, other_percent)
         usage.add_idle(None)
-    usage.add(DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(5), START_NS)  # the other is lost
+    usage.add(
+        DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(5), START_NS
+    )  # the other is lost
     usage.add_idle(None)
     assert usage.idle_ns("", 0, seconds(10)) == seconds(1 + 1)
     assert usage.idle_ns("", seconds(0.5), seconds(2.25)) == seconds(0.5 + 0.25)
@@ -140,10 +178,18 @@ def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
         add_both(usage, second, 0.0, 50.0)
         for batch, selectors in (("", None), ("x", {"GPU-a"}), ("y", {"GPU-b"})):
             usage.add_idle(selectors, batch)
-    assert [usage.idle_ns(batch, 0, seconds(9)) for batch in ("x", "y", "unknown")] == [seconds(3), 0, 0]
+    assert [usage.idle_ns(batch, 0, seconds(9)) for batch in ("x", "y", "unknown")] == [
+        seconds(3),
+        0,
+        0,
+    ]
 
 
-@given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60), st.integers(0, 1000), st.integers(0, 1000))
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60),
+    st.integers(0, 1000),
+    st.integers(0, 1000),
+)
 def test_idle_time_between_two_moments_is_the_sum_of_its_parts(
     steps: list[tuple[int, bool]], first: int, second: int
 ) -> None:
@@ -173,7 +219,9 @@ def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus_and_its_share_of_the_pr
     assert present(gpu_idle((second,), two_hours_ms, None)).gpu_hours == 0.000278
 
 
-def test_a_single_reading_has_numbers_and_no_energy_and_the_latest_is_what_the_last_reading_found() -> None:
+def test_a_single_reading_has_numbers_and_no_energy_and_the_latest_is_what_the_last_reading_found() -> (
+    None
+):
     usage = at_each_second(reading(utilization_percent=40.0, power_watts=150.0, throttle_reasons=4))
     gpu = only(usage)
     assert gpu.utilization_percent == Distribution(avg=40, p50=40, p95=40, p99=40, max=40)
@@ -181,17 +229,36 @@ def test_a_single_reading_has_numbers_and_no_energy_and_the_latest_is_what_the_l
     (latest,) = usage.latest(None)
     assert set(present(latest.throttled_seconds).values()) == {0}
     first = reading(power_watts=100.0, throttle_reasons=0x24, counters={ENERGY: 5_000})
-    (latest,) = at_each_second(first, reading(utilization_percent=30.0, throttle_reasons=4)).latest(None)
-    assert (latest.sample.utilization_percent, latest.sample.power_watts, latest.energy_joules) == (30, None, 5)
-    assert latest.throttled_seconds == {**dict.fromkeys(THROTTLE_REASONS.values(), 0), "swPowerCap": 1}
+    (latest,) = at_each_second(first, reading(utilization_percent=30.0, throttle_reasons=4)).latest(
+        None
+    )
+    assert (latest.sample.utilization_percent, latest.sample.power_watts, latest.energy_joules) == (
+        30,
+        None,
+        5,
+    )
+    assert latest.throttled_seconds == {
+        **dict.fromkeys(THROTTLE_REASONS.values(), 0),
+        "swPowerCap": 1,
+    }
 
 
-def test_energy_is_power_by_time_without_a_counter_and_a_reloaded_driver_counts_on_from_zero() -> None:
+def test_energy_is_power_by_time_without_a_counter_and_a_reloaded_driver_counts_on_from_zero() -> (
+    None
+):
     usage = at_each_second(*(reading(power_watts=watts) for watts in (900.0, 100.0, 300.0)))
-    assert [only(usage).energy_joules, *(one.energy_joules for one in usage.latest(None))] == [400, 400]
+    assert [only(usage).energy_joules, *(one.energy_joules for one in usage.latest(None))] == [
+        400,
+        400,
+    ]
     energies = (5_000_000, 5_100_000, 20_000, 50_000)
-    assert only(at_each_second(*(reading(counters={ENERGY: one}) for one in energies))).energy_joules == 100 + 50
-    (latest,) = at_each_second(*(reading(counters={ENERGY: one}) for one in (5_000_000, 0))).latest(None)
+    assert (
+        only(at_each_second(*(reading(counters={ENERGY: one}) for one in energies))).energy_joules
+        == 100 + 50
+    )
+    (latest,) = at_each_second(*(reading(counters={ENERGY: one}) for one in (5_000_000, 0))).latest(
+        None
+    )
     assert latest.energy_joules == 5000
 
 
@@ -206,10 +273,15 @@ def test_xids_are_kept_once_each_and_those_without_a_gpu_and_a_lost_gpu_are_note
     for second in (9, 99):
         usage.add(DriverReading(lost=(FACTS,)), seconds(second), START_NS + seconds(second - 9))
     assert only(usage).utilization_percent is not None
-    assert usage.notes() == ("GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.", unidentified)
+    assert usage.notes() == (
+        "GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.",
+        unidentified,
+    )
 
 
-def taken(usage: GpuUsage, selectors: Collection[str] | None = None, batch: str = "") -> DeviceReadings:
+def taken(
+    usage: GpuUsage, selectors: Collection[str] | None = None, batch: str = ""
+) -> DeviceReadings:
     readings = DeviceReadings()
     usage.take_readings(batch, selectors, readings)
     return readings
@@ -235,24 +307,36 @@ def test_each_batch_takes_the_readings_of_its_own_gpus_since_its_own_last_call()
 
 
 def used(percent: float | None) -> Gpu:
-    return Gpu(uuid="GPU", utilization_percent=None if percent is None else Distribution(max=percent))
+    return Gpu(
+        uuid="GPU", utilization_percent=None if percent is None else Distribution(max=percent)
+    )
 
 
 def test_idle_gpus_are_named_in_the_advice() -> None:
     assert idle_advice(()) is None
     assert idle_advice((used(5), used(None))) is None
-    assert (idle_advice((used(0), used(0))) or "").startswith("No GPU was ever used: run the task without one")
-    assert idle_advice((used(0), used(90), used(0))) == ("2 of 3 GPUs were never used: request 1, or spread the work.")
+    assert (idle_advice((used(0), used(0))) or "").startswith(
+        "No GPU was ever used: run the task without one"
+    )
+    assert idle_advice((used(0), used(90), used(0))) == (
+        "2 of 3 GPUs were never used: request 1, or spread the work."
+    )
 
 
-def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call_and_their_memory_is_added() -> None:
+def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call_and_their_memory_is_added() -> (
+    None
+):
     usage = GpuUsage(seconds(1))
     other = GpuSample(facts=OTHER, utilization_percent=99.0, memory_used_bytes=5000)
     for second, percent in enumerate((10.0, 30.0)):
         first = reading(utilization_percent=percent, memory_used_bytes=int(percent))
         usage.add(DriverReading(samples=(first, other)), seconds(second), START_NS)
     found = taken(usage, {"GPU-a"})
-    assert found.gpu_percent.summary() == found.gpu_memory_bytes.summary() == AverageAndMaximum(avg=20, max=30)
+    assert (
+        found.gpu_percent.summary()
+        == found.gpu_memory_bytes.summary()
+        == AverageAndMaximum(avg=20, max=30)
+    )
     assert found.gpus_memory_bytes == 30
     nothing = taken(usage)
     assert (nothing.gpu_percent.summary(), nothing.gpus_memory_bytes) == (None, None)

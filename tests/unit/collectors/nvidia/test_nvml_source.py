@@ -56,15 +56,27 @@ class Machine:
         return reading.reason
 
 
-def test_a_reading_has_all_cheap_fields_in_the_records_units_and_the_slow_counters_on_request() -> None:
-    gpu = FakeGpu(utilization_percent=98, used_bytes=11_250 * MIB, power_milliwatts=690_500, clock_mhz=1980, celsius=61)
+def test_a_reading_has_all_cheap_fields_in_the_records_units_and_the_slow_counters_on_request() -> (
+    None
+):
+    gpu = FakeGpu(
+        utilization_percent=98,
+        used_bytes=11_250 * MIB,
+        power_milliwatts=690_500,
+        clock_mhz=1980,
+        celsius=61,
+    )
     gpu.energy_millijoules, gpu.ecc_uncorrected = 7, 2
     machine = Machine(gpu)
     sample = machine.sample()
     assert (sample.facts.uuid, sample.facts.index, sample.facts.name) == ("GPU-0", 0, "NVIDIA A10G")
     assert sample.utilization_percent == 98
     assert (sample.memory_used_bytes, sample.memory_size_bytes) == (11_250 * MIB, 24_000 * MIB)
-    assert (sample.power_watts, sample.sm_clock_mhz, sample.temperature_celsius) == (690.5, 1980, 61)
+    assert (sample.power_watts, sample.sm_clock_mhz, sample.temperature_celsius) == (
+        690.5,
+        1980,
+        61,
+    )
     assert sample.counters == {}
     assert machine.nvml.calls["nvmlDeviceGetTotalEnergyConsumption"] == 0
     sample = machine.sample(counters=True)
@@ -83,7 +95,9 @@ def test_the_driver_is_started_once_handles_are_kept_and_closing_gives_it_back()
 
 @pytest.mark.parametrize("value", [3, 13])
 @pytest.mark.parametrize(("function", "name"), FIELDS.items())
-def test_an_unsupported_field_is_absent_and_not_read_again(function: str, name: str, value: int) -> None:
+def test_an_unsupported_field_is_absent_and_not_read_again(
+    function: str, name: str, value: int
+) -> None:
     machine = Machine(FakeGpu(utilization_percent=5))
     machine.nvml.fail(function, value, always=True)
     for _ in range(3):
@@ -93,7 +107,9 @@ def test_an_unsupported_field_is_absent_and_not_read_again(function: str, name: 
 
 @pytest.mark.parametrize("value", [6, 21, 10, 999, 17, 2, 555])
 @pytest.mark.parametrize(("function", "name"), FIELDS.items())
-def test_what_failed_once_is_absent_once_and_leaves_the_others_alone(function: str, name: str, value: int) -> None:
+def test_what_failed_once_is_absent_once_and_leaves_the_others_alone(
+    function: str, name: str, value: int
+) -> None:
     machine = Machine(FakeGpu())
     usual = machine.sample(counters=True)
     machine.nvml.fail(function, value)
@@ -114,7 +130,9 @@ def test_a_forbidden_field_or_gpu_is_noted_once_and_the_others_are_read() -> Non
     machine.nvml.fail("nvmlDeviceGetHandleByIndex", 4, uuid="GPU-0", always=True)
     reading = machine.read()
     assert [sample.facts.uuid for sample in reading.samples] == ["GPU-1"]
-    assert reading.notes == ("GPU 0 is visible and cannot be read: Insufficient Permissions (NVML error 4).",)
+    assert reading.notes == (
+        "GPU 0 is visible and cannot be read: Insufficient Permissions (NVML error 4).",
+    )
 
 
 @pytest.mark.parametrize("value", [15, 16])
@@ -144,7 +162,12 @@ def test_a_gpu_that_cannot_be_opened_after_the_driver_was_changed_is_found_later
     machine.nvml.fail("nvmlDeviceGetHandleByUUID", 999, uuid="GPU-1")
     machine.refused()
     machine.clock.advance(1)
-    for seconds_later, uuids in ((0, ["GPU-0"]), (29, ["GPU-0"]), (30, ["GPU-0", "GPU-1"]), (30, ["GPU-0", "GPU-1"])):
+    for seconds_later, uuids in (
+        (0, ["GPU-0"]),
+        (29, ["GPU-0"]),
+        (30, ["GPU-0", "GPU-1"]),
+        (30, ["GPU-0", "GPU-1"]),
+    ):
         machine.clock.advance(seconds_later)
         assert [sample.facts.uuid for sample in machine.read().samples] == uuids
     assert machine.nvml.starts == 2
@@ -198,19 +221,32 @@ def test_xids_come_with_their_gpu_and_only_once() -> None:
     assert machine.read().xids == ()
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
     machine.nvml.fail("nvmlDeviceRegisterEvents", 4, uuid="GPU-1", always=True)
-    assert machine.read().notes == ("The driver does not report the errors (Xid) of GPU-1: xids stay empty there.",)
+    assert machine.read().notes == (
+        "The driver does not report the errors (Xid) of GPU-1: xids stay empty there.",
+    )
     for function in ("nvmlEventSetCreate", "nvmlDeviceRegisterEvents"):
         machine = Machine(FakeGpu())
         machine.nvml.fail(function, 3, always=True)
         assert machine.read().xids == ()
-    assert (machine.nvml.calls["nvmlEventSetWait_v2"], machine.nvml.calls["nvmlEventSetFree"]) == (0, 1)
+    assert (machine.nvml.calls["nvmlEventSetWait_v2"], machine.nvml.calls["nvmlEventSetFree"]) == (
+        0,
+        1,
+    )
 
 
-ERRORS = st.one_of(st.none(), st.sampled_from([1, 2, 3, 4, 6, 9, 10, 12, 13, 15, 16, 17, 18, 21, 25, 28, 999, 12345]))
+ERRORS = st.one_of(
+    st.none(),
+    st.sampled_from([1, 2, 3, 4, 6, 9, 10, 12, 13, 15, 16, 17, 18, 21, 25, 28, 999, 12345]),
+)
 FUNCTIONS = [*FIELDS, "nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetMemoryInfo_v2"]
 
 
-@given(st.lists(st.tuples(st.sampled_from([*FUNCTIONS, "nvmlEventSetWait_v2", "nvmlShutdown"]), ERRORS), max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([*FUNCTIONS, "nvmlEventSetWait_v2", "nvmlShutdown"]), ERRORS),
+        max_size=60,
+    )
+)
 def test_no_sequence_of_errors_ends_the_reading(script: list[tuple[str, int | None]]) -> None:
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
     for function, value in script:
@@ -247,9 +283,15 @@ def test_without_the_binding_the_reason_names_the_package() -> None:
 
 
 GPM_FIELDS = {
-    name: f"{name}_percent" if name.endswith(("active", "occupancy")) else f"{name}_bytes" for name in GPM_NUMBERS
+    name: f"{name}_percent" if name.endswith(("active", "occupancy")) else f"{name}_bytes"
+    for name in GPM_NUMBERS
 }
-GPM_FUNCTIONS = ("nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet", "nvmlGpmMetricsGet")
+GPM_FUNCTIONS = (
+    "nvmlGpmQueryDeviceSupport",
+    "nvmlGpmSampleAlloc",
+    "nvmlGpmSampleGet",
+    "nvmlGpmMetricsGet",
+)
 
 
 class GpmMachine(Machine):
@@ -274,7 +316,9 @@ def gpm_values(sample: GpuSample) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def test_a_reading_has_the_metrics_of_the_time_since_the_one_before_with_percents_of_0_to_100() -> None:
+def test_a_reading_has_the_metrics_of_the_time_since_the_one_before_with_percents_of_0_to_100() -> (
+    None
+):
     machine = GpmMachine()
     assert gpm_values(machine.sample_after()) == {}
     machine.gpus[0].gpm(sm_active=91.5, sm_occupancy=44, tensor_active=80, dram_active=12.5)
@@ -283,7 +327,9 @@ def test_a_reading_has_the_metrics_of_the_time_since_the_one_before_with_percent
     assert (sample.sm_active_percent, sample.sm_occupancy_percent) == (91.5, 44)
     assert (sample.tensor_active_percent, sample.dram_active_percent) == (80, 12.5)
     names = ("pcie_tx_bytes", "pcie_rx_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes")
-    assert sample.amounts == {name: 2 * (position + 1) * 100 * MIB for position, name in enumerate(names)}
+    assert sample.amounts == {
+        name: 2 * (position + 1) * 100 * MIB for position, name in enumerate(names)
+    }
     assert sample.gpm_ns == seconds(2)
     machine.gpus[0].gpm(sm_active=100.4, dram_active=-0.1, pcie_rx=-1)
     sample = machine.sample_after()
@@ -320,7 +366,9 @@ def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds_and_no_gap() -> Non
 
 
 @pytest.mark.parametrize("name", GPM_NUMBERS)
-@pytest.mark.parametrize(("result", "value"), [(3, 50.0), (999, 50.0), (0, float("nan")), (0, float("inf"))])
+@pytest.mark.parametrize(
+    ("result", "value"), [(3, 50.0), (999, 50.0), (0, float("nan")), (0, float("inf"))]
+)
 def test_a_metric_with_an_error_of_its_own_or_without_a_number_is_absent_alone(
     name: str, result: int, value: float
 ) -> None:
@@ -329,12 +377,16 @@ def test_a_metric_with_an_error_of_its_own_or_without_a_number_is_absent_alone(
     machine.gpus[0].gpm(result=result, **{name: value})
     assert set(gpm_values(machine.sample_after())) == set(GPM_NUMBERS) - {name}
     machine.gpus[0].gpm(**{name: 7})
-    assert gpm_values(machine.sample_after())[name] == (7 if GPM_FIELDS[name].endswith("percent") else 7 * MIB)
+    assert gpm_values(machine.sample_after())[name] == (
+        7 if GPM_FIELDS[name].endswith("percent") else 7 * MIB
+    )
 
 
 @pytest.mark.parametrize("function", GPM_FUNCTIONS)
 @pytest.mark.parametrize("value", [3, 13])
-def test_a_driver_or_a_device_without_the_functions_has_no_values_and_no_warning(function: str, value: int) -> None:
+def test_a_driver_or_a_device_without_the_functions_has_no_values_and_no_warning(
+    function: str, value: int
+) -> None:
     machine = GpmMachine()
     machine.nvml.fail(function, value, always=True)
     readings = [machine.after() for _ in range(3)]
@@ -352,9 +404,12 @@ def test_a_driver_or_a_device_without_the_functions_has_no_values_and_no_warning
 
 
 @pytest.mark.parametrize(
-    ("function", "readings_before"), [*((function, 0) for function in GPM_FUNCTIONS), ("nvmlGpmSampleGet", 2)]
+    ("function", "readings_before"),
+    [*((function, 0) for function in GPM_FUNCTIONS), ("nvmlGpmSampleGet", 2)],
 )
-def test_a_refusal_is_one_warning_for_all_gpus_and_the_other_values_go_on(function: str, readings_before: int) -> None:
+def test_a_refusal_is_one_warning_for_all_gpus_and_the_other_values_go_on(
+    function: str, readings_before: int
+) -> None:
     machine = GpmMachine("GPU-0", "GPU-1")
     for _ in range(readings_before):
         machine.after()
@@ -363,7 +418,9 @@ def test_a_refusal_is_one_warning_for_all_gpus_and_the_other_values_go_on(functi
     for _ in range(3):
         reading = machine.after()
         (note,) = reading.notes
-        assert note.startswith("The driver does not allow this container to read the GPUs' performance counters (GPM)")
+        assert note.startswith(
+            "The driver does not allow this container to read the GPUs' performance counters (GPM)"
+        )
         assert [gpm_values(sample) for sample in reading.samples] == [{}, {}]
         assert [sample.utilization_percent for sample in reading.samples] == [0, 0]
     assert machine.nvml.live_samples == 0

@@ -20,7 +20,9 @@ from tests.values import present
 MIB = 2**20
 
 
-def readings(sizes_mib: Sequence[int], stats: Mapping[float, int]) -> tuple[SourceComparison, list[float]]:
+def readings(
+    sizes_mib: Sequence[int], stats: Mapping[float, int]
+) -> tuple[SourceComparison, list[float]]:
     """A reading each second, and stats at some times that come two seconds late; the memory of each reading."""
     comparison = SourceComparison()
     found: list[ContainerSample] = []
@@ -31,7 +33,9 @@ def readings(sizes_mib: Sequence[int], stats: Mapping[float, int]) -> tuple[Sour
         reading = sample(START_NS + seconds(second), float(second), size_mib * MIB)
         found += comparison.on_reading(reading)
     found += comparison.ended()
-    assert [one.read_ns for one in found] == [START_NS + seconds(second) for second in range(len(sizes_mib))]
+    assert [one.read_ns for one in found] == [
+        START_NS + seconds(second) for second in range(len(sizes_mib))
+    ]
     return comparison, [(one.memory_used_bytes or 0) / MIB for one in found]
 
 
@@ -67,7 +71,13 @@ def test_the_memory_at_a_reading_is_a_lower_bound_completed_by_the_stats(
     ("held_mib", "mapped_mib", "machine_mib", "stats", "found"),
     [
         # Forks copy pages, and a file in tmpfs is removed, before the only stats.
-        ([290, 290, 290, 290, 290], 0, [990, 1270, 1270, 990, 990], {4: 297}, [297, 577, 577, 297, 297]),
+        (
+            [290, 290, 290, 290, 290],
+            0,
+            [990, 1270, 1270, 990, 990],
+            {4: 297},
+            [297, 577, 577, 297, 297],
+        ),
         ([9, 9, 9, 9], 0, [709, 709, 1409, 709], {}, [9, 9, 709, 9]),
         # The machine does not count mapped files: they are freed, and are of another container.
         ([310, 310, 10, 10], [300, 300, 0, 0], [510, 510, 510, 510], {1: 312}, [312, 312, 12, 12]),
@@ -89,7 +99,9 @@ def test_on_a_machine_of_its_own_the_batch_changes_by_as_much_as_the_machine(
     mapped = [mapped_mib] * len(held_mib) if isinstance(mapped_mib, int) else mapped_mib
     for at, figure_mib in stats.items():
         comparison.on_sample(sample(START_NS + seconds(at), None, figure_mib * MIB))
-    for second, (held, files, machine) in enumerate(zip(held_mib, mapped, machine_mib, strict=True)):
+    for second, (held, files, machine) in enumerate(
+        zip(held_mib, mapped, machine_mib, strict=True)
+    ):
         reading = sample(START_NS + seconds(second), float(second), held * MIB)
         memory += comparison.on_reading(reading, machine * MIB, files * MIB)
     memory += comparison.ended()
@@ -98,7 +110,9 @@ def test_on_a_machine_of_its_own_the_batch_changes_by_as_much_as_the_machine(
 
 @given(
     st.lists(st.integers(0, 3000), min_size=1, max_size=40),
-    st.dictionaries(st.integers(0, 300).map(lambda tenth: tenth / 10), st.integers(0, 3000), max_size=6),
+    st.dictionaries(
+        st.integers(0, 300).map(lambda tenth: tenth / 10), st.integers(0, 3000), max_size=6
+    ),
 )
 def test_no_memory_is_above_both_what_the_processes_hold_and_what_the_stats_said(
     sizes_mib: list[int], stats: dict[float, int]
@@ -108,13 +122,22 @@ def test_no_memory_is_above_both_what_the_processes_hold_and_what_the_stats_said
         assert min(0.95 * held, held - 4) <= total <= max(held, *stats.values(), 0)
 
 
-@pytest.mark.parametrize(("processes_cpu", "said"), [(0.5, ()), (0.49, ()), (0.2, ("25.0 s against 10.0 s",))])
-def test_the_sources_agree_on_the_cpu_time_within_a_tolerance(processes_cpu: float, said: Sequence[str]) -> None:
+@pytest.mark.parametrize(
+    ("processes_cpu", "said"), [(0.5, ()), (0.49, ()), (0.2, ("25.0 s against 10.0 s",))]
+)
+def test_the_sources_agree_on_the_cpu_time_within_a_tolerance(
+    processes_cpu: float, said: Sequence[str]
+) -> None:
     """A minute at constant rates, with stats every ten seconds that come late, and at first a single one."""
     comparison = SourceComparison()
     comparison.on_sample(sample(START_NS, 5.0, MIB))
     for second in range(61):
-        assert list(comparison.on_reading(sample(START_NS + seconds(second), second * processes_cpu, 0))) is not None
+        assert (
+            list(
+                comparison.on_reading(sample(START_NS + seconds(second), second * processes_cpu, 0))
+            )
+            is not None
+        )
         if second % 10 == 5:
             at = second - 2.3
             comparison.on_sample(sample(START_NS + seconds(at), at * 0.5, 0))
@@ -131,7 +154,9 @@ class FakeThreads:
         self.cost_ns = self.used_ns = self.readings = 0
         self._read_ns = 0
 
-    def read(self, processes: Sequence[ProcessReading], now_ns: int, *, is_required: bool = False) -> ThreadSample:
+    def read(
+        self, processes: Sequence[ProcessReading], now_ns: int, *, is_required: bool = False
+    ) -> ThreadSample:
         self.was_required = is_required
         self.used_ns += self.cost_ns
         self.readings += 1
@@ -139,7 +164,9 @@ class FakeThreads:
         if not processes:
             return ThreadSample(sees_calls=True)
         growth = (ThreadGrowth(quarter_ns, quarter_ns),)
-        return ThreadSample(growth=growth, waits={Wait("network", "10.0.3.9:5432"): 1}, sees_calls=True)
+        return ThreadSample(
+            growth=growth, waits={Wait("network", "10.0.3.9:5432"): 1}, sees_calls=True
+        )
 
     def close(self) -> None:
         self.is_closed = True
@@ -154,7 +181,11 @@ def test_reports_and_checkpoints_have_the_division_and_the_waits() -> None:
     world = quarter(FakeThreads()).run(60)
     for record in (world.record(), world.record("running", None)):
         made = present(record.time_breakdown)
-        assert (made.on_cpu_percent, made.waiting_for_cpu_percent, made.network_percent) == (25.0, 25.0, 50.0)
+        assert (made.on_cpu_percent, made.waiting_for_cpu_percent, made.network_percent) == (
+            25.0,
+            25.0,
+            50.0,
+        )
         assert [row.target for row in made.waiting_for] == ["10.0.3.9:5432"]
         assert (record.metrics.cpu_wait_seconds, record.metrics.cpu_wait_percent) == (15.0, 50.0)
         assert (record.series is None) == (record.status == "running")
@@ -162,24 +193,36 @@ def test_reports_and_checkpoints_have_the_division_and_the_waits() -> None:
 
 def test_waits_of_processes_that_are_too_short_to_be_read_make_a_lower_bound() -> None:
     world = World(FakeThreads())
-    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2),))  # the threads that are read use half
+    world.snapshot = lambda at: ProcessSnapshot(
+        processes=(process(cpu=at / 2),)
+    )  # the threads that are read use half
     record = world.run(60).record()
     assert present(record.sampling).cpu_wait_covered_percent == 50.0
-    assert present(record.monitor).warnings[-1].startswith("The time waiting for a CPU is a lower bound: threads ended")
+    assert (
+        present(record.monitor)
+        .warnings[-1]
+        .startswith("The time waiting for a CPU is a lower bound: threads ended")
+    )
     assert not present(quarter(FakeThreads()).run(60).record().monitor).warnings
 
 
 def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
     stats = Series(started_at=format_ms(START_NS), step_ms=4000, vcpu_used=(0.4,) * 15)
     coarse = present(base().sampling)
-    record = quarter(FakeThreads()).run(60).record(series=stats, sampling=replace(coarse, stats_period_ms=1000))
+    record = (
+        quarter(FakeThreads())
+        .run(60)
+        .record(series=stats, sampling=replace(coarse, stats_period_ms=1000))
+    )
     found = present(record.series)
     assert (found.vcpu_used, found.cpu_wait) == ((0.4,) * 15, (0.25,) * 15)
     finer = present(quarter(FakeThreads()).run(60).record().series)
     assert (finer.step_ms, finer.cpu_wait) == (1000, (0.25,) * 60)
 
 
-def test_the_time_after_the_end_does_not_count_and_the_cost_of_the_threads_does_not_make_the_processes_pause() -> None:
+def test_the_time_after_the_end_does_not_count_and_the_cost_of_the_threads_does_not_make_the_processes_pause() -> (
+    None
+):
     threads = FakeThreads()
     threads.cost_ns = seconds(0.1)
     world = quarter(threads).run(30)

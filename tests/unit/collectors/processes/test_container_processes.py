@@ -63,9 +63,30 @@ class FakeProc:
         folder = self.folder / str(pid)
         folder.mkdir(exist_ok=True)
         (folder / "cgroup").write_text(cgroup.format(id=docker_id))
-        (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in (name, *arguments)))
+        (folder / "cmdline").write_bytes(
+            b"".join(word.encode() + b"\0" for word in (name, *arguments))
+        )
         flags = 4194304 | 4 * ending | 64 * forked
-        fields = [state, parent, 7, 7, 0, -1, flags, faults, 0, 0, 0, cpu_ticks, 0, children_ticks, 0, 20, 0, threads]
+        fields = [
+            state,
+            parent,
+            7,
+            7,
+            0,
+            -1,
+            flags,
+            faults,
+            0,
+            0,
+            0,
+            cpu_ticks,
+            0,
+            children_ticks,
+            0,
+            20,
+            0,
+            threads,
+        ]
         fields += [0, started, 3133440, rss * 256, 18446744073709551615, *[0] * 27]
         (folder / "stat").write_text(f"{pid} ({name}) " + " ".join(map(str, fields)) + "\n")
         status = f"Name:\t{name}\nState:\t{state}\nPid:\t{pid}\n"
@@ -88,7 +109,9 @@ class FakeProc:
 
     def source(self, docker_id: str = BATCH, *, with_arguments: bool = False) -> ContainerProcesses:
         clock, folder = self.clock.monotonic_ns, str(self.folder)
-        return ContainerProcesses(docker_id, clock, folder, self.cpu_ns.get, with_arguments=with_arguments)
+        return ContainerProcesses(
+            docker_id, clock, folder, self.cpu_ns.get, with_arguments=with_arguments
+        )
 
 
 @pytest.fixture
@@ -101,7 +124,9 @@ def pids(snapshot: ProcessSnapshot) -> list[int]:
 
 
 @pytest.mark.parametrize("cgroup", [V1, V2_PRIVATE, V2_SYSTEMD])
-def test_a_containers_processes_are_those_in_its_control_group(machine: FakeProc, cgroup: str) -> None:
+def test_a_containers_processes_are_those_in_its_control_group(
+    machine: FakeProc, cgroup: str
+) -> None:
     machine.process(1, name="pause", docker_id=OTHER, cgroup=cgroup)
     nowhere = ContainerProcesses(BATCH, machine.clock.monotonic_ns, str(machine.folder / "nowhere"))
     assert machine.source().read() == nowhere.read() == ProcessSnapshot()
@@ -128,8 +153,16 @@ def test_what_a_process_holds_and_has_used(machine: FakeProc) -> None:
     machine.process(7, rss=100, anonymous=80, mark=900, cpu_ticks=150, children_ticks=20, threads=3)
     machine.cpu_ns[7] = 1_503_000_000
     (process,) = machine.source().read().processes
-    assert (process.name, process.own_cpu_ns, process.children_cpu_ns) == ("python3", 1_503_000_000, 200_000_000)
-    assert (process.rss_bytes, process.share_bytes, process.peak_bytes) == (100 * MIB, 100 * MIB, 900 * MIB)
+    assert (process.name, process.own_cpu_ns, process.children_cpu_ns) == (
+        "python3",
+        1_503_000_000,
+        200_000_000,
+    )
+    assert (process.rss_bytes, process.share_bytes, process.peak_bytes) == (
+        100 * MIB,
+        100 * MIB,
+        900 * MIB,
+    )
     assert process.threads == 3
 
 
@@ -137,16 +170,22 @@ def shares(source: ContainerProcesses) -> list[float]:
     return [(process.share_bytes or 0) / MIB for process in source.read().processes]
 
 
-def test_among_several_files_count_once_and_forks_with_what_they_allocated(machine: FakeProc) -> None:
+def test_among_several_files_count_once_and_forks_with_what_they_allocated(
+    machine: FakeProc,
+) -> None:
     machine.process(7, rss=100, anonymous=80)
     source = machine.source()
     assert shares(source) == [100]
     machine.process(8, rss=50, anonymous=20, parent=7, name="gzip")
     machine.process(9, rss=350, anonymous=330, parent=7, forked=True)  # it grew before it was seen
-    machine.process(10, rss=100, anonymous=80, parent=7, forked=True, name="renamed")  # perhaps of another parent
+    machine.process(
+        10, rss=100, anonymous=80, parent=7, forked=True, name="renamed"
+    )  # perhaps of another parent
     machine.given(10)
     assert shares(source) == [80, 20 + 30, 330 - 100, 0]
-    machine.process(10, rss=120, anonymous=110, parent=7, faults=30)  # it has executed another program
+    machine.process(
+        10, rss=120, anonymous=110, parent=7, faults=30
+    )  # it has executed another program
     assert shares(source) == [80, 20 + 30, 330 - 100, 110]
     for ended in (7, 8, 10):
         machine.gone(ended)
@@ -167,7 +206,9 @@ def act(processes: dict[int, Simulated], action: str, which: int, new: set[int])
     pid = sorted(processes)[which % len(processes)]
     one = processes[pid]
     if action == "fork":
-        processes[max(new)] = Simulated(one.name, pid, one.pages.copy(), len(one.pages), forked=True)
+        processes[max(new)] = Simulated(
+            one.name, pid, one.pages.copy(), len(one.pages), forked=True
+        )
     elif action == "execute" and one.forked:
         processes[pid] = Simulated(f"tool{pid}", one.parent, set(), 0)
     elif action == "end" and len(processes) > 1:
@@ -181,14 +222,23 @@ def act(processes: dict[int, Simulated], action: str, which: int, new: set[int])
         one.mark = max(one.mark, len(one.pages))
 
 
-ACTIONS = st.sampled_from(("read", "fork", "allocate", "allocate", "copy", "free", "execute", "end"))
+ACTIONS = st.sampled_from(
+    ("read", "fork", "allocate", "allocate", "copy", "free", "execute", "end")
+)
 
 
-@given(history=st.lists(st.tuples(ACTIONS, st.integers(0, 9), st.integers(1, 300)), min_size=4, max_size=24))
+@given(
+    history=st.lists(
+        st.tuples(ACTIONS, st.integers(0, 9), st.integers(1, 300)), min_size=4, max_size=24
+    )
+)
 def test_the_shares_are_never_more_than_all_processes_hold_nor_less_than_one(
     history: Sequence[tuple[str, int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    machine, processes = FakeProc(tmp_path_factory.mktemp("proc")), {7: Simulated("a", 0, set(range(100)), 100)}
+    machine, processes = (
+        FakeProc(tmp_path_factory.mktemp("proc")),
+        {7: Simulated("a", 0, set(range(100)), 100)},
+    )
     source, written = machine.source(), set[int]()
     for step, (action, which, count) in enumerate([*history, ("read", 0, 1)], start=1):
         act(processes, action, which, set(range(1000 * step, 1000 * step + count)))
@@ -196,7 +246,11 @@ def test_the_shares_are_never_more_than_all_processes_hold_nor_less_than_one(
             for pid in written - processes.keys():
                 machine.gone(pid)
             for pid, one in processes.items():
-                facts: dict[str, Any] = {"name": one.name, "forked": one.forked, "parent": one.parent}
+                facts: dict[str, Any] = {
+                    "name": one.name,
+                    "forked": one.forked,
+                    "parent": one.parent,
+                }
                 machine.process(pid, faults=step, rss=len(one.pages), mark=one.mark, **facts)
             written = set(processes)
             machine.given(10**6 + step)
@@ -211,7 +265,9 @@ def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakePro
     source = machine.read_source()
     machine.process(8, state="Z", rss=0, parent=7, name="worker")
     snapshot = source.read()
-    assert [(process.name, process.rss_bytes) for process in snapshot.ended] == [("worker", 300 * MIB)]
+    assert [(process.name, process.rss_bytes) for process in snapshot.ended] == [
+        ("worker", 300 * MIB)
+    ]
     assert [process.rss_bytes for process in snapshot.processes] == [100 * MIB, None]
     machine.gone(8)
     snapshot = source.read()
@@ -222,7 +278,9 @@ def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakePro
     source.read()
     for state in "RZ":
         machine.process(9, rss=0, parent=7, state=state, ending=True)
-        assert [process.rss_bytes for process in source.read().ended] == ([300 * MIB] if state == "R" else [])
+        assert [process.rss_bytes for process in source.read().ended] == (
+            [300 * MIB] if state == "R" else []
+        )
 
 
 def test_ids_without_a_process_are_counted_as_missed(machine: FakeProc) -> None:
@@ -251,7 +309,9 @@ def test_who_is_found_only_while_it_ends_was_not_seen(machine: FakeProc, cgroup:
     assert (snapshot.ended, snapshot.missed_pids) == ((), 0)
 
 
-def test_no_scan_while_no_id_was_assigned_and_a_number_given_out_again_is_another_process(machine: FakeProc) -> None:
+def test_no_scan_while_no_id_was_assigned_and_a_number_given_out_again_is_another_process(
+    machine: FakeProc,
+) -> None:
     machine.process(7)
     source = machine.read_source()
     machine.process(8, parent=7)
@@ -262,7 +322,9 @@ def test_no_scan_while_no_id_was_assigned_and_a_number_given_out_again_is_anothe
     machine.process(7, rss=5, started=9000)
     assert [process.started_ticks for process in source.read().ended] == [1000]
     machine.clock.advance(61)
-    assert [process.started_ticks for process in source.read().processes if process.pid == 7] == [9000]
+    assert [process.started_ticks for process in source.read().processes if process.pid == 7] == [
+        9000
+    ]
 
 
 def test_a_script_has_its_name_and_arguments_only_if_enabled(machine: FakeProc) -> None:
@@ -270,7 +332,10 @@ def test_a_script_has_its_name_and_arguments_only_if_enabled(machine: FakeProc) 
     source = machine.source()
     names = [source.read().processes[0].name]
     machine.process(7, arguments=("export.py", "--day", "1"), faults=30)
-    arguments = [one.read().processes[0].arguments for one in (machine.source(), machine.source(with_arguments=True))]
+    arguments = [
+        one.read().processes[0].arguments
+        for one in (machine.source(), machine.source(with_arguments=True))
+    ]
     assert arguments == [(), ("export.py", "--day", "1")]
     names += [source.read().processes[0].name]
     machine.process(7, state="Z", faults=40)
@@ -278,7 +343,9 @@ def test_a_script_has_its_name_and_arguments_only_if_enabled(machine: FakeProc) 
     assert names == ["python3 load.py", "python3 export.py", "python3 export.py"]
 
 
-def test_many_processes_are_followed_without_keeping_all_their_files_open(machine: FakeProc) -> None:
+def test_many_processes_are_followed_without_keeping_all_their_files_open(
+    machine: FakeProc,
+) -> None:
     for pid in range(2, 302):
         machine.process(pid, started=pid)
     source = machine.source()
@@ -294,12 +361,20 @@ def test_any_name_of_a_command_can_be_read(name: str, pid: int, ticks: int) -> N
     fields = ["R", 1, *[0] * 9, ticks, 0, 0, 0, 20, 0, 1, 0, 77, 0, 5, *[0] * 28]
     stat = proc.parse_stat(f"{pid} ({name}) {' '.join(map(str, fields))}\n".encode())
     assert stat is not None
-    assert (stat.name, stat.state, stat.cpu_ticks, stat.started_ticks, stat.resident_pages) == (name, "R", ticks, 77, 5)
+    assert (stat.name, stat.state, stat.cpu_ticks, stat.started_ticks, stat.resident_pages) == (
+        name,
+        "R",
+        ticks,
+        77,
+        5,
+    )
 
 
 def test_at_most_4_kib_of_a_command_line_are_kept(tmp_path: Path) -> None:
     secret = "0123456789abcdef" * 1000
-    (tmp_path / "cmdline").write_bytes(b"python\0job.py\0" + b"--day\0" + secret.encode() + b"\0--last\0")
+    (tmp_path / "cmdline").write_bytes(
+        b"python\0job.py\0" + b"--day\0" + secret.encode() + b"\0--last\0"
+    )
     assert proc.read_arguments(str(tmp_path)) == ("job.py", "--day", "…")
     (tmp_path / "cmdline").write_bytes(b"python\0" + b"x\0" * 10_000)
     assert sum(len(word) + 1 for word in proc.read_arguments(str(tmp_path))) <= 4096
@@ -309,5 +384,7 @@ def test_at_most_4_kib_of_a_command_line_are_kept(tmp_path: Path) -> None:
 @given(st.binary(max_size=300), st.integers(1, 60))
 def test_a_cut_argument_shows_no_part_of_itself(end: bytes, position: int) -> None:
     """Part of a secret can be too short to look like one."""
-    arguments = proc.parse_arguments(b"job\0" + b"x" * (4096 - 5 - position) + b"\0" + b"s" * (position + 1) + end)
+    arguments = proc.parse_arguments(
+        b"job\0" + b"x" * (4096 - 5 - position) + b"\0" + b"s" * (position + 1) + end
+    )
     assert "s" not in "".join(arguments)

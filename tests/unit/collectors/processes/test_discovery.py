@@ -15,7 +15,11 @@ from profiler.record.record_model import Container, Monitor, Record, Sampling
 
 BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING")
 RECORD = Record(
-    task_id="t", container=Container(name="batch"), status="success", sampling=Sampling(), monitor=Monitor()
+    task_id="t",
+    container=Container(name="batch"),
+    status="success",
+    sampling=Sampling(),
+    monitor=Monitor(),
 )
 
 
@@ -59,13 +63,22 @@ DOCKER_ID = "c0ffee" * 10
 def process(folder: Path, pid: int, docker_id: str, *environment: str) -> None:
     (folder / str(pid)).mkdir()
     (folder / str(pid) / "cgroup").write_text(f"0::/../{docker_id}\n")
-    (folder / str(pid) / "environ").write_bytes(b"".join(entry.encode() + b"\0" for entry in environment))
+    (folder / str(pid) / "environ").write_bytes(
+        b"".join(entry.encode() + b"\0" for entry in environment)
+    )
 
 
 def test_the_first_process_with_the_variable_determines_the_gpus(tmp_path: Path) -> None:
     process(tmp_path, 7, "another", "NVIDIA_VISIBLE_DEVICES=GPU-wrong")
     process(tmp_path, 100, DOCKER_ID, "HOME=/", "NVIDIA_VISIBLE_DEVICES=GPU-late")
-    process(tmp_path, 20, DOCKER_ID, "HOME=/", "NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b", "X_NVIDIA_VISIBLE_DEVICES=no")
+    process(
+        tmp_path,
+        20,
+        DOCKER_ID,
+        "HOME=/",
+        "NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b",
+        "X_NVIDIA_VISIBLE_DEVICES=no",
+    )
     process(tmp_path, 8, DOCKER_ID, "HOME=/")
     process(tmp_path, 9, "unreadable")
     (tmp_path / "9" / "environ").unlink()

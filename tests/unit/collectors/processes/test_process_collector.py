@@ -39,7 +39,13 @@ AGAIN = replace(BATCH, docker_id="c", first_docker_id="b")
 
 
 def group(
-    *, used: int = 100, cache: int = 0, peak: int = 100, kills: int = 0, cpu: float = 0, is_empty: bool | None = None
+    *,
+    used: int = 100,
+    cache: int = 0,
+    peak: int = 100,
+    kills: int = 0,
+    cpu: float = 0,
+    is_empty: bool | None = None,
 ) -> GroupReading:
     return GroupReading(
         memory=MemoryReading(used_bytes=used * MIB, cache_bytes=cache * MIB),
@@ -53,7 +59,10 @@ def group(
 def test_memory_of_no_process_counts_on_a_machine_of_its_own() -> None:
     world = World(machine_mib=lambda at: 900 if 5 <= at < 8 else 500)
     metrics = world.run(10).record().metrics
-    assert (metrics.max_memory_used_mb, round(present(metrics.memory_used_mb).p50 or 0)) == (500, 100)
+    assert (metrics.max_memory_used_mb, round(present(metrics.memory_used_mb).p50 or 0)) == (
+        500,
+        100,
+    )
 
 
 def warnings(record: Record) -> tuple[str, ...]:
@@ -68,7 +77,12 @@ def test_the_time_series_has_a_sample_every_second() -> None:
     assert record.sampling is not None
     assert (record.sampling.samples, record.sampling.stats_period_ms) == (60, 10_000)
     (shown,) = record.processes
-    assert (shown.name, shown.count, shown.cpu_seconds, shown.max_memory_used_mb) == ("job", 1, 30.0, 100)
+    assert (shown.name, shown.count, shown.cpu_seconds, shown.max_memory_used_mb) == (
+        "job",
+        1,
+        30.0,
+        100,
+    )
     # Stats that change every second keep their time series.
     record = World().run(60).record(sampling=Sampling(samples=60, stats_period_ms=1000))
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
@@ -80,7 +94,9 @@ def test_a_time_series_that_the_stats_contradict_is_not_used() -> None:
     world = World()
     for at in range(5, 60, 10):
         world.run(at + 1)
-        world.collector.on_sample("b", sample(START_NS + seconds(at), at * 0.9, 100 * MIB), ResourceLimits())
+        world.collector.on_sample(
+            "b", sample(START_NS + seconds(at), at * 0.9, 100 * MIB), ResourceLimits()
+        )
     record = world.run(60).record()
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
     assert present(record.metrics.memory_used_mb).avg == 100
@@ -119,14 +135,25 @@ def test_a_peak_that_is_not_the_groups_mark_after_its_end_is_not_called_exact(
     assert record.processes[0].max_memory_used_mb == min(largest, max(sizes.values(), default=100))
 
 
-def test_a_group_that_still_has_a_process_is_not_at_its_end_and_a_running_batch_has_the_kernels_peak_so_far() -> None:
+def test_a_group_that_still_has_a_process_is_not_at_its_end_and_a_running_batch_has_the_kernels_peak_so_far() -> (
+    None
+):
     world = World(group=lambda _: group(peak=500, is_empty=False)).run(59)
-    sources = [world.record(status, None).metrics.memory_peak_source for status in ("running", "stopped")]
+    sources = [
+        world.record(status, None).metrics.memory_peak_source for status in ("running", "stopped")
+    ]
     world.snapshot = lambda _: ProcessSnapshot()
-    assert [*sources, world.run(60).record().metrics.memory_peak_source] == ["kernel", "sampled", "sampled"]
+    assert [*sources, world.run(60).record().metrics.memory_peak_source] == [
+        "kernel",
+        "sampled",
+        "sampled",
+    ]
     known = replace(base().metrics, memory_peak_source="kernel", max_memory_used_mb=300)
     metrics = World().run(10).record(metrics=known).metrics
-    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 300)  # by the mark after the end
+    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == (
+        "kernel",
+        300,
+    )  # by the mark after the end
 
 
 def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
@@ -155,7 +182,9 @@ def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
 
 
 def test_after_a_restart_whose_end_was_not_observed_the_mark_counts_as_sampled() -> None:
-    world = World(group=lambda at: group(peak=500) if at < 20 else group(peak=100, is_empty=at >= 40)).run(19)
+    world = World(
+        group=lambda at: group(peak=500) if at < 20 else group(peak=100, is_empty=at >= 40)
+    ).run(19)
     world.collector.on_batch_started(AGAIN)
     metrics = world.run(40).record().metrics
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
@@ -194,23 +223,32 @@ class RestartingBatch:
 @pytest.mark.parametrize("has_group", [False, True])
 @pytest.mark.parametrize("gap", [False, True])
 @pytest.mark.parametrize("noticed", [26, 34])
-def test_a_batch_that_is_restarted_in_place_is_counted_once(*, has_group: bool, gap: bool, noticed: float) -> None:
+def test_a_batch_that_is_restarted_in_place_is_counted_once(
+    *, has_group: bool, gap: bool, noticed: float
+) -> None:
     """The restart shows in the metadata up to ten seconds later."""
     world = World()
     RestartingBatch(world, has_group=has_group, gap=gap)
     world.run(noticed)
-    world.collector.on_batch_started(replace(BATCH, restart_count=1, attempt_started_ns=START_NS + seconds(25.5)))
+    world.collector.on_batch_started(
+        replace(BATCH, restart_count=1, attempt_started_ns=START_NS + seconds(25.5))
+    )
     record = world.run(60).record(metrics=Metrics())
     # A process that nobody was seen to wait for counts with what is left after rounding.
     assert record.metrics.cpu_seconds == pytest.approx(24 + 24.5, abs=0.03)
     series = present(record.series)
-    assert sum(value or 0 for value in series.vcpu_used or ()) * series.step_ms / 1000 == pytest.approx(48.5, abs=0.3)
+    assert sum(
+        value or 0 for value in series.vcpu_used or ()
+    ) * series.step_ms / 1000 == pytest.approx(48.5, abs=0.3)
     assert series.started_at == format_ms(START_NS)
-    assert (None if record.memory_kills is None else record.memory_kills.count) == (2 if has_group else None)
+    assert (None if record.memory_kills is None else record.memory_kills.count) == (
+        2 if has_group else None
+    )
 
 
 @pytest.mark.parametrize(
-    ("stats_cpu", "ends", "covered_percent"), [(4.9, 20, 100.0), (4.9, 25, 80.0), (10.1, 20, 50.0), (None, 25, 80.0)]
+    ("stats_cpu", "ends", "covered_percent"),
+    [(4.9, 20, 100.0), (4.9, 25, 80.0), (10.1, 20, 50.0), (None, 25, 80.0)],
 )
 def test_the_cpu_time_is_covered_until_the_last_reading_of_the_source_that_has_more_of_it(
     stats_cpu: float | None, ends: int, covered_percent: float
@@ -242,7 +280,10 @@ def test_a_wall_clock_that_is_set_changes_no_rate_of_the_processes(jump: int) ->
     world = World().run(20)
     world.clock.wall_offset_ns += seconds(jump)
     record = world.run(40).record(metrics=Metrics())
-    assert (present(record.metrics.vcpu_used).p50, present(record.metrics.vcpu_used).max) == (0.5, 0.5)
+    assert (present(record.metrics.vcpu_used).p50, present(record.metrics.vcpu_used).max) == (
+        0.5,
+        0.5,
+    )
 
 
 @st.composite
@@ -262,7 +303,13 @@ def lives(draw: st.DrawFn) -> tuple[list[GroupReading | None], list[bool], int]:
     after = group(used=0, peak=peaks[-1], is_empty=True if is_v2 else None)
     for _ in range(draw(st.integers(0, 3))):
         torn = st.sampled_from(
-            [after, None, replace(after, peak_bytes=None), replace(after, memory=None), GroupReading(cpu_ns=1)]
+            [
+                after,
+                None,
+                replace(after, peak_bytes=None),
+                replace(after, memory=None),
+                GroupReading(cpu_ns=1),
+            ]
         )
         readings.append(draw(torn))
         alive.append(False)
@@ -275,7 +322,9 @@ def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
 ) -> None:
     readings, alive, true_peak = life
     world = World(group=lambda at: readings[round(at) - 2] if at >= 2 else None)
-    world.snapshot = lambda at: alone(process(held=1)) if at < 2 or alive[round(at) - 2] else ProcessSnapshot()
+    world.snapshot = lambda at: (
+        alone(process(held=1)) if at < 2 or alive[round(at) - 2] else ProcessSnapshot()
+    )
     metrics = world.run(1 + len(readings)).record(status, metrics=Metrics(), sampling=None).metrics
     was_read = any(
         reading is not None and reading.has_mark and not is_alive
@@ -291,10 +340,14 @@ def test_a_few_file_pages_of_other_containers_in_a_mark_do_not_count() -> None:
 
     The last stats are older than the last reading, in which the process ends and has freed a part of its memory.
     """
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=180 if at < 60 else 120, mark=188)))
+    world = World(
+        snapshot=lambda at: alone(process(cpu=at / 2, held=180 if at < 60 else 120, mark=188))
+    )
     for at in (30, 59.5):
         world.run(at + 0.5)
-        world.collector.on_sample("b", sample(START_NS + seconds(at), at / 2, 175 * MIB), ResourceLimits())
+        world.collector.on_sample(
+            "b", sample(START_NS + seconds(at), at / 2, 175 * MIB), ResourceLimits()
+        )
     metrics = world.run(61).record(metrics=Metrics()).metrics
     assert metrics.max_memory_used_mb == 183
     assert present(metrics.memory_used_mb).p50 == pytest.approx(175, abs=1)
@@ -302,16 +355,24 @@ def test_a_few_file_pages_of_other_containers_in_a_mark_do_not_count() -> None:
 
 @pytest.mark.parametrize("stats_period_ms", [1000, 10_000])
 @pytest.mark.parametrize("until", [12, 60])
-def test_the_average_the_curve_and_the_peak_have_one_basis(stats_period_ms: int, until: int) -> None:
+def test_the_average_the_curve_and_the_peak_have_one_basis(
+    stats_period_ms: int, until: int
+) -> None:
     """The batch maps a file that was in memory before: the task stats have no part of it, however rarely they come."""
     world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=500)))
     for at in range(stats_period_ms // 1000, until - 1, stats_period_ms // 1000):
         world.run(at + 1)
-        world.collector.on_sample("b", sample(START_NS + seconds(at), at / 2, 3 * MIB), ResourceLimits())
-    stats = Metrics(max_memory_used_mb=3, memory_used_mb=Distribution(avg=3, p50=3, p95=3, p99=3, max=3))
+        world.collector.on_sample(
+            "b", sample(START_NS + seconds(at), at / 2, 3 * MIB), ResourceLimits()
+        )
+    stats = Metrics(
+        max_memory_used_mb=3, memory_used_mb=Distribution(avg=3, p50=3, p95=3, p99=3, max=3)
+    )
     sampling = Sampling(samples=until * 1000 // stats_period_ms, stats_period_ms=stats_period_ms)
     limits = {"memory_size_mb": 512, "memory_peak_source": "sampled"}
-    record = world.run(until).record("failure", 137, metrics=replace(stats, **limits), sampling=sampling, series=COARSE)
+    record = world.run(until).record(
+        "failure", 137, metrics=replace(stats, **limits), sampling=sampling, series=COARSE
+    )
     used = present(record.metrics.memory_used_mb)
     assert (used.avg, used.p50, used.max) == (500, 500, 500)
     assert present(present(record.series).memory_used_mb)[:until] == (500,) * until
@@ -337,11 +398,15 @@ def test_a_kill_in_a_batch_that_succeeds_needs_the_groups_counter_or_a_host_of_i
     verdict = (record.likely_out_of_memory, record.out_of_memory_evidence)
     assert verdict == ((True, "kernel-counter") if is_certain else (None, None))
     kills = record.memory_kills
-    shown = [(one.name, one.max_memory_used_mb) for one in kills.processes] if kills is not None else []
+    shown = (
+        [(one.name, one.max_memory_used_mb) for one in kills.processes] if kills is not None else []
+    )
     assert shown == ([("worker", 400)] if is_certain else [])
     # A batch that was killed itself when the host's counter rose is a kill.
     world = World(host_kills=lambda at: 41 if at > 30 else 40)
-    world.snapshot = lambda at: alone(process(held=400)) if at < 31 else ProcessSnapshot(ended=(process(held=400),))
+    world.snapshot = lambda at: (
+        alone(process(held=400)) if at < 31 else ProcessSnapshot(ended=(process(held=400),))
+    )
     record = world.run(31).record("failure", 137)
     assert (record.likely_out_of_memory, present(record.memory_kills).count) == (True, 1)
 
@@ -353,7 +418,9 @@ def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:
     world = World(snapshot=lambda at: alone(process(cpu=at / 2, mark=980)))
     assert verdict(world.run(60).record("failure", 137)) == (True, "exit-137-at-limit")
     for ends in (60.5, 64.0):  # low memory in readings of the processes does not exclude a kill
-        record = World().run(60).record("failure", 137, finished_at=format_ms(START_NS + seconds(ends)))
+        record = (
+            World().run(60).record("failure", 137, finished_at=format_ms(START_NS + seconds(ends)))
+        )
         assert verdict(record) == (None, None)
     # Hits of the limit, which only the task stats have, stay evidence.
     found = {"likely_out_of_memory": True, "out_of_memory_evidence": "memory-at-limit"}
@@ -365,7 +432,9 @@ def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:
 
 
 def test_thousands_of_processes_are_read_less_often_and_the_group_every_second() -> None:
-    world = World(cost_ns=20_000_000, group=lambda at: group(used=round(100 + at), peak=round(100 + at)))
+    world = World(
+        cost_ns=20_000_000, group=lambda at: group(used=round(100 + at), peak=round(100 + at))
+    )
     record = world.run(60).record()
     assert 10 <= world.process_reads <= 16
     assert present(record.sampling).samples == 60
@@ -378,7 +447,9 @@ def test_thousands_of_processes_are_read_less_often_and_the_group_every_second()
     assert world.run(5).process_reads == 5
 
 
-def test_the_thread_waits_for_the_events_of_a_readable_group_and_is_woken_once_by_the_same_container() -> None:
+def test_the_thread_waits_for_the_events_of_a_readable_group_and_is_woken_once_by_the_same_container() -> (
+    None
+):
     world = World().run(60)
     assert (world.attempts, world.exit_waiter.watched_files) == ([7] * 5, ())
     world = World(group=lambda _: group()).run(1)
@@ -405,8 +476,12 @@ def test_each_container_has_its_own_numbers_until_it_was_reported() -> None:
     world = World()
     assert world.run(10).collector.part(base(), "other") == RecordPart(source="processes")
     world.collector.on_batch_started(replace(BATCH, docker_id="z"))
-    world.snapshot = lambda at: alone(process(cpu=at / 2, held=100 + 50 * (world.process_reads % 2)))
-    metrics: list[Any] = [world.run(30).collector.part(base(), batch).values["metrics"] for batch in ("b", "z")]
+    world.snapshot = lambda at: alone(
+        process(cpu=at / 2, held=100 + 50 * (world.process_reads % 2))
+    )
+    metrics: list[Any] = [
+        world.run(30).collector.part(base(), batch).values["metrics"] for batch in ("b", "z")
+    ]
     assert [one.max_memory_used_mb for one in metrics] == [150, 100]
     for batch in ("b", "z"):
         world.collector.forget(batch)
@@ -438,17 +513,28 @@ def test_the_commands_have_values_on_the_steps_of_the_series_before_and_after_a_
     assert shown.memory_used_mb == (100,) * 20 + (50,) * 20 + (None,) * 20
 
 
-def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_its_processes() -> None:
+def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_its_processes() -> (
+    None
+):
     bare = Metrics(vcpu_size=1, memory_size_mb=1024)
-    record = World().run(5).record(task_size=TaskSize(vcpu=0.5), metrics=bare, sampling=Sampling(samples=0))
+    record = (
+        World()
+        .run(5)
+        .record(task_size=TaskSize(vcpu=0.5), metrics=bare, sampling=Sampling(samples=0))
+    )
     assert present(record.series).vcpu_used == (0.5,) * 5
     assert (record.metrics.cpu_seconds, record.metrics.vcpu_saturated_percent) == (2.5, 100)
-    assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == (100, "sampled")
+    assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == (
+        100,
+        "sampled",
+    )
     assert record.sampling == Sampling(samples=5, sources=("processes",))
     assert record.metrics.slowdown_at_vcpu == {"0.25": SlowdownBounds(min=2, max=2)}
 
 
-def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoints_no_processes() -> None:
+def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoints_no_processes() -> (
+    None
+):
     world = World().run(30)
     world.collector.start()  # the fake waiter refuses to wait, which ends the thread
     world.collector.stop(10)

@@ -13,7 +13,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiler.collectors.stacks.py_spy import Frame, PySpy, ThreadStack, decode_dump, find_py_spy, shortened
+from profiler.collectors.stacks.py_spy import (
+    Frame,
+    PySpy,
+    ThreadStack,
+    decode_dump,
+    find_py_spy,
+    shortened,
+)
 from profiler.collectors.stacks.python_processes import (
     MAX_PROCESSES,
     PythonProcesses,
@@ -60,7 +67,9 @@ def test_the_program_beside_the_interpreter_comes_first(tmp_path: Path) -> None:
 
 
 def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
-    spy = make(f'[ "$*" = "dump --nonblocking --json --pid 77" ] && echo \'{json.dumps([thread(frame("f"))])}\'')
+    spy = make(
+        f'[ "$*" = "dump --nonblocking --json --pid 77" ] && echo \'{json.dumps([thread(frame("f"))])}\''
+    )
     dump = spy.dump(77)
     assert (dump.failure, [stack.folded for stack in dump.stacks]) == (None, ["f (job.py)"])
     assert dump.cpu_ns > 0
@@ -71,7 +80,10 @@ def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
     ("script", "failure"),
     [
         # The first line of what it prints.
-        ('echo "Error: Unsupported: 3.15.0" >&2; echo "Stack backtrace: /root/x" >&2; exit 1', "Unsupported: 3.15.0"),
+        (
+            'echo "Error: Unsupported: 3.15.0" >&2; echo "Stack backtrace: /root/x" >&2; exit 1',
+            "Unsupported: 3.15.0",
+        ),
         *(
             (script, "its output is not the JSON of py-spy")
             for script in ("echo nonsense", "echo '{}'", "head -c 100000 /dev/urandom", ":")
@@ -96,10 +108,14 @@ def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
     assert spy.dump(1).failure is not None
 
 
-def test_the_program_gets_no_environment_no_input_and_no_blocked_signals(make: Callable[[str], PySpy]) -> None:
+def test_the_program_gets_no_environment_no_input_and_no_blocked_signals(
+    make: Callable[[str], PySpy],
+) -> None:
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     try:
-        spy = make("exec >&2; env -u PWD -u SHLVL -u _ -u OLDPWD; grep -E 'SigBlk' /proc/self/status; exit 1")
+        spy = make(
+            "exec >&2; env -u PWD -u SHLVL -u _ -u OLDPWD; grep -E 'SigBlk' /proc/self/status; exit 1"
+        )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
     assert spy.dump(1).failure == "SigBlk: 0000000000000000"
@@ -113,7 +129,11 @@ def test_a_call_is_killed_with_its_server(make: Callable[[str], PySpy], tmp_path
         # The call is made by another process, because it would wait for the answer.
         spy.dump(1)
         os._exit(0)
-    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), 60, "the call")
+    wait_until(
+        lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(),
+        60,
+        "the call",
+    )
     called = int((tmp_path / "pid").read_text())
     assert server != called
     spy.kill()
@@ -143,12 +163,24 @@ PID = 100
 
 
 def frame(name: str, file: str = "/app/job.py", line: int | None = 3) -> dict[str, Any]:
-    return {"name": name, "filename": file, "short_filename": file.rpartition("/")[2], "line": line, "locals": None}
+    return {
+        "name": name,
+        "filename": file,
+        "short_filename": file.rpartition("/")[2],
+        "line": line,
+        "locals": None,
+    }
 
 
 def thread(*frames: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A thread as py-spy prints it; its frames begin with the innermost one."""
-    usual = {"pid": PID, "thread_id": 7, "thread_name": "MainThread", "os_thread_id": PID, "active": True}
+    usual = {
+        "pid": PID,
+        "thread_id": 7,
+        "thread_name": "MainThread",
+        "os_thread_id": PID,
+        "active": True,
+    }
     return {**usual, "owns_gil": True, "frames": list(frames), **more}
 
 
@@ -161,15 +193,24 @@ def decoded(*threads: dict[str, Any]) -> tuple[ThreadStack, ...]:
 def test_a_stack_begins_with_the_outermost_function() -> None:
     (stack,) = decoded(thread(frame("parse_row", line=88), frame("<module>", line=12)))
     assert stack.folded == "<module> (job.py);parse_row (job.py)"
-    assert [each.text_with_line for each in stack.frames] == ["<module> (job.py:12)", "parse_row (job.py:88)"]
+    assert [each.text_with_line for each in stack.frames] == [
+        "<module> (job.py:12)",
+        "parse_row (job.py:88)",
+    ]
     assert (stack.is_main, stack.is_active) == (True, True)
     # The main thread is known without its name, too.
-    own, other = (thread(frame("f"), thread_name=None, os_thread_id=number) for number in (PID, 101))
+    own, other = (
+        thread(frame("f"), thread_name=None, os_thread_id=number) for number in (PID, 101)
+    )
     assert [stack.is_main for stack in decoded(own, other)] == [True, False]
 
 
-def test_separators_and_control_characters_are_replaced_and_long_names_and_deep_stacks_are_cut() -> None:
-    strange, long = decoded(thread(frame("a;b\n\x1b[31mc", "/app/a;b.py")), thread(frame("x" * 500)))
+def test_separators_and_control_characters_are_replaced_and_long_names_and_deep_stacks_are_cut() -> (
+    None
+):
+    strange, long = decoded(
+        thread(frame("a;b\n\x1b[31mc", "/app/a;b.py")), thread(frame("x" * 500))
+    )
     assert strange.folded == "a,b  [31mc (a,b.py)"
     assert len(long.frames[0].function) == 100
     deep = tuple(Frame(f"f{index}", "job.py") for index in range(1000))
@@ -195,11 +236,17 @@ def test_libraries_are_not_own_code() -> None:
 
 def test_an_idle_worker_says_less_than_the_main_thread() -> None:
     root = frame("_bootstrap", "/usr/lib/python3.11/threading.py")
-    worker = thread(frame("_worker", "/usr/lib/python3.11/concurrent/futures/thread.py"), root, active=False)
+    worker = thread(
+        frame("_worker", "/usr/lib/python3.11/concurrent/futures/thread.py"), root, active=False
+    )
     (main,) = decoded(thread(frame("recv"), active=False))
     (idle,) = decoded({**worker, "thread_name": "w", "os_thread_id": 9})
-    (fetch,) = decoded({**thread(frame("fetch"), root, active=False), "thread_name": "w", "os_thread_id": 9})
-    (joining,) = decoded(thread(frame("join", "/usr/lib/python3.11/threading.py"), frame("<module>"), active=False))
+    (fetch,) = decoded(
+        {**thread(frame("fetch"), root, active=False), "thread_name": "w", "os_thread_id": 9}
+    )
+    (joining,) = decoded(
+        thread(frame("join", "/usr/lib/python3.11/threading.py"), frame("<module>"), active=False)
+    )
     (running,) = decoded(thread(frame("burn"), thread_name="w", os_thread_id=9))
     ranked = sorted((idle, joining, fetch, main, running), key=lambda stack: stack.rank)
     assert ranked == [running, main, fetch, joining, idle]
@@ -220,7 +267,9 @@ def test_a_running_thread_that_begins_elsewhere_is_torn() -> None:
 @example(b"[{}]")
 @example(b'[{"other":' + b"[" * 100_000)
 @example(b'[{"thread_id":1,"active":true,"frames":[{"name":"\xff"}]}]')
-@example(b'[{"thread_id":1,"active":true,"frames":[{"name":"\\ud800","filename":"\\udfff","line":1}]}]')
+@example(
+    b'[{"thread_id":1,"active":true,"frames":[{"name":"\\ud800","filename":"\\udfff","line":1}]}]'
+)
 def test_any_output_is_understood_or_refused(output: bytes) -> None:
     stacks = decode_dump(output, PID)
     assert isinstance(stacks, Unavailable | tuple)
@@ -228,12 +277,19 @@ def test_any_output_is_understood_or_refused(output: bytes) -> None:
 
 _texts = st.text(max_size=150)
 _frames = st.fixed_dictionaries(
-    {"name": _texts, "filename": _texts, "short_filename": st.none() | _texts, "line": st.integers(-(2**40), 2**40)}
+    {
+        "name": _texts,
+        "filename": _texts,
+        "short_filename": st.none() | _texts,
+        "line": st.integers(-(2**40), 2**40),
+    }
 )
 
 
 @given(frames=st.lists(_frames, min_size=1, max_size=200), is_active=st.booleans())
-def test_a_hostile_process_cannot_break_the_folded_text(*, frames: list[dict[str, Any]], is_active: bool) -> None:
+def test_a_hostile_process_cannot_break_the_folded_text(
+    *, frames: list[dict[str, Any]], is_active: bool
+) -> None:
     (stack,) = decoded(thread(*frames, active=is_active))
     assert stack.folded.isprintable()
     assert stack.folded.count(";") == len(shortened(stack.frames)) - 1
@@ -283,13 +339,19 @@ def test_the_busiest_since_the_last_sample_come_first() -> None:
 def test_a_process_that_keeps_failing_is_tried_less_and_less_often() -> None:
     machine = Machine({1: "python3"})
     reason = "Unsupported version of Python: 3.15.0"
-    tried = {at: machine.processes.add_failure((1, 1), at, reason) for at in range(4000) if machine.choose(at)}
+    tried = {
+        at: machine.processes.add_failure((1, 1), at, reason)
+        for at in range(4000)
+        if machine.choose(at)
+    }
     seconds = list(tried)
     assert (seconds[:9], seconds[-1] - seconds[-2]) == ([0, 1, 2, 3, 4, 5, 7, 11, 19], 600)
     assert sum(tried.values()) == 1  # reported
 
 
-def test_a_program_runs_python_by_its_name_or_by_its_library_and_a_process_has_its_start(tmp_path: Path) -> None:
+def test_a_program_runs_python_by_its_name_or_by_its_library_and_a_process_has_its_start(
+    tmp_path: Path,
+) -> None:
     maps = "7f00-7f01 r-xp 00000000 08:01 1 /usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0\n"
     programs = (
         ("/usr/sbin/uwsgi", maps, True),
@@ -305,4 +367,6 @@ def test_a_program_runs_python_by_its_name_or_by_its_library_and_a_process_has_i
         assert runs_python(pid, program, str(tmp_path)) is None
     assert runs_python(9, "", str(tmp_path)) is None
     stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
-    assert living_processes([os.getpid(), 2**22 + 1]) == ((os.getpid(), present(stat).started_ticks),)
+    assert living_processes([os.getpid(), 2**22 + 1]) == (
+        (os.getpid(), present(stat).started_ticks),
+    )

@@ -11,7 +11,12 @@ from msgspec.structs import replace
 from profiler.collectors.collector import with_collected
 from profiler.collectors.stacks.py_spy import Dump, Frame, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity
-from profiler.collectors.stacks.stack_collector import SamplingSchedule, StackAccess, StackAdvice, StackCollector
+from profiler.collectors.stacks.stack_collector import (
+    SamplingSchedule,
+    StackAccess,
+    StackAdvice,
+    StackCollector,
+)
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -20,7 +25,9 @@ from profiler.settings import StacksMode
 from tests.fakes import START_NS, FakeClock, FakeLog, FakeStackReader, sample, seconds
 from tests.values import present
 
-_ADVICE = StackAdvice(missing="Install py-spy.", invisible="Set pidMode.", refused="Add SYS_PTRACE.")
+_ADVICE = StackAdvice(
+    missing="Install py-spy.", invisible="Set pidMode.", refused="Add SYS_PTRACE."
+)
 _BATCH = ContainerMetadata(name="batch", docker_id="d1")
 _RECORD = Record(
     task_id="t1",
@@ -51,14 +58,18 @@ class World:
     local_vcpu: int = 0
 
     def __post_init__(self) -> None:
-        self.reader = FakeStackReader(Dump(stacks=(stack("<module>", "parse"),), cpu_ns=seconds(0.01)))
+        self.reader = FakeStackReader(
+            Dump(stacks=(stack("<module>", "parse"),), cpu_ns=seconds(0.01))
+        )
         access = StackAccess(
             reader=self.reader if self.is_installed else None,
             find_processes=lambda docker_id: self.processes.get(docker_id, ()),
             own_cpu_ns=lambda: 0,
             advice=_ADVICE,
             vcpu=self.local_vcpu or None,
-            runs_python=lambda pid, last: None if last else self.programs.get(pid, ("python3", True)),
+            runs_python=lambda pid, last: (
+                None if last else self.programs.get(pid, ("python3", True))
+            ),
         )
         self.collector = StackCollector(access, self.mode, self.clock, self.log)
 
@@ -97,14 +108,17 @@ def test_a_run_of_100_seconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("local_vcpu", "duration", "samples"), [(2, 1.3, 22), (2, 2, 36), (2, 5, 5), (1, 1.9, 2), (0, 1.9, 2)]
+    ("local_vcpu", "duration", "samples"),
+    [(2, 1.3, 22), (2, 2, 36), (2, 5, 5), (1, 1.9, 2), (0, 1.9, 2)],
 )
 def test_a_short_local_run_has_20_samples_a_second_and_the_start_of_a_longer_one_does_not_outweigh_the_rest(
     local_vcpu: int, duration: float, samples: int
 ) -> None:
     """A batch that has the only CPU is not disturbed so often."""
     world = World(local_vcpu=local_vcpu).begin()
-    world.reader.dumped = Dump(stacks=(stack("main", "parse"), stack("wait", is_active=False)), cpu_ns=seconds(0.01))
+    world.reader.dumped = Dump(
+        stacks=(stack("main", "parse"), stack("wait", is_active=False)), cpu_ns=seconds(0.01)
+    )
     stacks = present(world.go_on(duration).record().stacks)
     assert (stacks.samples, stacks.running_samples) == (samples, samples)
     line = json.loads(present(world.collector.stacks_line(_RECORD, "d1")))
@@ -124,7 +138,9 @@ def test_a_run_that_ends_before_or_in_its_first_call_has_one_warning() -> None:
     assert seen[1:] == [()] * (len(seen) - 1)
 
 
-def test_a_version_that_takes_forever_costs_no_first_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_takes_forever_costs_no_first_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = World().begin()
     samples: list[int | None] = []
 
@@ -138,7 +154,9 @@ def test_a_version_that_takes_forever_costs_no_first_sample(monkeypatch: pytest.
     assert samples[0] == 1
 
 
-def test_a_restarted_container_goes_on_in_the_same_record_and_one_of_another_task_has_its_own() -> None:
+def test_a_restarted_container_goes_on_in_the_same_record_and_one_of_another_task_has_its_own() -> (
+    None
+):
     world = World().begin().go_on(5)
     world.processes = {"d2": ((20, 2),)}
     world.collector.on_batch_started(replace(_BATCH, docker_id="d2", first_docker_id="d1"))
@@ -147,7 +165,9 @@ def test_a_restarted_container_goes_on_in_the_same_record_and_one_of_another_tas
     world.processes["d3"] = ((30, 2),)
     world.collector.on_batch_started(replace(_BATCH, docker_id="d3"))
     world.go_on(5)
-    stacks: list[Any] = [world.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d3")]
+    stacks: list[Any] = [
+        world.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d3")
+    ]
     assert [one.samples for one in stacks] == [15, 5]
     world.collector.forget("d1")
     assert world.record().stacks is None
@@ -172,7 +192,10 @@ def test_invisible_processes_are_looked_for_a_few_times(mode: StacksMode) -> Non
 
 
 def test_processes_that_may_not_be_read_are_not_tried_again() -> None:
-    for programs, attempts in (({10: ("", None)}, 0), ({}, 3)):  # py-spy itself finds out the second time
+    for programs, attempts in (
+        ({10: ("", None)}, 0),
+        ({}, 3),
+    ):  # py-spy itself finds out the second time
         world = World(programs=dict(programs))
         world.reader.dumped = Dump(failure="Permission Denied: Try running again")
         world.begin().go_on(60)
@@ -184,11 +207,15 @@ def test_a_lasting_failure_is_one_warning_with_its_reason() -> None:
     world = World()
     world.reader.dumped = Dump(failure="Unsupported version of Python: 3.15.0")
     world.begin().go_on(600)
-    assert world.warnings() == ("py-spy could not read a Python process: Unsupported version of Python: 3.15.0.",)
+    assert world.warnings() == (
+        "py-spy could not read a Python process: Unsupported version of Python: 3.15.0.",
+    )
     assert (len(world.reader.asked) < 20, len(world.log.lines)) == (True, 1)
 
 
-def test_a_single_failure_is_repeated_at_once_and_a_process_that_has_ended_meanwhile_is_none() -> None:
+def test_a_single_failure_is_repeated_at_once_and_a_process_that_has_ended_meanwhile_is_none() -> (
+    None
+):
     world = World().begin().go_on(3)
     before = len(world.reader.asked)
     world.reader.failures = ["Failed to get stack traces"]
@@ -215,7 +242,9 @@ def test_in_the_mode_of_moments_only_these_are_sampled(every: int) -> None:
     world = World(mode="moments").begin()
     usage(world, 100, 0.5, every=every)
     assert world.reader.asked == []
-    world.reader.dumped = Dump(stacks=(stack("<module>", "recv", is_active=False),), cpu_ns=seconds(0.01))
+    world.reader.dumped = Dump(
+        stacks=(stack("<module>", "recv", is_active=False),), cpu_ns=seconds(0.01)
+    )
     usage(world, 60, 0.0, every=every)
     usage(world, 100, 0.5, every=every)
     stacks = present(world.record().stacks)
@@ -255,7 +284,12 @@ _MS = NS_PER_SECOND // 1000
 
 
 def taken(
-    mode: StacksMode, until: float, costs_ms: list[int], moments: tuple[range, ...] = (), *, begins_fine: bool = False
+    mode: StacksMode,
+    until: float,
+    costs_ms: list[int],
+    moments: tuple[range, ...] = (),
+    *,
+    begins_fine: bool = False,
 ) -> list[float]:
     """The seconds at which samples of these costs, again and again, are taken; they never cost more than their share.
 

@@ -24,7 +24,9 @@ from tests.values import present
 
 
 def running(*frames: tuple[str, int]) -> ThreadStack:
-    return ThreadStack(frames=tuple(Frame(name, "job.py", line) for name, line in frames), is_active=True)
+    return ThreadStack(
+        frames=tuple(Frame(name, "job.py", line) for name, line in frames), is_active=True
+    )
 
 
 def waiting(*names: str) -> ThreadStack:
@@ -38,8 +40,14 @@ def test_self_and_total_are_shares_of_the_running_samples() -> None:
     counts.add(running(("<module>", 11), ("write", 7)))
     for _ in range(10):
         counts.add(waiting("<module>", "recv"))
-    found = [(each.function, each.line, each.self_percent, each.total_percent) for each in counts.top()]
-    assert found == [("parse", 5, 75.0, 75.0), ("write", 7, 25.0, 25.0), ("<module>", 10, 0.0, 100.0)]
+    found = [
+        (each.function, each.line, each.self_percent, each.total_percent) for each in counts.top()
+    ]
+    assert found == [
+        ("parse", 5, 75.0, 75.0),
+        ("write", 7, 25.0, 25.0),
+        ("<module>", 10, 0.0, 100.0),
+    ]
     # A recursive function counts once.
     counts = FunctionCounts()
     counts.add(running(("f", 1), ("f", 2), ("f", 2), ("f", 3)))
@@ -56,7 +64,9 @@ def test_at_most_ten_functions_are_shown_and_the_memory_is_bounded() -> None:
     assert counts.top()[0].self_percent == 0.0
 
 
-def test_a_process_without_stacks_is_no_sample_and_without_a_running_thread_there_are_no_functions() -> None:
+def test_a_process_without_stacks_is_no_sample_and_without_a_running_thread_there_are_no_functions() -> (
+    None
+):
     profile = StackProfile()
     profile.add([(waiting("f"),)], START_NS)
     of_waiting = present(profile.record("py-spy 1"))
@@ -64,7 +74,9 @@ def test_a_process_without_stacks_is_no_sample_and_without_a_running_thread_ther
     profile = StackProfile()
     profile.add([()], START_NS)
     assert profile.record("py-spy") is None
-    profile.add([(), (running(("f", 1)),), (waiting("g"), running(("f", 1)))], START_NS + seconds(1))
+    profile.add(
+        [(), (running(("f", 1)),), (waiting("g"), running(("f", 1)))], START_NS + seconds(1)
+    )
     stacks = profile.record("py-spy")
     assert present(stacks).samples == 2
     (step,) = profile.folded.steps(START_NS)
@@ -73,21 +85,31 @@ def test_a_process_without_stacks_is_no_sample_and_without_a_running_thread_ther
 
 _names = st.text(min_size=1, max_size=30)
 _samples = st.lists(
-    st.tuples(st.integers(0, 5000), st.dictionaries(_names, st.integers(1, 50), max_size=6)), min_size=1, max_size=200
+    st.tuples(st.integers(0, 5000), st.dictionaries(_names, st.integers(1, 50), max_size=6)),
+    min_size=1,
+    max_size=200,
 )
 
 
 def line_of(folded: FoldedStacks, started_ns: int = START_NS) -> bytes:
     steps = folded.steps(started_ns)
-    return msgspec.json.encode(StacksLine(type="task.stacks", task_id="t" * 36, container="c" * 255, steps=steps))
+    return msgspec.json.encode(
+        StacksLine(type="task.stacks", task_id="t" * 36, container="c" * 255, steps=steps)
+    )
 
 
 def test_counts_are_kept_by_step_with_their_offsets() -> None:
     folded = FoldedStacks()
     for second in (2, 3, 3.5, 30):
         folded.add(START_NS + seconds(second), {"a": 1, "b": 2})
-    found = [(step.offset_ms, step.duration_ms, dict(step.stacks)) for step in folded.steps(START_NS)]
-    assert found == [(2000, 1000, {"b": 2, "a": 1}), (3000, 10_000, {"b": 4, "a": 2}), (30_000, 1000, {"b": 2, "a": 1})]
+    found = [
+        (step.offset_ms, step.duration_ms, dict(step.stacks)) for step in folded.steps(START_NS)
+    ]
+    assert found == [
+        (2000, 1000, {"b": 2, "a": 1}),
+        (3000, 10_000, {"b": 4, "a": 2}),
+        (30_000, 1000, {"b": 2, "a": 1}),
+    ]
 
 
 @given(_samples)
@@ -110,17 +132,27 @@ def test_steps_are_ordered_and_do_not_overlap(samples: list[tuple[int, dict[str,
 def test_the_line_never_exceeds_200_kb_and_common_stacks_survive() -> None:
     folded = FoldedStacks()
     for second in range(0, 4000, 2):
-        rare = {f"<module> (job.py);function_{second}_{index} ({'x' * 80}.py)": 1 for index in range(8)}
+        rare = {
+            f"<module> (job.py);function_{second}_{index} ({'x' * 80}.py)": 1 for index in range(8)
+        }
         folded.add(START_NS + seconds(second), {"<module> (job.py);common (job.py)": 5, **rare})
         assert sum(map(len, folded._steps.values())) < 3000
     assert len(line_of(folded)) <= 200_000
-    assert sum(step.stacks.get("<module> (job.py);common (job.py)", 0) for step in folded.steps(START_NS)) == 10_000
+    assert (
+        sum(
+            step.stacks.get("<module> (job.py);common (job.py)", 0)
+            for step in folded.steps(START_NS)
+        )
+        == 10_000
+    )
 
 
 _SIZES = ResourceLimits(vcpu=2, memory_bytes=1000)
 
 
-def stack(*names: str, line: int = 1, is_main: bool = True, is_active: bool = False, own: bool = True) -> ThreadStack:
+def stack(
+    *names: str, line: int = 1, is_main: bool = True, is_active: bool = False, own: bool = True
+) -> ThreadStack:
     frames = tuple(Frame(name, "job.py", line, own) for name in names)
     return ThreadStack(frames=frames, is_active=is_active, is_main=is_main)
 
@@ -160,8 +192,12 @@ def time_at(second: float) -> str:
     return format_ms(START_NS + seconds(second))
 
 
-def test_nothing_on_a_cpu_or_all_vcpus_in_use_for_30_seconds_is_a_moment_from_its_beginning() -> None:
-    (moment,) = Run().go_on(100).go_on(145, vcpu=0, stacks=(stack("<module>", "recv"),)).go_on(200).found()
+def test_nothing_on_a_cpu_or_all_vcpus_in_use_for_30_seconds_is_a_moment_from_its_beginning() -> (
+    None
+):
+    (moment,) = (
+        Run().go_on(100).go_on(145, vcpu=0, stacks=(stack("<module>", "recv"),)).go_on(200).found()
+    )
     assert (moment.kind, moment.samples) == ("idle", 16)
     assert (moment.from_at, moment.to_at) == (time_at(100), time_at(145))
     assert moment.stack == ("<module> (job.py:1)", "recv (job.py:1)")
@@ -184,7 +220,9 @@ def test_memory_that_is_high_and_rises_is_a_moment_and_a_usual_run_has_none() ->
 
 def test_a_long_moment_is_sampled_for_60_seconds_and_again_after_10_minutes() -> None:
     run = Run().go_on(1600, vcpu=0)
-    assert run.sampled == [float(at) for first in (30, 690, 1350) for at in range(first, first + 60)]
+    assert run.sampled == [
+        float(at) for first in (30, 690, 1350) for at in range(first, first + 60)
+    ]
     (moment,) = run.found()
     assert moment.samples == 180
 

@@ -46,13 +46,21 @@ class Bus:
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        ({"FailedEntryCount": 1, "Entries": [{"ErrorCode": "ResourceNotFound"}]}, "ResourceNotFound"),
+        (
+            {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "ResourceNotFound"}]},
+            "ResourceNotFound",
+        ),
         (ClientError({"Error": {"Code": "AccessDenied"}}, "PutEvents"), "AccessDenied"),
         (EndpointConnectionError(endpoint_url="https://events"), "EndpointConnectionError"),
     ],
 )
-def test_a_bus_that_rejects_the_event_is_named(answer: dict[str, Any] | Exception, code: str) -> None:
-    with pytest.raises(NoticeError, match=rf"^The event bus runs did not accept the event \({code}\).*EVENT_BUS_NAME"):
+def test_a_bus_that_rejects_the_event_is_named(
+    answer: dict[str, Any] | Exception, code: str
+) -> None:
+    with pytest.raises(
+        NoticeError,
+        match=rf"^The event bus runs did not accept the event \({code}\).*EVENT_BUS_NAME",
+    ):
         event_bus_channel("runs", lambda: Bus(answer), None).post(RUN, "failure")
 
 
@@ -88,7 +96,12 @@ def test_the_detail_of_a_run_with_a_report() -> None:
         "exitCode": 0,
         "startedAt": "2026-03-01T10:00:03.000Z",
         "finishedAt": "2026-03-01T12:00:00.000Z",
-        "metrics": {"durationMs": 7_980_000, "billedDurationMs": 60_000, "vcpuSize": 0.5, "maxMemoryUsedMB": 993.3},
+        "metrics": {
+            "durationMs": 7_980_000,
+            "billedDurationMs": 60_000,
+            "vcpuSize": 0.5,
+            "maxMemoryUsedMB": 993.3,
+        },
         "cost": {"usd": 0.0123, "priceBasis": "fargate"},
     }
     assert set(links) == {"logStream", "ecsTask", "kibana"}
@@ -97,15 +110,28 @@ def test_the_detail_of_a_run_with_a_report() -> None:
 
 
 def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> None:
-    targets = tuple(WaitTarget(kind="network", target=f"10.0.0.{n}:{'9' * 500}", percent=40.0 - n) for n in range(8))
-    breakdown = TimeBreakdown(on_cpu_percent=10.0, network_percent=90.0, other_percent=0.0, waiting_for=targets)
+    targets = tuple(
+        WaitTarget(kind="network", target=f"10.0.0.{n}:{'9' * 500}", percent=40.0 - n)
+        for n in range(8)
+    )
+    breakdown = TimeBreakdown(
+        on_cpu_percent=10.0, network_percent=90.0, other_percent=0.0, waiting_for=targets
+    )
     record = replace(RECORD, time_breakdown=breakdown)
-    run = detail(ended(replace(RUN, report_line=report_line(record)), status="failure", exit_code=1))
-    assert run["text"].startswith("etl_daily:7 failed with exit code 1: why. 90 % of the time it waited for the net")
+    run = detail(
+        ended(replace(RUN, report_line=report_line(record)), status="failure", exit_code=1)
+    )
+    assert run["text"].startswith(
+        "etl_daily:7 failed with exit code 1: why. 90 % of the time it waited for the net"
+    )
     found = run["timeBreakdown"]
     assert (found["onCpuPercent"], found["networkPercent"], found["otherPercent"]) == (10, 90, 0)
     assert "sleepPercent" not in found
-    assert [(each["percent"], len(each["target"])) for each in found["waitingFor"]] == [(40, 400), (39, 400), (38, 400)]
+    assert [(each["percent"], len(each["target"])) for each in found["waitingFor"]] == [
+        (40, 400),
+        (39, 400),
+        (38, 400),
+    ]
 
 
 def test_the_line_is_the_detail_with_its_type() -> None:
@@ -119,11 +145,17 @@ def test_the_line_is_the_detail_with_its_type() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({}, "failed with exit code 137 (SIGKILL): OutOfMemoryError: Container killed due to memory usage."),
+        (
+            {},
+            "failed with exit code 137 (SIGKILL): OutOfMemoryError: Container killed due to memory usage.",
+        ),
         ({"exit_code": None, "reason": None}, "failed."),
         ({"status": "stopped", "exit_code": None, "reason": "by user."}, "was stopped: by user."),
         ({"status": "unknown", "exit_code": None, "reason": ""}, "ended with an unknown result."),
-        ({"exit_code": 1, "reason": 'exec: "C:\\etl": \n x'}, "failed with exit code 1: exec: 'C:/etl':   x."),
+        (
+            {"exit_code": 1, "reason": 'exec: "C:\\etl": \n x'},
+            "failed with exit code 1: exec: 'C:/etl':   x.",
+        ),
     ],
 )
 def test_the_text_is_a_sentence(changes: dict[str, Any], text: str) -> None:
@@ -134,7 +166,11 @@ def embedded(value: Any, path: str = "") -> dict[str, str]:
     """The texts of a detail by their paths."""
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
-        return {name: text for key, item in items for name, text in embedded(item, f"{path}.{key}").items()}
+        return {
+            name: text
+            for key, item in items
+            for name, text in embedded(item, f"{path}.{key}").items()
+        }
     return {path: value} if isinstance(value, str) else {}
 
 
@@ -144,18 +180,30 @@ HOSTILE = replace(
     RECORD,
     metrics=replace(RECORD.metrics, slowdown_at_vcpu=SLOWDOWNS),
     finished_at='"\\',
-    recommendation=replace(RECORD.recommendation or Recommendation(), reasons=('say "more"\\\x07',)),
+    recommendation=replace(
+        RECORD.recommendation or Recommendation(), reasons=('say "more"\\\x07',)
+    ),
     time_breakdown=TimeBreakdown(network_percent=90.0, waiting_for=(HOSTILE_TARGET,)),
 )
 
 
 @settings(deadline=None)
 @given(NOTICES, NOTICES)
-def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(notice: EndedTask, other: EndedTask) -> None:
+def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(
+    notice: EndedTask, other: EndedTask
+) -> None:
     """EventBridge inserts a value as it is: a quotation mark would end the string of the template."""
     breakdown = None if notice.record is None else notice.record.time_breakdown
-    record = replace(HOSTILE, finished_at=other.outcome.reason, time_breakdown=breakdown or HOSTILE.time_breakdown)
-    run = detail(ended(replace(notice, report_line=report_line(record)), reason=f'"{notice.outcome.reason}\\'))
+    record = replace(
+        HOSTILE,
+        finished_at=other.outcome.reason,
+        time_breakdown=breakdown or HOSTILE.time_breakdown,
+    )
+    run = detail(
+        ended(
+            replace(notice, report_line=report_line(record)), reason=f'"{notice.outcome.reason}\\'
+        )
+    )
     assert run["status"] == notice.outcome.status
     check_detail(run, SCHEMA)
 
@@ -189,5 +237,7 @@ def test_the_schema_in_the_docs_is_that_of_the_type(name: str) -> None:
 
 @settings(deadline=None)
 @given(RUN_NOTICES | SCHEDULE_NOTICES)
-def test_any_notice_becomes_a_bounded_detail_that_can_be_embedded(line: NoticeLine | ScheduleNoticeLine) -> None:
+def test_any_notice_becomes_a_bounded_detail_that_can_be_embedded(
+    line: NoticeLine | ScheduleNoticeLine,
+) -> None:
     check_detail(event(line)[1], RUN_SCHEMA if isinstance(line, NoticeLine) else SCHEDULE_SCHEMA)

@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.notifications.notification import Comparison, EndedTask, Notification, UnusualMeasure
+from profiler.forwarder.notifications.notification import (
+    Comparison,
+    EndedTask,
+    Notification,
+    UnusualMeasure,
+)
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
@@ -44,11 +49,15 @@ UNUSUAL = (
     UnusualMeasure(metric="blockReadBytes", value=0, usual=2_254_857_830),
 )
 DID_NOTHING = replace(NOTICE, comparison=Comparison(text="8.0× shorter.", unusual=UNUSUAL))
-UNKNOWN_KIND = replace(stuck_notice(), notice=Notice(kind="<!channel>", message="Look & see <@U1>."))
+UNKNOWN_KIND = replace(
+    stuck_notice(), notice=Notice(kind="<!channel>", message="Look & see <@U1>.")
+)
 
 
 def urls(sent: SlackMessage) -> dict[str, str]:
-    elements = [one for block in sent.blocks if block["type"] == "actions" for one in block["elements"]]
+    elements = [
+        one for block in sent.blocks if block["type"] == "actions" for one in block["elements"]
+    ]
     return {element["action_id"]: element["url"] for element in elements}
 
 
@@ -93,7 +102,11 @@ def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
     failed = replace(NOTICE, report_log=log, outcome=replace(NOTICE.outcome, status="failure"))
     command = "```task-profiler show 0123 --from 'logs:/ecs/etl; #'```"
     assert command in texts(message_of(failed, kibana_url=None).blocks)
-    for other in (replace(NOTICE, report_log=log), replace(failed, report_line=None), replace(failed, report_log=None)):
+    for other in (
+        replace(NOTICE, report_log=log),
+        replace(failed, report_line=None),
+        replace(failed, report_log=None),
+    ):
         assert "task-profiler show" not in text_of(other)
 
 
@@ -124,9 +137,14 @@ USED = model.Distribution(avg=41, max=99)
         (1, None, None, "*1 GPU*  use unknown"),
     ],
 )
-def test_gpus(count: int, utilization: model.Distribution | None, peak_mb: float | None, line: str) -> None:
+def test_gpus(
+    count: int, utilization: model.Distribution | None, peak_mb: float | None, line: str
+) -> None:
     memory = model.Distribution(max=peak_mb)
-    gpus = tuple(model.Gpu(uuid=str(n), utilization_percent=utilization, memory_used_mb=memory) for n in range(count))
+    gpus = tuple(
+        model.Gpu(uuid=str(n), utilization_percent=utilization, memory_used_mb=memory)
+        for n in range(count)
+    )
     assert line in text_of(recorded(NOTICE, gpus=gpus))
     cores = tuple(model.NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
     neuron = model.Neuron(cores=cores, device_memory_used_mb=memory)
@@ -144,12 +162,19 @@ MEANWHILE = TimeBreakdown(disk_percent=48.0, on_cpu_percent=31.0, waiting_for=(T
 GPU_IDLE = model.GpuIdle(percent=63.0, gpu_hours=0.5, usd=1.26, waiting_for=MEANWHILE)
 ONE_GPU = recorded(NOTICE, gpus=(model.Gpu(uuid="a"),), gpu_idle=GPU_IDLE)
 CHEAPER = model.Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
-HALF = model.Recommendation(vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",))
+HALF = model.Recommendation(
+    vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",)
+)
 OF_PROCESSES = "of the run's processes because memory ran out"
 ONE_KILL = model.MemoryKills(count=1)
-KILLS = model.MemoryKills(count=7, processes=tuple(model.Process(name=name) for name in ("sort", "sort", "<b>")))
+KILLS = model.MemoryKills(
+    count=7, processes=tuple(model.Process(name=name) for name in ("sort", "sort", "<b>"))
+)
 # AWS changes the prices of Spot, and has no list of them.
-ON_SPOT = cost_on("FARGATE_SPOT", model.Cost(usd=1, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))
+ON_SPOT = cost_on(
+    "FARGATE_SPOT",
+    model.Cost(usd=1, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"),
+)
 FAILURE = ended(NOTICE, status="failure", exit_code=1, reason="why")
 SIZE = model.TaskSize(vcpu=0.5, memory_mb=1024)
 VISIBLE: dict[str, Any] = {"task_size": SIZE, "visible": model.Visible(memory_mb=3900, cpus=2)}
@@ -161,11 +186,17 @@ SLOW, AS_EVER = Comparison(text="3.1× longer.", is_slow=True), Comparison(text=
 
 def waited(network_percent: float, *targets: WaitTarget) -> TimeBreakdown:
     return TimeBreakdown(
-        on_cpu_percent=100 - network_percent, network_percent=network_percent, other_percent=0.0, waiting_for=targets
+        on_cpu_percent=100 - network_percent,
+        network_percent=network_percent,
+        other_percent=0.0,
+        waiting_for=targets,
     )
 
 
-WAITED = recorded(NOTICE, time_breakdown=waited(71.4, WaitTarget(kind="disk", target="/data/a", percent=60), DATABASE))
+WAITED = recorded(
+    NOTICE,
+    time_breakdown=waited(71.4, WaitTarget(kind="disk", target="/data/a", percent=60), DATABASE),
+)
 FOR_NETWORK = "71 % of the time it waited for the network"
 NO_TARGET = WaitTarget(kind="other", target="other", percent=71.4)
 ASLEEP = TimeBreakdown(sleep_percent=50.4, network_percent=49.6)
@@ -175,14 +206,26 @@ NOT_WAITED = [
     TimeBreakdown(network_percent=50.0, sleep_percent=50.0),
     TimeBreakdown(network_percent=71.4, covered_percent=12.0),
 ]
-SMALLER = [model.Recommendation(memory_mb=memory_mb, reasons=("Half of it was used.",)) for memory_mb in (512, 1024)]
+SMALLER = [
+    model.Recommendation(memory_mb=memory_mb, reasons=("Half of it was used.",))
+    for memory_mb in (512, 1024)
+]
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        (recorded(NOTICE, series=SERIES), "of 0.5 vCPU\n`▁\u00a0█▅`\n*Memory*", "of 1 GB\n`\u00a0▅██\u00a0`"),
-        (OOM, "❌ Failure · etl_daily:7", "*Exit code*\n137 (SIGKILL)", "Memory: measured peak ≥993 MB, limit 1 GB."),
+        (
+            recorded(NOTICE, series=SERIES),
+            "of 0.5 vCPU\n`▁\u00a0█▅`\n*Memory*",
+            "of 1 GB\n`\u00a0▅██\u00a0`",
+        ),
+        (
+            OOM,
+            "❌ Failure · etl_daily:7",
+            "*Exit code*\n137 (SIGKILL)",
+            "Memory: measured peak ≥993 MB, limit 1 GB.",
+        ),
         (OOM, "Reason from ECS: OutOfMemoryError: Container killed due to memory usage"),
         (OOM, "Recommended size: 2 GB (costs 20 % more).\n• Memory was short."),
         (ended(FAILURE, category="spot"), "AWS reclaimed the Spot capacity."),
@@ -195,25 +238,65 @@ SMALLER = [model.Recommendation(memory_mb=memory_mb, reasons=("Half of it was us
         (recorded(OOM, **VISIBLE), REMEDY),
         (recorded(BY_ECS, **VISIBLE), REMEDY),
         (recorded(FAILURE, **VISIBLE), REMEDY),
-        (ONE_GPU, "The GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/&lt;train&gt;.tar) "),
+        (
+            ONE_GPU,
+            "The GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/&lt;train&gt;.tar) ",
+        ),
         (ONE_GPU, ".tar) and used one CPU (31 %).\n0.5 idle GPU-hours ($1.26)."),
         (DID_NOTHING, "⚠️ Success, but unlike its family · etl_daily:7\n"),
-        (DID_NOTHING, "unlike its family: took 3.0 s (usually 41m 10s), read 0 MB (usually 2.1 GB)."),
+        (
+            DID_NOTHING,
+            "unlike its family: took 3.0 s (usually 41m 10s), read 0 MB (usually 2.1 GB).",
+        ),
         (replace(NOTICE, comparison=SLOW), "3.1× longer."),
-        (recorded(NOTICE, recommendation=CHEAPER), "Recommended size: 0.25 vCPU, 512 MB (saves 49 %)."),
-        (recorded(NOTICE, recommendation=HALF), "Recommended size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do."),
-        (recorded(NOTICE, recommendation=HALF), "• Half would do.\ntask-profiler taskdef resize etl_daily\n"),
+        (
+            recorded(NOTICE, recommendation=CHEAPER),
+            "Recommended size: 0.25 vCPU, 512 MB (saves 49 %).",
+        ),
+        (
+            recorded(NOTICE, recommendation=HALF),
+            "Recommended size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do.",
+        ),
+        (
+            recorded(NOTICE, recommendation=HALF),
+            "• Half would do.\ntask-profiler taskdef resize etl_daily\n",
+        ),
         (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "• Half would do.\n"),
         (recorded(NOTICE, cost=ON_SPOT), "≥ $0.30 (Spot)"),
-        (ended(WAITED, status="failure", exit_code=1), f"\n{FOR_NETWORK}, 48 % for 10.0.3.9:5432.\n"),
-        (replace(WAITED, comparison=SLOW), f"3.1× longer.\n{FOR_NETWORK}, 48 % for 10.0.3.9:5432.\n"),
+        (
+            ended(WAITED, status="failure", exit_code=1),
+            f"\n{FOR_NETWORK}, 48 % for 10.0.3.9:5432.\n",
+        ),
+        (
+            replace(WAITED, comparison=SLOW),
+            f"3.1× longer.\n{FOR_NETWORK}, 48 % for 10.0.3.9:5432.\n",
+        ),
         (recorded(FAILURE, time_breakdown=waited(71.4, NO_TARGET)), f"\n{FOR_NETWORK}.\n"),
         (recorded(FAILURE, time_breakdown=ASLEEP), "\n50 % of the time it slept.\n"),
-        (stuck_notice(), "⚠️ nightly-etl:26 has been stuck for 30 minutes\n", "Log stream\nECS task\nKibana"),
-        (stuck_notice(), "it has waited mostly for network 10.0.3.9:5432.", "*Running for*", "*CPU*", "*Memory*"),
-        (missed_notice(), "⚠️ nightly-etl did not run", "schedule default/nightly-etl", "cron(0 3 * * ? *) UTC"),
+        (
+            stuck_notice(),
+            "⚠️ nightly-etl:26 has been stuck for 30 minutes\n",
+            "Log stream\nECS task\nKibana",
+        ),
+        (
+            stuck_notice(),
+            "it has waited mostly for network 10.0.3.9:5432.",
+            "*Running for*",
+            "*CPU*",
+            "*Memory*",
+        ),
+        (
+            missed_notice(),
+            "⚠️ nightly-etl did not run",
+            "schedule default/nightly-etl",
+            "cron(0 3 * * ? *) UTC",
+        ),
         (missed_notice(), "*Due*\n2026-11-20 03:00:00 UTC", "the capacity is unavailable"),
-        (UNKNOWN_KIND, "nightly-etl:26 has a notification of kind &lt;!channel&gt;", "Look &amp; see &lt;@U1&gt;."),
+        (
+            UNKNOWN_KIND,
+            "nightly-etl:26 has a notification of kind &lt;!channel&gt;",
+            "Look &amp; see &lt;@U1&gt;.",
+        ),
     ],
 )
 def test_what_the_message_says(said: tuple[Any, ...]) -> None:
@@ -225,14 +308,24 @@ def test_what_the_message_says(said: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize(
     ("notice", "words"),
     [
-        *((recorded(OOM, recommendation=advice), word) for advice in SMALLER for word in ("Recommended size", "Half")),
+        *(
+            (recorded(OOM, recommendation=advice), word)
+            for advice in SMALLER
+            for word in ("Recommended size", "Half")
+        ),
         (recorded(FAILURE, recommendation=CHEAPER), "Recommended size"),
         (ended(NOTICE, reason="Essential container in task exited"), "Reason from ECS"),
         (recorded(ended(NOTICE, status="stopped"), **VISIBLE), "The program sees"),
         (recorded(NOTICE, **VISIBLE), "The program sees"),
-        (recorded(OOM, task_size=SIZE, visible=model.Visible(memory_mb=1100, cpus=2)), "The program sees"),
+        (
+            recorded(OOM, task_size=SIZE, visible=model.Visible(memory_mb=1100, cpus=2)),
+            "The program sees",
+        ),
         (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "Recommended size"),
-        *((replace(recorded(FAILURE, time_breakdown=one), comparison=SLOW), "of the time") for one in NOT_WAITED),
+        *(
+            (replace(recorded(FAILURE, time_breakdown=one), comparison=SLOW), "of the time")
+            for one in NOT_WAITED
+        ),
         (WAITED, "of the time"),
         (replace(WAITED, comparison=AS_EVER), "of the time"),
         (ended(WAITED, status="stopped"), "of the time"),
@@ -252,7 +345,9 @@ def test_text_is_truncated_before_it_is_escaped() -> None:
 # Links
 
 
-@pytest.mark.parametrize("region", [None, "us-iso-east-1", "us-isob-east-1", "evil.com/", "eu-west-1\n"])
+@pytest.mark.parametrize(
+    "region", [None, "us-iso-east-1", "us-isob-east-1", "evil.com/", "eu-west-1\n"]
+)
 def test_a_region_without_a_console_has_no_link(region: str | None) -> None:
     assert urls(message_of(in_task(NOTICE, region=region), kibana_url=None)) == {}
 
@@ -266,10 +361,17 @@ def test_an_invalid_kibana_address_has_no_button(url: str | None) -> None:
 
 
 @settings(deadline=None)  # a text of 21,000 characters takes long on a busy machine
-@given(NOTICES | RUN_NOTICES | SCHEDULE_NOTICES, MAYBE_TEXT | ANY_TEXT.map(lambda text: f"https://{text}"))
-def test_any_notification_becomes_a_valid_slack_message(notification: Notification, kibana_url: str | None) -> None:
+@given(
+    NOTICES | RUN_NOTICES | SCHEDULE_NOTICES,
+    MAYBE_TEXT | ANY_TEXT.map(lambda text: f"https://{text}"),
+)
+def test_any_notification_becomes_a_valid_slack_message(
+    notification: Notification, kibana_url: str | None
+) -> None:
     sent = message_of(notification, kibana_url=kibana_url)
-    as_sent = json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False).encode()
+    as_sent = json.dumps(
+        {"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False
+    ).encode()
     assert violations(json.loads(as_sent)) == []
     for text in [sent.text, *texts(sent.blocks)]:
         assert "<" not in text

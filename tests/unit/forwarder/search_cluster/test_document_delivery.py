@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from profiler.forwarder.documents import Document
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.search_cluster import document_delivery
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem, deliver, send_failures
+from profiler.forwarder.search_cluster.document_delivery import (
+    DeliveryResult,
+    FailedItem,
+    deliver,
+    send_failures,
+)
 from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 from tests.fake_search import Answer, FakeCluster, documents, fails, takes_all
 from tests.fakes import FakeInvocationTime
@@ -21,12 +26,18 @@ from tests.fakes import FakeInvocationTime
 def items(error: str | None = None, **statuses: int) -> Answer:
     """A status for each document id, and 200 for all others."""
     return lambda batch: [
-        ItemResult(status=status, reason="because" if status >= 300 else None, error=error if status >= 300 else None)
+        ItemResult(
+            status=status,
+            reason="because" if status >= 300 else None,
+            error=error if status >= 300 else None,
+        )
         for status in (statuses.get(f"n{document.id}", 200) for document in batch)
     ]
 
 
-def delivered_documents(cluster: FakeCluster, count: int = 3, time: FakeInvocationTime | None = None) -> DeliveryResult:
+def delivered_documents(
+    cluster: FakeCluster, count: int = 3, time: FakeInvocationTime | None = None
+) -> DeliveryResult:
     return deliver(cluster, time or FakeInvocationTime(60), documents(count))
 
 
@@ -70,7 +81,9 @@ def test_a_request_that_is_too_large_is_halved_until_the_large_document_is_alone
         (500, None),
     ],
 )
-def test_an_index_fault_raises_after_the_other_documents_are_written(status: int, error: str | None) -> None:
+def test_an_index_fault_raises_after_the_other_documents_are_written(
+    status: int, error: str | None
+) -> None:
     cluster = FakeCluster(items(error, n1=status))
     with pytest.raises(DeliveryError, match=r"because.*auto_configure"):
         delivered_documents(cluster)
@@ -87,7 +100,9 @@ statuses = st.sampled_from([200, 201, 400, 409, 429, 503])
 
 
 @given(st.integers(1, 40), st.data())
-def test_every_document_is_indexed_or_rejected_exactly_once(count: int, data: st.DataObject) -> None:
+def test_every_document_is_indexed_or_rejected_exactly_once(
+    count: int, data: st.DataObject
+) -> None:
     refused: set[str] = set()
 
     def any_answer(batch: Sequence[Document]) -> list[ItemResult]:
@@ -95,7 +110,11 @@ def test_every_document_is_indexed_or_rejected_exactly_once(count: int, data: st
         if status != 0 and data.draw(st.booleans()):
             raise SearchClusterError("whole", status=status)
         results = [ItemResult(status=data.draw(statuses), reason="r") for _ in batch]
-        refused.update(document.id for document, result in zip(batch, results, strict=True) if result.status == 400)
+        refused.update(
+            document.id
+            for document, result in zip(batch, results, strict=True)
+            if result.status == 400
+        )
         return results
 
     cluster = FakeCluster(any_answer)
@@ -110,11 +129,20 @@ def test_every_document_is_indexed_or_rejected_exactly_once(count: int, data: st
 
 def test_the_lines_are_upserts_that_are_retried_and_the_reason_of_an_error_has_its_cause() -> None:
     action, body = map(json.loads, bulk_lines(documents(1)))
-    assert action == {"update": {"_index": "task-reports-2026.03", "_id": "0", "retry_on_conflict": 5}}
+    assert action == {
+        "update": {"_index": "task-reports-2026.03", "_id": "0", "retry_on_conflict": 5}
+    }
     assert body == {"doc": {"n": 0}, "doc_as_upsert": True}
-    error = {"type": "mapping", "reason": "no field [x]", "caused_by": {"type": "argument", "reason": "bad"}}
+    error = {
+        "type": "mapping",
+        "reason": "no field [x]",
+        "caused_by": {"type": "argument", "reason": "bad"},
+    }
     (result,) = bulk_results({"items": [{"update": {"status": 400, "error": error}}]}, 1)
-    assert (result.is_poison, result.reason) == (True, "mapping: no field [x], because argument: bad")
+    assert (result.is_poison, result.reason) == (
+        True,
+        "mapping: no field [x], because argument: bad",
+    )
 
 
 @pytest.mark.parametrize("answer", [{}, {"items": []}, {"items": [{"update": {}}]}])
@@ -123,18 +151,26 @@ def test_an_unexpected_bulk_response_is_an_error(answer: object) -> None:
         bulk_results(answer, 1)
 
 
-ANY_TEXT = st.text(st.characters(codec=None) | st.sampled_from("\ufffe\uffff\x00\ud800\\u🧮"), max_size=2000)
+ANY_TEXT = st.text(
+    st.characters(codec=None) | st.sampled_from("\ufffe\uffff\x00\ud800\\u🧮"), max_size=2000
+)
 
 
 @given(ANY_TEXT, st.text(min_size=1, max_size=20), st.integers(0, 400_000))
-def test_a_queue_message_is_never_larger_than_sqs_accepts(reason: str, some: str, length: int) -> None:
+def test_a_queue_message_is_never_larger_than_sqs_accepts(
+    reason: str, some: str, length: int
+) -> None:
     for document in (some * (length // len(some)), {"text": "é" * length, "more": some}):
         body = document_delivery.message_body(FailedItem(document, reason))
         assert len(body) <= document_delivery.MAX_MESSAGE_BYTES
         assert body.isascii(), "SQS rejects some other characters"
         kept = json.loads(body)
         if kept != {"document": document, "reason": reason}:
-            text = document if isinstance(document, str) else json.dumps(document, separators=(",", ":"))
+            text = (
+                document
+                if isinstance(document, str)
+                else json.dumps(document, separators=(",", ":"))
+            )
             assert text.startswith(kept["document"])
             assert kept["reason"] == f"{reason[:1000]} (the document is truncated)"
 

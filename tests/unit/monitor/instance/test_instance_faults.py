@@ -36,7 +36,9 @@ def only_the_batch(docker_id: str) -> Unavailable | None:
 
 
 @pytest.mark.parametrize("method", ["on_event", "settle", "ask_agent"])
-def test_a_defect_with_a_running_task_costs_neither_its_report_nor_another_task(method: str, tmp_path: Path) -> None:
+def test_a_defect_with_a_running_task_costs_neither_its_report_nor_another_task(
+    method: str, tmp_path: Path
+) -> None:
     world = Instance(BATCH, Box(task="4567", runs=((1.0, 15.0),)), folder=tmp_path)
     original = getattr(InstanceTask, method)
 
@@ -47,7 +49,10 @@ def test_a_defect_with_a_running_task_costs_neither_its_report_nor_another_task(
 
     with patch.object(InstanceTask, method, broken):
         records = world.run().records()
-    assert {name: one["status"] for name, one in records.items()} == {"0123-batch": "unknown", "4567-batch": "success"}
+    assert {name: one["status"] for name, one in records.items()} == {
+        "0123-batch": "unknown",
+        "4567-batch": "success",
+    }
     assert not world.loop._tasks
 
 
@@ -56,7 +61,10 @@ def test_two_containers_that_ended_before_the_monitor_began_do_not_get_each_othe
     *, is_first: bool, tmp_path: Path
 ) -> None:
     """Only their sum is known."""
-    boxes = [Box(name="a", runs=((1.0, 11.0),), vcpu=1), Box(name="b", runs=((1.0, 11.2),), vcpu=0.1)]
+    boxes = [
+        Box(name="a", runs=((1.0, 11.0),), vcpu=1),
+        Box(name="b", runs=((1.0, 11.2),), vcpu=0.1),
+    ]
     world = Instance(*(boxes if is_first else boxes[::-1]), folder=tmp_path, began=20)
     records = world.run().records()
     assert len(records) == 2
@@ -66,13 +74,17 @@ def test_two_containers_that_ended_before_the_monitor_began_do_not_get_each_othe
 
 
 @pytest.mark.parametrize("name", ["log_router", "aws-guardduty-agent-1"])
-def test_the_mark_of_a_task_with_a_second_program_is_not_the_batchs(name: str, tmp_path: Path) -> None:
+def test_the_mark_of_a_task_with_a_second_program_is_not_the_batchs(
+    name: str, tmp_path: Path
+) -> None:
     other = Box(name=name, runs=((1.0, 12.9),), memory_mib=lambda _at: 80)
     metrics = Instance(BATCH, other, folder=tmp_path).run().records()["0123-batch"]["metrics"]
     assert (metrics["maxMemoryUsedMB"], metrics["memoryPeakSource"]) == (100, "sampled")
 
 
-def test_the_mark_is_not_the_batchs_if_another_container_cannot_be_inspected(tmp_path: Path) -> None:
+def test_the_mark_is_not_the_batchs_if_another_container_cannot_be_inspected(
+    tmp_path: Path,
+) -> None:
     other = Box(name="log_router", runs=((1.0, 12.9),), memory_mib=lambda _at: 80)
     world = Instance(BATCH, other, folder=tmp_path)
     world.docker.failing, started_ns = only_the_batch, other.inspect(2.0).started_ns
@@ -97,7 +109,10 @@ def test_a_container_that_docker_does_not_show_yet_gives_the_batch_none_of_its_n
 
 
 def test_two_containers_that_end_at_once_do_not_get_each_others_cpu_time(tmp_path: Path) -> None:
-    boxes = [Box(name="a", runs=((1.0, 11.9),), vcpu=0.1), Box(name="b", runs=((1.0, 11.9),), vcpu=2)]
+    boxes = [
+        Box(name="a", runs=((1.0, 11.9),), vcpu=0.1),
+        Box(name="b", runs=((1.0, 11.9),), vcpu=2),
+    ]
     records = Instance(*boxes, folder=tmp_path).run().records()
     found = {name: one["metrics"]["cpuSeconds"] for name, one in records.items()}
     assert found["0123-a"] <= 1.1
@@ -112,7 +127,9 @@ def test_a_pause_container_takes_nothing_from_the_batch(tmp_path: Path) -> None:
         assert (metrics["cpuSeconds"], metrics["memoryPeakSource"]) == (5.2, "kernel")
 
 
-@pytest.mark.parametrize(("name", "is_known"), [("~internal~ecs~pause", True), ("log_router", False)])
+@pytest.mark.parametrize(
+    ("name", "is_known"), [("~internal~ecs~pause", True), ("log_router", False)]
+)
 def test_a_kill_in_the_tasks_group_is_the_batchs_if_it_is_the_only_program(
     *, name: str, is_known: bool, tmp_path: Path
 ) -> None:
@@ -124,7 +141,12 @@ def test_a_kill_in_the_tasks_group_is_the_batchs_if_it_is_the_only_program(
 
 def test_docker_that_hangs_delays_the_samples_once_in_ten_seconds(tmp_path: Path) -> None:
     running = Box(task="runs", runs=((1.0, 40.0),))
-    world = Instance(running, *(Box(task=f"{n}", runs=((5.0, 39.0),)) for n in range(20)), folder=tmp_path, until=50)
+    world = Instance(
+        running,
+        *(Box(task=f"{n}", runs=((5.0, 39.0),)) for n in range(20)),
+        folder=tmp_path,
+        until=50,
+    )
 
     def hanging(docker_id: str) -> Unavailable | None:
         if docker_id == "runs-batch" or world.now > 35:
@@ -138,7 +160,9 @@ def test_docker_that_hangs_delays_the_samples_once_in_ten_seconds(tmp_path: Path
     assert records["runs-batch"]["sampling"]["samples"] >= 15
 
 
-def test_an_end_while_docker_hangs_has_dockers_time_and_not_that_of_its_late_event(tmp_path: Path) -> None:
+def test_an_end_while_docker_hangs_has_dockers_time_and_not_that_of_its_late_event(
+    tmp_path: Path,
+) -> None:
     world = Instance(BATCH, folder=tmp_path)
     world.docker.failing = lambda _: HUNG if 12 < world.now < 15 else None
     late = world.events._event
@@ -152,9 +176,13 @@ def test_an_end_while_docker_hangs_has_dockers_time_and_not_that_of_its_late_eve
 
 
 @pytest.mark.parametrize("hangs_at", [64, 65.5])
-def test_an_attempt_that_docker_does_not_show_is_known_from_its_events(hangs_at: float, tmp_path: Path) -> None:
+def test_an_attempt_that_docker_does_not_show_is_known_from_its_events(
+    hangs_at: float, tmp_path: Path
+) -> None:
     """Whether the first one's end was inspected or not."""
-    world = Instance(Box(runs=((1.0, 65.3), (66.0, 100.0)), exit_code=3), folder=tmp_path, until=150)
+    world = Instance(
+        Box(runs=((1.0, 65.3), (66.0, 100.0)), exit_code=3), folder=tmp_path, until=150
+    )
     world.policies = {"0123-batch"}
     world.docker.failing = lambda _: HUNG if world.now > hangs_at else None
     record = world.run().record()
@@ -163,12 +191,17 @@ def test_an_attempt_that_docker_does_not_show_is_known_from_its_events(hangs_at:
 
 
 def test_an_attempt_before_the_first_inspection_is_known_from_its_events(tmp_path: Path) -> None:
-    world = Instance(Box(runs=((1.0, 2.5), (2.8, 63.0), (63.3, 70.0)), exit_code=3), folder=tmp_path, until=150)
+    world = Instance(
+        Box(runs=((1.0, 2.5), (2.8, 63.0), (63.3, 70.0)), exit_code=3), folder=tmp_path, until=150
+    )
     world.policies = {"0123-batch"}
     world.docker.failing = lambda _: HUNG if world.now < 3 else None
     record = world.run().record()
     assert record["metrics"]["cpuSeconds"] == pytest.approx((1.5 + 60.2 + 6.7) / 2, abs=1e-5)
-    assert (record["metrics"]["durationMs"], record["container"]["restarts"]) == (pytest.approx(69_000, abs=2), 2)
+    assert (record["metrics"]["durationMs"], record["container"]["restarts"]) == (
+        pytest.approx(69_000, abs=2),
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,7 +223,9 @@ def test_events_before_the_first_inspection_count_for_the_attempt_that_they_belo
     assert {name: record[name] for name in expected} == expected
 
 
-def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(tmp_path: Path) -> None:
+def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(
+    tmp_path: Path,
+) -> None:
     boxes = [Box(task=f"{number}", runs=((5.0, 60.0),)) for number in range(30)]
     world = Instance(*boxes, Box(task="runs", runs=((1.0, 40.0),)), folder=tmp_path, until=120)
     world.docker.failing = lambda _: world.clock.advance(0.8)
@@ -201,7 +236,9 @@ def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(tm
 
 def test_an_agent_that_hangs_does_not_delay_the_others_while_many_tasks_end(tmp_path: Path) -> None:
     """It never says whether their own monitors will start."""
-    ended = [Box(task=f"{n}", name=name, runs=runs) for n in range(50) for name, runs in ENDED.items()]
+    ended = [
+        Box(task=f"{n}", name=name, runs=runs) for n in range(50) for name, runs in ENDED.items()
+    ]
     world = Instance(*ended, Box(task="runs", runs=((1.0, 80.0),)), folder=tmp_path, until=90)
 
     def hanging(task: TaskMetadata) -> TaskMetadata | Unavailable:
@@ -228,11 +265,16 @@ def test_a_chosen_container_is_the_batch_only_where_the_task_has_it(tmp_path: Pa
     boxes = [Box(name=name, runs=((2.0, 12.4),)) for name in ("job", "proxy")]
     world = Instance(*boxes, Box(task="4567", runs=((3.0, 9.0),)), folder=tmp_path, container="job")
     records = world.run().records()
-    assert {name: one["status"] for name, one in records.items()} == {"0123-job": "success", "4567-batch": "success"}
+    assert {name: one["status"] for name, one in records.items()} == {
+        "0123-job": "success",
+        "4567-batch": "success",
+    }
 
 
 def test_a_signal_to_an_attempt_that_is_followed_by_another_is_no_stop(tmp_path: Path) -> None:
-    world = Instance(Box(runs=((1.0, 65.3), (65.6, 130.0)), killed_at=65.2), folder=tmp_path, until=150)
+    world = Instance(
+        Box(runs=((1.0, 65.3), (65.6, 130.0)), killed_at=65.2), folder=tmp_path, until=150
+    )
     world.policies = {"0123-batch"}
     assert world.run().record()["status"] == "success"
 
@@ -245,7 +287,9 @@ class TickedGpus(GpuCollector):
 
 
 def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Path) -> None:
-    nvml = FakeNvml(FakeGpu("GPU-a", utilization_percent=20), FakeGpu("GPU-b", utilization_percent=70))
+    nvml = FakeNvml(
+        FakeGpu("GPU-a", utilization_percent=20), FakeGpu("GPU-b", utilization_percent=70)
+    )
     world = Instance(
         Box(task="a", runs=((2.0, 12.4),), gpus=("GPU-a",)),
         Box(task="b", runs=((3.0, 14.4),), gpus=("GPU-b",)),
@@ -255,12 +299,24 @@ def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Pat
     )
     scope = GpuScope((), lambda docker_id: world.loop.gpus_of(docker_id), has_all_ids=True)  # noqa: PLW0108  made later
     collector = TickedGpus(
-        NvmlSource(lambda: nvml.binding, world.clock), scope, world.clock, world.log, seconds(1), is_required=False
+        NvmlSource(lambda: nvml.binding, world.clock),
+        scope,
+        world.clock,
+        world.log,
+        seconds(1),
+        is_required=False,
     )
     world.collectors, world.on_wait = (collector,), collector.tick
     records = world.run().records()
-    found = {name: [gpu["uuid"] for gpu in record.get("gpus", ())] for name, record in records.items()}
-    assert found == {"a-batch": ["GPU-a"], "b-batch": ["GPU-b"], "none-batch": [], "short-batch": []}
+    found = {
+        name: [gpu["uuid"] for gpu in record.get("gpus", ())] for name, record in records.items()
+    }
+    assert found == {
+        "a-batch": ["GPU-a"],
+        "b-batch": ["GPU-b"],
+        "none-batch": [],
+        "short-batch": [],
+    }
     for name, percent in (("a-batch", 20), ("b-batch", 70)):
         series = records[name]["series"]["gpuUtilizationPercent"]
         assert {value for value in series if value is not None} == {percent}
@@ -272,16 +328,30 @@ def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Pat
 def secret_document(known: EcsContainer) -> dict[str, Any]:
     """The inspect document of a container, with a secret wherever an owner can put one."""
     document: dict[str, Any] = json.loads(json.dumps(RECORDED["running"]))
-    state = {"Running": known.is_running, "ExitCode": known.exit_code or 0, "StartedAt": "2025-11-20T00:53:22Z"}
+    state = {
+        "Running": known.is_running,
+        "ExitCode": known.exit_code or 0,
+        "StartedAt": "2025-11-20T00:53:22Z",
+    }
     state["FinishedAt"] = "0001-01-01T00:00:00Z" if known.is_running else "2025-11-20T00:53:32.4Z"
     document |= {"Id": known.docker_id, "Args": [CANARY], "Path": CANARY, "Name": CANARY}
     document["State"] |= {**state, "Error": CANARY}
-    names = ("PASSWORD", "TASK_PROFILER_CONTAINER", "AWS_SECRET_ACCESS_KEY", CANARY, "NVIDIA_VISIBLE_DEVICES")
+    names = (
+        "PASSWORD",
+        "TASK_PROFILER_CONTAINER",
+        "AWS_SECRET_ACCESS_KEY",
+        CANARY,
+        "NVIDIA_VISIBLE_DEVICES",
+    )
     document["Config"]["Env"] = [*(f"{name}={CANARY}" for name in names), CANARY]
     document["Config"] |= {"Cmd": [CANARY], "Entrypoint": [CANARY], "Hostname": CANARY}
     document["HostConfig"]["LogConfig"] = {
         "Type": "awslogs",
-        "Config": {"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/0123", "splunk-token": CANARY},
+        "Config": {
+            "awslogs-group": "/ecs/jobs",
+            "awslogs-stream": "ecs/batch/0123",
+            "splunk-token": CANARY,
+        },
     }
     return document
 
@@ -316,7 +386,11 @@ def test_no_value_of_an_environment_variable_is_in_anything_that_is_written(
     with patch.object(defect.get("target", Instance), defect.get("method", "record"), fail):
         world.run()
     assert bool(world.streams.lines) == ("malformed" not in defect)
-    written = [*(line for _, line in world.streams.lines), *world.output.lines, repr(world.log.lines).encode()]
+    written = [
+        *(line for _, line in world.streams.lines),
+        *world.output.lines,
+        repr(world.log.lines).encode(),
+    ]
     written += [path.read_bytes() for path in tmp_path.iterdir()]
     assert not [text for text in written if CANARY.encode() in text]
     assert CANARY not in repr([vars(task) for task in world.made])

@@ -33,7 +33,10 @@ def cache(at: float) -> float:
 
 ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
     "plain": (BATCH, {"status": "success", "exitCode": 0, "cpuSeconds": 5.2, "durationMs": 10_400}),
-    "failure": (changed(exit_code=3), {"status": "failure", "exitCode": 3, "likelyOutOfMemory": False}),
+    "failure": (
+        changed(exit_code=3),
+        {"status": "failure", "exitCode": 3, "likelyOutOfMemory": False},
+    ),
     "out of memory": (
         changed(exit_code=137, is_out_of_memory=True, peak_mib=1024.25),
         {
@@ -41,10 +44,19 @@ ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
             "likelyOutOfMemory": True,
             "outOfMemoryEvidence": "kernel-counter",
             "maxMemoryUsedMB": 1024,
-            "memoryUtilizationPercent": {"avg": 9.766, "p50": 9.766, "p95": 9.766, "p99": 9.766, "max": 100.0},
+            "memoryUtilizationPercent": {
+                "avg": 9.766,
+                "p50": 9.766,
+                "p95": 9.766,
+                "p99": 9.766,
+                "max": 100.0,
+            },
         },
     ),
-    "only a child was out of memory": (changed(exit_code=5, is_out_of_memory=True), {"likelyOutOfMemory": True}),
+    "only a child was out of memory": (
+        changed(exit_code=5, is_out_of_memory=True),
+        {"likelyOutOfMemory": True},
+    ),
     "killed at its limit while Docker was away": (
         changed(exit_code=137, peak_mib=1024),
         {"likelyOutOfMemory": True, "outOfMemoryEvidence": "exit-137-at-limit"},
@@ -59,7 +71,10 @@ ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
         changed(killed_at=12.412, exit_code=143),
         {"status": "stopped", "exitCode": 143},
     ),
-    "stopped, and killed": (changed(killed_at=12.0, exit_code=137), {"status": "stopped", "likelyOutOfMemory": False}),
+    "stopped, and killed": (
+        changed(killed_at=12.0, exit_code=137),
+        {"status": "stopped", "likelyOutOfMemory": False},
+    ),
     "a spike of 0.2 s": (
         changed(memory_mib=lambda at: 300 if 5.2 < at < 5.4 else 100),
         {"maxMemoryUsedMB": 300, "memoryPeakSource": "kernel", "maxMemoryUsedAt": None},
@@ -88,7 +103,11 @@ def test_an_end_has_exact_numbers(box: Box, expected: dict[str, Any], tmp_path: 
     record = Instance(box, folder=tmp_path).run().record()
     found = {**record, **record["metrics"]}
     assert {name: found.get(name) for name in expected} == expected
-    assert (record["family"], record["launchType"], record["sampling"]["sources"]) == ("etl", "EC2", ["docker"])
+    assert (record["family"], record["launchType"], record["sampling"]["sources"]) == (
+        "etl",
+        "EC2",
+        ["docker"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +136,9 @@ def test_another_signal_is_a_stop_if_the_agent_says_so(
 
 def put_times(world: Instance) -> list[float]:
     times: list[float] = []
-    with patch.object(world.streams, "put", side_effect=lambda *_args, **_more: times.append(world.now)):
+    with patch.object(
+        world.streams, "put", side_effect=lambda *_args, **_more: times.append(world.now)
+    ):
         world.run()
     return times
 
@@ -128,8 +149,12 @@ def test_the_report_comes_within_a_second_of_the_end(delay: float, tmp_path: Pat
     assert [at - 12 - delay < 0.3 for at in put_times(world)] == [True]
 
 
-@pytest.mark.parametrize("second", [(65.6, 130.0), (70.0, 130.0), (90.0, 130.0), (65.6, 65.7), (65.6, 65.6005)])
-def test_a_restart_policy_gives_one_report_of_all_attempts(second: tuple[float, float], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "second", [(65.6, 130.0), (70.0, 130.0), (90.0, 130.0), (65.6, 65.7), (65.6, 65.6005)]
+)
+def test_a_restart_policy_gives_one_report_of_all_attempts(
+    second: tuple[float, float], tmp_path: Path
+) -> None:
     """Also of one that starts late, and of one that is over before it is inspected."""
     world = Instance(Box(runs=((1.0, 65.3), second)), folder=tmp_path, until=150)
     world.policies = {"0123-batch"}
@@ -143,7 +168,9 @@ def test_a_restart_policy_gives_one_report_of_all_attempts(second: tuple[float, 
 
 def test_an_end_that_the_agent_does_not_restart_is_reported_at_once(tmp_path: Path) -> None:
     """Also where other containers keep the task running, and although the agent decides half a second late."""
-    world = Instance(BATCH, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, container="batch")
+    world = Instance(
+        BATCH, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, container="batch"
+    )
     world.policies = {"0123-batch"}
 
     def decided(task: TaskMetadata) -> TaskMetadata:
@@ -156,14 +183,21 @@ def test_an_end_that_the_agent_does_not_restart_is_reported_at_once(tmp_path: Pa
 
 
 def test_a_spike_at_the_end_of_an_attempt_is_not_forgotten_in_the_next_one(tmp_path: Path) -> None:
-    box = changed(runs=((1.0, 65.3), (70.0, 130.0)), memory_mib=lambda at: 300 if at == 65.25 else 100)
+    box = changed(
+        runs=((1.0, 65.3), (70.0, 130.0)), memory_mib=lambda at: 300 if at == 65.25 else 100
+    )
     world = Instance(box, folder=tmp_path, until=150)
     world.policies = {"0123-batch"}
     metrics = world.run().record()["metrics"]
-    assert (metrics["maxMemoryUsedMB"], metrics["memoryPeakSource"]) == (pytest.approx(300, abs=0.1), "kernel")
+    assert (metrics["maxMemoryUsedMB"], metrics["memoryPeakSource"]) == (
+        pytest.approx(300, abs=0.1),
+        "kernel",
+    )
 
 
-def test_of_several_containers_the_batch_has_the_cpu_time_less_that_of_the_others(tmp_path: Path) -> None:
+def test_of_several_containers_the_batch_has_the_cpu_time_less_that_of_the_others(
+    tmp_path: Path,
+) -> None:
     proxy = Box(name="proxy", vcpu=0.1, runs=((1.0, 12.6),))
     record = Instance(BATCH, proxy, folder=tmp_path, container="batch").run().record()
     assert record["metrics"]["cpuSeconds"] == pytest.approx(5.2, abs=0.006)
@@ -181,7 +215,10 @@ def test_network_traffic_is_that_of_the_containers_process(tmp_path: Path) -> No
     world.read_network = lambda pid: (1000 * round(world.now), pid)
     metrics = world.run().record()["metrics"]
     assert (metrics["networkRxBytes"], metrics["networkTxBytes"]) == (12_000, 100)
-    assert Instance(BATCH, folder=tmp_path / "2").run().record()["metrics"].get("networkRxBytes") is None
+    assert (
+        Instance(BATCH, folder=tmp_path / "2").run().record()["metrics"].get("networkRxBytes")
+        is None
+    )
 
 
 def test_several_batches_have_one_warning_in_whatever_order_they_start(tmp_path: Path) -> None:
@@ -193,7 +230,10 @@ def test_several_batches_have_one_warning_in_whatever_order_they_start(tmp_path:
 def test_a_container_that_ended_before_has_its_own_exact_cpu_time(tmp_path: Path) -> None:
     first = Box(name="first", vcpu=2, runs=((1.0, 3.9),))
     second = Box(name="second", runs=((4.0, 12.4),))
-    assert cpu_seconds(Instance(first, second, folder=tmp_path)) == {"0123-first": 5.8, "0123-second": 4.2}
+    assert cpu_seconds(Instance(first, second, folder=tmp_path)) == {
+        "0123-first": 5.8,
+        "0123-second": 4.2,
+    }
 
 
 @pytest.mark.parametrize("found_at", [5, 99])
@@ -207,11 +247,15 @@ def test_a_group_that_is_not_found_is_looked_for_again(found_at: float, tmp_path
     with patch.object(world.groups, "open_container", late):
         record = world.run().record()
     assert record["metrics"]["cpuSeconds"] == 5.2
-    assert (record["sampling"]["failures"], record["sampling"]["samples"]) == ((3, 8) if found_at == 5 else (10, 1))
+    assert (record["sampling"]["failures"], record["sampling"]["samples"]) == (
+        (3, 8) if found_at == 5 else (10, 1)
+    )
     assert world.log.events("warning") == ["/task/stats cannot be read and is tried again"]
 
 
-def test_a_container_that_never_follows_is_not_awaited_when_docker_has_removed_the_others(tmp_path: Path) -> None:
+def test_a_container_that_never_follows_is_not_awaited_when_docker_has_removed_the_others(
+    tmp_path: Path,
+) -> None:
     world = Instance(BATCH, Box(name="second", runs=((99.0, None),)), folder=tmp_path)
     world.events.gap, world.docker.is_empty_from = (18.0, 20.0), 14
     assert world.run().records().keys() == {"0123-batch"}
@@ -229,7 +273,9 @@ def test_a_task_that_never_started_or_was_stopped_before_has_no_report(tmp_path:
     before = Instance(Box(runs=((2.0, None),)), folder=tmp_path, began=60, until=70)
     before.change = stopped
     for world in (never, before):
-        world.docker.change = lambda inspected: replace(inspected, is_running=False, started_ns=None)
+        world.docker.change = lambda inspected: replace(
+            inspected, is_running=False, started_ns=None
+        )
         assert world.run().records() == {}
         assert not world.loop._tasks
 
@@ -238,7 +284,11 @@ LEFT_OUT: dict[str, tuple[list[Box], dict[str, Any], set[str]]] = {
     "a service": ([BATCH], {"service": "web"}, set()),
     "its own monitor started first": ([BATCH, sidecar(starts=1.0)], {}, set()),
     "its own monitor started later": ([BATCH, sidecar(starts=3.0)], {}, set()),
-    "its own monitor never started": ([changed(runs=((2.0, 2.002),)), sidecar(starts=99)], {}, {"0123-batch"}),
+    "its own monitor never started": (
+        [changed(runs=((2.0, 2.002),)), sidecar(starts=99)],
+        {},
+        {"0123-batch"},
+    ),
     "a family that is not chosen": ([changed(family="other")], {}, set()),
     "a family that is chosen": ([changed(family="etl-night")], {}, {"0123-batch"}),
     "the monitor's own": ([changed(task="own", name="monitor")], {}, set()),
@@ -257,7 +307,9 @@ def test_only_batches_without_a_monitor_are_reported(
     assert all(group.is_closed for group in world.groups.opened)
 
 
-def test_a_task_that_the_agent_never_answers_for_is_reported_from_its_labels(tmp_path: Path) -> None:
+def test_a_task_that_the_agent_never_answers_for_is_reported_from_its_labels(
+    tmp_path: Path,
+) -> None:
     world = Instance(BATCH, folder=tmp_path)
     world.tasks["0123"] = None
     record = world.run().record()
@@ -287,33 +339,46 @@ def test_a_new_monitor_has_the_totals_of_a_running_task_and_reports_it_once(tmp_
     second = Instance(box, folder=tmp_path, began=15, until=60).run()
     record = second.record()
     metrics = record["metrics"]
-    assert (metrics["cpuSeconds"], metrics["maxMemoryUsedMB"], metrics["durationMs"]) == (20, 300, 40_000)
+    assert (metrics["cpuSeconds"], metrics["maxMemoryUsedMB"], metrics["durationMs"]) == (
+        20,
+        300,
+        40_000,
+    )
     assert record["sampling"]["cpuCoveredPercent"] == 100
     assert metrics["vcpuUsed"]["max"] == pytest.approx(0.5, rel=0.02)
     series = record["series"]
     hole = round(12_000 / series["stepMs"])
     assert set(series["vcpuUsed"][:hole]) == {None}
     assert None not in series["vcpuUsed"][hole + 1 :]
-    assert ["The monitor of the instance started after" in one for one in record["monitor"]["warnings"]] == [True]
+    assert [
+        "The monitor of the instance started after" in one for one in record["monitor"]["warnings"]
+    ] == [True]
     third = Instance(box, folder=tmp_path, began=65, until=80).run()
     assert third.records() == {}
     assert third.docker.inspected == []
 
 
 @pytest.mark.parametrize(
-    ("ended", "is_in_stream", "reports"), [(50.0, False, 1), (50.0, True, 0), (-3530.0, False, 1), (-3550.0, False, 0)]
+    ("ended", "is_in_stream", "reports"),
+    [(50.0, False, 1), (50.0, True, 0), (-3530.0, False, 1), (-3550.0, False, 0)],
 )
 def test_what_ended_without_a_monitor_is_reported_unless_its_stream_has_the_report(
     *, ended: float, is_in_stream: bool, reports: int, tmp_path: Path
 ) -> None:
-    world = Instance(Box(runs=((ended - 10, ended),), exit_code=4), folder=tmp_path, began=60, until=70)
+    world = Instance(
+        Box(runs=((ended - 10, ended),), exit_code=4), folder=tmp_path, began=60, until=70
+    )
     world.began = 60
     world.streams.has_report = is_in_stream
     world.run()
     assert len(world.streams.lines) == reports
     for record in world.records().values():
         metrics = record["metrics"]
-        assert (record["status"], metrics["cpuSeconds"], metrics["durationMs"]) == ("failure", 5, 10_000)
+        assert (record["status"], metrics["cpuSeconds"], metrics["durationMs"]) == (
+            "failure",
+            5,
+            10_000,
+        )
         assert (metrics["memoryPeakSource"], metrics.get("vcpuUsed")) == ("kernel", None)
     assert world.reported.has("0123-batch") == (ended > -3540)
 
@@ -331,7 +396,9 @@ def test_an_end_while_docker_restarts_is_found_in_the_list(tmp_path: Path) -> No
 
 def test_docker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
     world = Instance(BATCH, folder=tmp_path)
-    world.docker.failing = lambda _: Unavailable("it did not answer", timed_out=True) if 12.4 < world.now < 13 else None
+    world.docker.failing = lambda _: (
+        Unavailable("it did not answer", timed_out=True) if 12.4 < world.now < 13 else None
+    )
     record = world.run().record()
     assert (record["status"], record["finishedAt"]) == ("success", "2025-11-20T00:53:32.400Z")
 
@@ -395,7 +462,10 @@ def test_a_defect_costs_none_of_the_samples_before_it(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_is_set_twice_in_ten_seconds_changes_no_number(tmp_path: Path) -> None:
-    world, sets = Instance(Box(runs=((2.0, 32.4),)), folder=tmp_path, until=60), [(14.5, 60), (17.5, -60)]
+    world, sets = (
+        Instance(Box(runs=((2.0, 32.4),)), folder=tmp_path, until=60),
+        [(14.5, 60), (17.5, -60)],
+    )
 
     def set_clock() -> None:
         if sets and world.now > sets[0][0]:
@@ -428,28 +498,48 @@ def test_a_collector_of_processes_that_appear_gets_each_sample_at_once(tmp_path:
 
     found = Mock(spec=ProcessCollector, on_sample=on_sample)
     found.on_batch_started.return_value, found.part.return_value = None, RecordPart()
-    world.collectors = (ProcessDiscovery(lambda docker_id: docker_id == "4567-batch", lambda: found),)
+    world.collectors = (
+        ProcessDiscovery(lambda docker_id: docker_id == "4567-batch", lambda: found),
+    )
     world.run()
     assert len(ages_ns["4567-batch"]) == 21
     assert max(ages_ns["4567-batch"]) <= seconds(1)
 
 
 def test_two_batches_of_one_name_have_records_of_their_own(tmp_path: Path) -> None:
-    other = Box(task="4567", runs=((1.0, 20.5),), exit_code=3, vcpu=1, memory_mib=lambda at: 200 if at < 10 else 300)
+    other = Box(
+        task="4567",
+        runs=((1.0, 20.5),),
+        exit_code=3,
+        vcpu=1,
+        memory_mib=lambda at: 200 if at < 10 else 300,
+    )
     world = Instance(BATCH, other, folder=tmp_path, expected_seconds=9.0)
     world.collectors = (CountingCollector(),)
     lines = [(target.stream, json.loads(line)) for target, line in world.run().streams.lines]
     first, second = records = [line["record"] for _, line in lines if line["type"] == "task.report"]
     names = ("durationMs", "cpuSeconds", "maxMemoryUsedMB")
     assert [
-        (one["taskId"], one["container"]["name"], one["status"], *(one["metrics"][name] for name in names))
+        (
+            one["taskId"],
+            one["container"]["name"],
+            one["status"],
+            *(one["metrics"][name] for name in names),
+        )
         for one in records
-    ] == [("0123", "batch", "success", 10_400, 5.2, 100), ("4567", "batch", "failure", 19_500, 19.5, 300)]
+    ] == [
+        ("0123", "batch", "success", 10_400, 5.2, 100),
+        ("4567", "batch", "failure", 19_500, 19.5, 300),
+    ]
     assert {*first["series"]["memoryUsedMB"]} - {None} == {100.0}
     assert {200.0, 300.0} <= {*second["series"]["memoryUsedMB"]}
     warnings = [["0123-batch: 12 samples"], ["4567-batch: 21 samples"]]
     assert [one["monitor"]["warnings"] for one in records] == warnings
-    notices = [(stream, line["record"]["taskId"]) for stream, line in lines if line["type"] == "task.notice"]
+    notices = [
+        (stream, line["record"]["taskId"])
+        for stream, line in lines
+        if line["type"] == "task.notice"
+    ]
     assert sorted(notices) == [("ecs/batch/0123", "0123"), ("ecs/batch/4567", "4567")]
     assert not world.output.lines
 
@@ -472,7 +562,9 @@ def test_checkpoints_keep_their_period(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_has_ended_is_not_overdue_while_its_restart_is_awaited(tmp_path: Path) -> None:
-    world = Instance(BATCH, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, until=60, container="batch")
+    world = Instance(
+        BATCH, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, until=60, container="batch"
+    )
     world.settings = replace(world.settings, expected_seconds=12.0)
     world.policies = {"0123-batch"}
     world.run()

@@ -31,7 +31,12 @@ EMPTY = Snapshot(valid_until_ns=0, own_usage=OwnUsage(cpu_seconds=0.25))
 FULL = Snapshot(
     valid_until_ns=0,
     task=TaskMetadata(
-        family="etl", arn="0123", revision="7", cluster="jobs", launch_type="EC2", availability_zone="eu-west-1a"
+        family="etl",
+        arn="0123",
+        revision="7",
+        cluster="jobs",
+        launch_type="EC2",
+        availability_zone="eu-west-1a",
     ),
     own_usage=OwnUsage(cpu_seconds=0.25, max_rss_mb=30_000_000 / MIB),
     read_failures=2,
@@ -75,7 +80,12 @@ FULL = Snapshot(
                 ),
                 energy_joules=1000.5,
                 idle_seconds=12.5,
-                totals={"pcie_tx_bytes": 11, "pcie_rx_bytes": 12, "nvlink_tx_bytes": 13, "nvlink_rx_bytes": 14},
+                totals={
+                    "pcie_tx_bytes": 11,
+                    "pcie_rx_bytes": 12,
+                    "nvlink_tx_bytes": 13,
+                    "nvlink_rx_bytes": 14,
+                },
                 throttled_seconds={"swPowerCap": 2.5, "hwSlowdown": 0.0},
             ),
         ),
@@ -156,7 +166,9 @@ def values(snapshot: Snapshot, name: str) -> dict[frozenset[tuple[str, str]], fl
         ("monitor_memory_peak_bytes", {}, 30_000_000),
     ],
 )
-def test_a_series_has_its_value_in_base_units(name: str, labels: dict[str, str], value: float) -> None:
+def test_a_series_has_its_value_in_base_units(
+    name: str, labels: dict[str, str], value: float
+) -> None:
     assert values(FULL, name) == {frozenset(labels.items()): value}
 
 
@@ -179,13 +191,22 @@ def test_every_metric_can_be_seen_and_every_series_tells_its_task() -> None:
     for metric in LIVE_METRICS:
         names = {frozenset(dict(labels)) for name, labels in found if name == metric.full_name}
         assert names == {frozenset({*TASK_LABELS, *metric.labels})}
-    assert {(dict(labels)["task_family"], dict(labels)["task_id"]) for _, labels in found} == {("etl", "0123")}
+    assert {(dict(labels)["task_family"], dict(labels)["task_id"]) for _, labels in found} == {
+        ("etl", "0123")
+    }
 
 
 def test_what_was_not_measured_makes_no_series() -> None:
-    always = ("monitor_info", "monitor_cpu_seconds_total", "monitor_read_failures_total", "monitor_missed_ticks_total")
+    always = (
+        "monitor_info",
+        "monitor_cpu_seconds_total",
+        "monitor_read_failures_total",
+        "monitor_missed_ticks_total",
+    )
     assert {name for name, _ in scraped(EMPTY)} == {PREFIX + name for name in always}
-    unread = ContainerSnapshot(container=ContainerMetadata(name="batch"), sample=ContainerSample(read_ns=0))
+    unread = ContainerSnapshot(
+        container=ContainerMetadata(name="batch"), sample=ContainerSample(read_ns=0)
+    )
     unknown = replace(FULL, containers=(unread,))
     assert not [name for name, _ in scraped(unknown) if "container" in name]
 
@@ -194,11 +215,15 @@ def test_names_follow_the_conventions() -> None:
     units = "bytes|seconds|ratio|vcpus|joules|watts|celsius|hertz"
     plain = "info|up|executions|errors|failures|ticks"
     for metric in LIVE_METRICS:
-        assert re.fullmatch(rf"task_profiler_[a-z_]+_({units}|{plain})(_total)?", metric.full_name), metric
+        assert re.fullmatch(
+            rf"task_profiler_[a-z_]+_({units}|{plain})(_total)?", metric.full_name
+        ), metric
 
 
 def test_lists_are_as_long_as_in_a_record_at_most() -> None:
-    gpus = tuple(LatestGpu(sample=GpuSample(facts=GpuFacts(uuid=f"GPU-{n}", index=n))) for n in range(64))
+    gpus = tuple(
+        LatestGpu(sample=GpuSample(facts=GpuFacts(uuid=f"GPU-{n}", index=n))) for n in range(64)
+    )
     neuron = LiveNeuron(reports=1, utilization_percent=dict.fromkeys(range(200), 1.0))
     many = replace(FULL, gpus=LiveGpus(readings=1, gpus=gpus), neuron=neuron)
     assert len(values(many, "gpu_info")) == MAX_GPUS == 32
@@ -207,12 +232,17 @@ def test_lists_are_as_long_as_in_a_record_at_most() -> None:
 
 def named(*names: str) -> Snapshot:
     sample = ContainerSample(read_ns=0, memory_used_bytes=1)
-    containers = (ContainerSnapshot(container=ContainerMetadata(name=name), sample=sample) for name in names)
+    containers = (
+        ContainerSnapshot(container=ContainerMetadata(name=name), sample=sample) for name in names
+    )
     return replace(EMPTY, containers=tuple(containers))
 
 
 def containers_of(snapshot: Snapshot) -> list[str]:
-    return [dict(labels).get("container", "") for labels in values(snapshot, "container_memory_used_bytes")]
+    return [
+        dict(labels).get("container", "")
+        for labels in values(snapshot, "container_memory_used_bytes")
+    ]
 
 
 def test_names_that_are_equal_up_to_the_bound_do_not_break_the_scrape() -> None:
@@ -222,4 +252,6 @@ def test_names_that_are_equal_up_to_the_bound_do_not_break_the_scrape() -> None:
 @given(st.text(st.characters(exclude_categories=()), max_size=300))
 def test_any_text_is_a_label_that_can_be_read_back(text: str) -> None:
     assert containers_of(named(text)) == [without_surrogates(text[:255])]
-    assert containers_of(replace(named("batch"), task=TaskMetadata(family=text, arn=text))) == ["batch"]
+    assert containers_of(replace(named("batch"), task=TaskMetadata(family=text, arn=text))) == [
+        "batch"
+    ]

@@ -60,7 +60,11 @@ def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_ba
     usual, world.source.stats_at = world.source.stats_at, lambda _at: Unavailable("refused")
     assert len(world.tick(10).containers) == 1
     gone = world.tick()
-    assert (gone.containers, gone.sources["task-metadata-v4"], gone.read_failures) == ((), False, 11)
+    assert (gone.containers, gone.sources["task-metadata-v4"], gone.read_failures) == (
+        (),
+        False,
+        11,
+    )
     assert gone.task is world.sampler.task
     world.source.stats_at = usual
     back = world.tick()
@@ -69,10 +73,15 @@ def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_ba
 
 def test_a_network_of_ones_own_is_the_containers() -> None:
     world = SnapshotWorld()
-    world.source.stats_at = lambda at: {"b": world.reading(at, network_rx_bytes=5, network_tx_bytes=6)}
+    world.source.stats_at = lambda at: {
+        "b": world.reading(at, network_rx_bytes=5, network_tx_bytes=6)
+    }
     world.answer, task = Unavailable("refused"), world.answer
     now = world.tick()
-    assert (now.task, now.containers) == (None, ())  # before the task is known, there is only the monitor
+    assert (now.task, now.containers) == (
+        None,
+        (),
+    )  # before the task is known, there is only the monitor
     world.answer = task
     now = world.tick()
     assert not now.containers[0].container.shares_network
@@ -86,7 +95,10 @@ def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
     answers = [{"b": 10, "m": 12}, {"b": 15, "m": 12}, {"m": 14}, {"m": 20}]
 
     def stats_at(at: float) -> StatsReading:
-        return {docker_id: world.reading(at, network_rx_bytes=rx) for docker_id, rx in answers.pop(0).items()}
+        return {
+            docker_id: world.reading(at, network_rx_bytes=rx)
+            for docker_id, rx in answers.pop(0).items()
+        }
 
     world.source.stats_at = stats_at
     snapshots = [world.tick() for _ in range(4)]
@@ -96,14 +108,21 @@ def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
 
 def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
     world = SnapshotWorld()
-    assert (world.tick(25).instance, world.instance_reads) == (InstanceReading(memory_size_bytes=1), 3)
+    assert (world.tick(25).instance, world.instance_reads) == (
+        InstanceReading(memory_size_bytes=1),
+        3,
+    )
     world.instance = Unavailable("no /proc")
     snapshot = world.tick(10)
     assert (snapshot.instance, snapshot.sources["instance"]) == (None, False)
     for launch_type in ("FARGATE", None):  # without an instance nothing is read of it
         world = SnapshotWorld(task=replace(TASK, launch_type=launch_type))
         snapshot = world.tick()
-        assert (snapshot.instance, world.instance_reads, "instance" in snapshot.sources) == (None, 0, False)
+        assert (snapshot.instance, world.instance_reads, "instance" in snapshot.sources) == (
+            None,
+            0,
+            False,
+        )
 
 
 def shown(snapshot: Snapshot) -> list[str]:
@@ -130,7 +149,11 @@ def test_neuron_cores_vanish_with_the_reports() -> None:
     watch = NeuronCollector(silent, 1, Log(), is_required=False)
     world, hear = SnapshotWorld(watch), watch._on_report
     assert world.tick().neuron is None
-    hear(NeuronReport(runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1))
+    hear(
+        NeuronReport(
+            runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1
+        )
+    )
     now = present(world.tick().neuron)
     assert (now.utilization_percent, now.completed) == ({0: 60.0}, 5)
     hear(NeuronReport(device_count=1))

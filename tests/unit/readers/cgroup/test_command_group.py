@@ -60,7 +60,9 @@ def _made(
 ) -> tuple[CommandCgroup, FakeCgroupFilesystem]:
     """What is made for a command in a tree with /proc, and with the groups of this process in the mounts m, c and u."""
     texts = {"proc/self/cgroup": kind[0], "proc/self/mountinfo": kind[1], **(files or {})}
-    write_files(root, {**{f"{group}/cgroup.procs": f"1\n{_OWN_PID}\n" for group in groups}, **texts})
+    write_files(
+        root, {**{f"{group}/cgroup.procs": f"1\n{_OWN_PID}\n" for group in groups}, **texts}
+    )
     filesystem = FakeCgroupFilesystem(child, refuses=refuses)
     return make_command_cgroup(read_own_cgroups(str(root)), _OWN_PID, _RUN, filesystem), filesystem
 
@@ -75,9 +77,17 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
     assert own.is_entered_at_once
     own.on_started(answer)
     (tmp_path / "c" / _NAME / "cpuacct.usage").write_text("1099208\n")
-    assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.oom_kills()) == (True, True, 1_000_000, 2)
+    assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.oom_kills()) == (
+        True,
+        True,
+        1_000_000,
+        2,
+    )
     assert own.memory() == MemoryReading(
-        used_bytes=860_000_000 - 10_485_760, cache_bytes=10_485_760, unmapped_bytes=10_485_760, mapped_bytes=0
+        used_bytes=860_000_000 - 10_485_760,
+        cache_bytes=10_485_760,
+        unmapped_bytes=10_485_760,
+        mapped_bytes=0,
     )
 
 
@@ -91,17 +101,27 @@ def test_a_hierarchy_that_distributes_cpu_is_not_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limit", "value", "child"),
     [
-        pytest.param("memory.max", "536870912", V2_FILES, id="a limit of memory that cannot be repeated"),
+        pytest.param(
+            "memory.max", "536870912", V2_FILES, id="a limit of memory that cannot be repeated"
+        ),
         pytest.param("cpu.max", "50000 100000", V2_FILES, id="a limit of CPU"),
         # The kernel creates the folder before it refuses the group's files, such as under some security modules.
-        pytest.param("other", "", {"cpu.stat": V2_FILES["cpu.stat"]}, id="a group that cannot be entered"),
+        pytest.param(
+            "other", "", {"cpu.stat": V2_FILES["cpu.stat"]}, id="a group that cannot be entered"
+        ),
     ],
 )
 def test_no_group_remains_where_it_would_hide_a_limit_or_cannot_be_entered(
     tmp_path: Path, limit: str, value: str, child: dict[str, str]
 ) -> None:
-    own, filesystem = _made(child, tmp_path, _V2, "u/user/job.scope", files={f"u/user/{limit}": f"{value}\n"})
-    assert (own.is_used, own.is_entered_at_once, filesystem.removed) == (False, False, filesystem.made)
+    own, filesystem = _made(
+        child, tmp_path, _V2, "u/user/job.scope", files={f"u/user/{limit}": f"{value}\n"}
+    )
+    assert (own.is_used, own.is_entered_at_once, filesystem.removed) == (
+        False,
+        False,
+        filesystem.made,
+    )
     assert not open_files(tmp_path)
 
 
@@ -110,30 +130,43 @@ def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path
     own, _ = _made(V2_FILES, tmp_path / "cpu", _V2, scope)
     own.enter()
     own.on_started(own.start_counting())
-    assert (own.has_cpu_accounting, own.cpu_ns(), own.memory(), own.memory_peak_bytes()) == (True, 0, None, None)
+    assert (own.has_cpu_accounting, own.cpu_ns(), own.memory(), own.memory_peak_bytes()) == (
+        True,
+        0,
+        None,
+        None,
+    )
     files = {f"{scope}/cgroup.subtree_control": "memory pids\n"}
     own, _ = _made({**V2_FILES, **V2_MEMORY_FILES}, tmp_path / "memory", _V2, scope, files=files)
     assert own.memory_peak_bytes() == 870_000_000
     assert own.memory() is not None
 
 
-def test_a_group_that_distributes_cpu_or_io_or_does_not_list_this_process_is_not_changed(tmp_path: Path) -> None:
+def test_a_group_that_distributes_cpu_or_io_or_does_not_list_this_process_is_not_changed(
+    tmp_path: Path,
+) -> None:
     scope = "u/user/job.scope"
     for handed_down in ("cpu memory", "io"):
         files = {f"{scope}/cgroup.subtree_control": handed_down}
         own, filesystem = _made(V2_FILES, tmp_path / handed_down, _V2, scope, files=files)
         assert (own.is_used, filesystem.made) == (False, [])
-    own, filesystem = _made(V2_FILES, tmp_path / "1", _V2, files={f"{scope}/cgroup.procs": "1\n2\n"})
+    own, filesystem = _made(
+        V2_FILES, tmp_path / "1", _V2, files={f"{scope}/cgroup.procs": "1\n2\n"}
+    )
     assert (own.is_used, filesystem.made) == (False, [])
     for group in ("/../other", "/user/gone.scope"):
-        _, filesystem = _made(V2_FILES, tmp_path / group.replace("/", "_"), (f"0::{group}\n", _V2[1]), "u")
+        _, filesystem = _made(
+            V2_FILES, tmp_path / group.replace("/", "_"), (f"0::{group}\n", _V2[1]), "u"
+        )
         assert filesystem.made == []
     mounted_elsewhere = (_V2[0], _V2[1].replace(" / /u", " /docker/abc /u"))
     _, filesystem = _made(V2_FILES, tmp_path / "4", mounted_elsewhere, "u", scope)
     assert filesystem.made == []
 
 
-def test_what_the_kernel_refuses_changes_nothing_and_a_group_that_was_not_joined_is_removed(tmp_path: Path) -> None:
+def test_what_the_kernel_refuses_changes_nothing_and_a_group_that_was_not_joined_is_removed(
+    tmp_path: Path,
+) -> None:
     own, _ = _made(V1_FILES, tmp_path / "refused", _HYBRID, "m/job", "c", "u", refuses=True)
     own.enter()
     own.on_started(own.start_counting())
@@ -149,11 +182,15 @@ def test_what_the_kernel_refuses_changes_nothing_and_a_group_that_was_not_joined
 _STAT = "{pid} (a b) {state} 1 1 1 0 -1 {flags} 9 9 9 9 9 9 9 9 20 0 1 0 7 9 3 9 9 9 9 9\n"
 
 
-def test_a_process_that_is_ending_is_still_in_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_ending_is_still_in_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own, _ = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
     texts: dict[str, str | None] = {}
     monkeypatch.setattr(proc, "read_text", texts.get)
-    monkeypatch.setattr(proc, "read", lambda path: None if texts[path] is None else str(texts[path]).encode())
+    monkeypatch.setattr(
+        proc, "read", lambda path: None if texts[path] is None else str(texts[path]).encode()
+    )
     for group, stat, is_inside in (
         (f"/job/{_NAME}", None, True),
         (f"/job/{_NAME}/below", None, True),
@@ -187,13 +224,22 @@ def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path
 
 
 def _delegated(root: Path, **files: str) -> Path:
-    texts = {"procs": f"{_OWN_PID}\n", "controllers": "cpu memory pids\n", "subtree_control": "\n", **files}
+    texts = {
+        "procs": f"{_OWN_PID}\n",
+        "controllers": "cpu memory pids\n",
+        "subtree_control": "\n",
+        **files,
+    }
     return write_files(root, {f"cgroup.{name}": text for name, text in texts.items()})
 
 
-def test_in_a_container_of_our_own_the_memory_controller_is_enabled_meanwhile(tmp_path: Path) -> None:
+def test_in_a_container_of_our_own_the_memory_controller_is_enabled_meanwhile(
+    tmp_path: Path,
+) -> None:
     group = _delegated(tmp_path / "g", procs="1\n")
-    delegation = delegate_controller(str(group), 1, "aside", "memory", FakeCgroupFilesystem(V2_FILES))
+    delegation = delegate_controller(
+        str(group), 1, "aside", "memory", FakeCgroupFilesystem(V2_FILES)
+    )
     assert (group / "aside/cgroup.procs").read_text() == "0"
     assert (group / "cgroup.subtree_control").read_text().startswith("+memory")
     (group / "aside/cgroup.procs").write_text("")
@@ -215,7 +261,9 @@ def test_in_a_container_of_our_own_the_memory_controller_is_enabled_meanwhile(tm
         {},  # not marked as delegated, and not a container's
     ],
 )
-def test_a_group_that_is_not_exclusive_is_not_changed(tmp_path: Path, files: dict[str, str]) -> None:
+def test_a_group_that_is_not_exclusive_is_not_changed(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
     group = _delegated(tmp_path / "g", **files)
     filesystem = FakeCgroupFilesystem(V2_FILES)
     before = (group / "cgroup.subtree_control").read_text()

@@ -99,7 +99,12 @@ _HYBRID_MOUNTS = (
     ],
 )
 def test_the_limits_and_the_kills(
-    tmp_path: Path, cgroup: str, mounts: str, files: dict[str, str], limits: ResourceLimits, kills: int | None
+    tmp_path: Path,
+    cgroup: str,
+    mounts: str,
+    files: dict[str, str],
+    limits: ResourceLimits,
+    kills: int | None,
 ) -> None:
     write_files(tmp_path, {"proc/self/cgroup": cgroup, "proc/self/mountinfo": mounts})
     write_files(tmp_path / "sys/fs/cgroup", files)
@@ -111,7 +116,9 @@ sizes = st.integers(0, 2**50)
 
 
 @given(sizes, sizes, sizes, sizes, sizes, sizes)
-def test_memory_is_never_negative(usage: int, active: int, inactive: int, mapped: int, cache: int, shared: int) -> None:
+def test_memory_is_never_negative(
+    usage: int, active: int, inactive: int, mapped: int, cache: int, shared: int
+) -> None:
     stat = f"active_file {active}\ninactive_file {inactive}\nfile_mapped {mapped}\nfile {cache}\nshmem {shared}\n"
     reading = present(parse_memory(f"{usage}\n".encode(), stat.encode(), VERSION_2))
     assert 0 <= reading.used_bytes <= usage
@@ -135,7 +142,8 @@ V1_MOUNTS = f"""\
 702 700 0:31 /ecs/0123/{ID} /sys/fs/cgroup/cpu,cpuacct ro,nosuid,nodev,noexec,relatime - cgroup cgroup rw,cpu,cpuacct
 """
 V1_GROUP_FILES = {
-    f"cpu,cpuacct/{name}" if name.startswith("cpuacct") else f"memory/{name}": text for name, text in V1_FILES.items()
+    f"cpu,cpuacct/{name}" if name.startswith("cpuacct") else f"memory/{name}": text
+    for name, text in V1_FILES.items()
 }
 # The container has a cgroup namespace of its own, in which its group is the top of the mount. In the monitor's
 # namespace it is a sibling of the monitor's group.
@@ -143,7 +151,11 @@ V2_CGROUP = f"0::/../{ID}\n"
 V2_MOUNTS = f"""\
 700 690 0:26 /../{ID} /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw,nsdelegate,memory_recursiveprot
 """
-V2_GROUP_FILES = {**V2_MEMORY_FILES, "cgroup.events": "populated 1\nfrozen 0\n", "cpu.stat": CPU_STAT}
+V2_GROUP_FILES = {
+    **V2_MEMORY_FILES,
+    "cgroup.events": "populated 1\nfrozen 0\n",
+    "cpu.stat": CPU_STAT,
+}
 UNMAPPED = 1_048_576 + 9_437_184
 
 
@@ -163,17 +175,23 @@ def found(folder: Path, pid: int = 7) -> ContainerCgroup:
         pytest.param(V1_CGROUP, V1_MOUNTS, V1_GROUP_FILES, id="v1"),
         pytest.param(V2_CGROUP, V2_MOUNTS, V2_GROUP_FILES, id="v2"),
         pytest.param(
-            V2_CGROUP.replace(ID, f"{ID}/worker"), V2_MOUNTS, V2_GROUP_FILES, id="v2, process in a group below"
+            V2_CGROUP.replace(ID, f"{ID}/worker"),
+            V2_MOUNTS,
+            V2_GROUP_FILES,
+            id="v2, process in a group below",
         ),
         pytest.param(
             V1_CGROUP.replace("0::/", f"0::/ecs/0123/{ID}"),
-            V1_MOUNTS + f"703 700 0:40 /ecs/0123/{ID} /sys/fs/cgroup/unified ro - cgroup2 cgroup2 rw\n",
+            V1_MOUNTS
+            + f"703 700 0:40 /ecs/0123/{ID} /sys/fs/cgroup/unified ro - cgroup2 cgroup2 rw\n",
             {**V1_GROUP_FILES, "unified/cgroup.procs": "7\n"},
             id="hybrid",
         ),
     ],
 )
-def test_the_counters_of_either_version(tmp_path: Path, cgroup: str, mounts: str, files: dict[str, str]) -> None:
+def test_the_counters_of_either_version(
+    tmp_path: Path, cgroup: str, mounts: str, files: dict[str, str]
+) -> None:
     process(tmp_path, cgroup, mounts, files)
     with closing(found(tmp_path)) as group:
         reading = present(group.read())
@@ -209,7 +227,9 @@ def test_the_group_is_readable_without_processes_until_it_is_removed(
     assert group.events_descriptor is not None
     _empty(tmp_path / "elsewhere", *V2_GROUP_FILES)
     assert group.read() is None
-    assert group.events_descriptor is None  # the kernel reports the file of a removed group as changed forever
+    assert (
+        group.events_descriptor is None
+    )  # the kernel reports the file of a removed group as changed forever
 
 
 def _empty(folder: Path, *names: str) -> None:
@@ -217,7 +237,9 @@ def _empty(folder: Path, *names: str) -> None:
     write_files(folder, dict.fromkeys(names, ""))
 
 
-def test_a_reading_during_the_removal_lacks_some_counters(group: ContainerCgroup, top: Path) -> None:
+def test_a_reading_during_the_removal_lacks_some_counters(
+    group: ContainerCgroup, top: Path
+) -> None:
     whole = present(group.read())
     _empty(top, "memory.peak")
     without_mark = present(group.read())
@@ -229,7 +251,9 @@ def test_a_reading_during_the_removal_lacks_some_counters(group: ContainerCgroup
     assert without_cache.peak_bytes == whole.peak_bytes
 
 
-def test_version_2_shows_when_no_process_is_left(group: ContainerCgroup, top: Path, tmp_path: Path) -> None:
+def test_version_2_shows_when_no_process_is_left(
+    group: ContainerCgroup, top: Path, tmp_path: Path
+) -> None:
     alive = group.read()
     assert (present(alive).is_empty, group.events_descriptor is not None) == (False, True)
     (top / "cgroup.events").write_text("populated 0\nfrozen 0\n")
@@ -253,9 +277,14 @@ def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> 
     assert not open_files(tmp_path)
 
 
-def test_the_containers_own_group_is_the_one_with_its_id_and_one_outside_of_the_mount_is_its_top() -> None:
+def test_the_containers_own_group_is_the_one_with_its_id_and_one_outside_of_the_mount_is_its_top() -> (
+    None
+):
     assert container_group(f"/ecs/0123/{ID}/worker/1", ID) == f"/ecs/0123/{ID}"
-    assert container_group(f"/ecstasks.slice/docker-{ID}.scope", ID) == f"/ecstasks.slice/docker-{ID}.scope"
+    assert (
+        container_group(f"/ecstasks.slice/docker-{ID}.scope", ID)
+        == f"/ecstasks.slice/docker-{ID}.scope"
+    )
     assert container_group("/ecs/0123/another", ID) is None
     (mount,) = parse_mountinfo("29 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
     top = "/sys/fs/cgroup"

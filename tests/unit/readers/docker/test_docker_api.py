@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from profiler.core.clock import SystemClock
 from profiler.core.log import Log
 from profiler.readers import Unavailable
-from profiler.readers.docker.docker_api import ContainerEvent, DockerApi, DockerEvents, connect_docker, parse_event
+from profiler.readers.docker.docker_api import (
+    ContainerEvent,
+    DockerApi,
+    DockerEvents,
+    connect_docker,
+    parse_event,
+)
 from profiler.readers.docker.ecs_container import EcsContainer
 from tests.fake_docker_daemon import RECORDED, FakeDockerDaemon
 from tests.values import mutated
@@ -49,7 +55,9 @@ def test_the_containers_of_tasks_are_listed_and_described(api: DockerApi) -> Non
     found = api.inspect(ENDED["Id"])
     assert isinstance(found, EcsContainer)
     assert found.exit_code == 137
-    assert api.inspect("0" * 64) == Unavailable(f"/containers/{'0' * 64}/json answered HTTP 404", is_gone=True)
+    assert api.inspect("0" * 64) == Unavailable(
+        f"/containers/{'0' * 64}/json answered HTTP 404", is_gone=True
+    )
 
 
 def test_no_document_is_kept(api: DockerApi) -> None:
@@ -73,7 +81,9 @@ class Stream:
 
     def __init__(self, path: str, since_ns: int | None = None) -> None:
         self._news = threading.Semaphore(0)
-        self.events = DockerEvents(partial(connect_docker, path), self._news.release, Log(), SystemClock(), since_ns)
+        self.events = DockerEvents(
+            partial(connect_docker, path), self._news.release, Log(), SystemClock(), since_ns
+        )
         self.events.start()
 
     def next_batch(self, count: int = 1) -> list[ContainerEvent | None]:
@@ -116,13 +126,17 @@ def test_no_line_raises(event: Any) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 300, len(LINES[0]), len(LINES[0]) + 1])
-def test_lines_may_be_divided_and_joined(daemon: FakeDockerDaemon, stream: Stream, cut: int) -> None:
+def test_lines_may_be_divided_and_joined(
+    daemon: FakeDockerDaemon, stream: Stream, cut: int
+) -> None:
     text = b"\n".join([*LINES[:2], b"no JSON", b""])
     daemon.send(*(part for part in (text[:cut], text[cut:]) if part))
     assert stream.next_batch(2) == EVENTS[:2]
 
 
-def test_a_stream_that_is_lost_continues_after_the_last_event(daemon: FakeDockerDaemon, stream: Stream) -> None:
+def test_a_stream_that_is_lost_continues_after_the_last_event(
+    daemon: FakeDockerDaemon, stream: Stream
+) -> None:
     daemon.send(LINES[0] + b"\n")
     assert stream.next_batch() == [EVENTS[0]]
     daemon.hang_up()

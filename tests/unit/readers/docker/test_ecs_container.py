@@ -57,7 +57,13 @@ def with_config(**config: Any) -> Any:
 def test_running_and_ended_containers() -> None:
     assert container(RECORDED["running"]) == RUNNING
     state = RECORDED["ended"]["State"]
-    ended = replace(RUNNING, is_running=False, pid=None, exit_code=137, finished_ns=parse_ns(state["FinishedAt"]))
+    ended = replace(
+        RUNNING,
+        is_running=False,
+        pid=None,
+        exit_code=137,
+        finished_ns=parse_ns(state["FinishedAt"]),
+    )
     assert container(RECORDED["ended"]) == ended
     killed = container(RECORDED["out_of_memory"])
     assert (killed.oom_killed, killed.exit_code, killed.memory_limit_bytes) == (True, 137, 20 << 20)
@@ -65,7 +71,13 @@ def test_running_and_ended_containers() -> None:
 
 def test_a_container_that_never_started_or_was_started_again_has_no_exit_code() -> None:
     never = "0001-01-01T00:00:00Z"
-    created = {"Status": "created", "Running": False, "ExitCode": 0, "StartedAt": never, "FinishedAt": never}
+    created = {
+        "Status": "created",
+        "Running": False,
+        "ExitCode": 0,
+        "StartedAt": never,
+        "FinishedAt": never,
+    }
     decoded = container({**RECORDED["running"], "State": created})
     assert (decoded.started_ns, decoded.finished_ns, decoded.exit_code) == (None, None, None)
     again = RECORDED["ended"]["State"] | {"Running": True}
@@ -73,7 +85,11 @@ def test_a_container_that_never_started_or_was_started_again_has_no_exit_code() 
 
 
 def test_only_the_stream_of_awslogs_is_kept_of_the_log_options() -> None:
-    options = {"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/1", "awslogs-region": "us-east-1"}
+    options = {
+        "awslogs-group": "/ecs/jobs",
+        "awslogs-stream": "ecs/batch/1",
+        "awslogs-region": "us-east-1",
+    }
     log_config = {"Type": "awslogs", "Config": options | {"awslogs-credentials-endpoint": "/x"}}
     host = RECORDED["running"]["HostConfig"]
     decoded = container({**RECORDED["running"], "HostConfig": host | {"LogConfig": log_config}})
@@ -84,7 +100,11 @@ def test_only_the_stream_of_awslogs_is_kept_of_the_log_options() -> None:
 
 
 def test_the_gpus_of_a_container() -> None:
-    gpus = {"GPU-1,GPU-2": ("GPU-1", "GPU-2"), "0,1": ("0", "1"), **dict.fromkeys(("all", "void", ""), ())}
+    gpus = {
+        "GPU-1,GPU-2": ("GPU-1", "GPU-2"),
+        "0,1": ("0", "1"),
+        **dict.fromkeys(("all", "void", ""), ()),
+    }
     for variable, expected in {**gpus, f"GPU-1,{CANARY}": ("GPU-1",)}.items():
         environment = ["NVIDIA_VISIBLE_DEVICES=GPU-0", f"NVIDIA_VISIBLE_DEVICES={variable}"]
         assert container(with_config(Env=environment)).gpus == expected
@@ -97,13 +117,18 @@ def test_only_the_containers_of_the_agent_are_listed_and_described() -> None:
     running = {**RECORDED["list"][0], "Id": "c", "State": "running"}
     listed = decode_list(json.dumps([*RECORDED["list"], *others, running]).encode())
     assert listed == (
-        *(ListedContainer(docker_id=one["Id"], is_running=False, task_arn=LABELS.task_arn) for one in RECORDED["list"]),
+        *(
+            ListedContainer(docker_id=one["Id"], is_running=False, task_arn=LABELS.task_arn)
+            for one in RECORDED["list"]
+        ),
         ListedContainer(docker_id="c", is_running=True, task_arn=LABELS.task_arn),
     )
 
 
 @given(mutated(RECORDED["running"], RECORDED["out_of_memory"]), mutated(RECORDED["list"]))
-def test_no_document_raises_and_no_value_of_the_environment_is_kept(document: Any, listed: Any) -> None:
+def test_no_document_raises_and_no_value_of_the_environment_is_kept(
+    document: Any, listed: Any
+) -> None:
     assert CANARY not in repr(decode_container(json.dumps(document).encode()))
     decode_list(json.dumps(listed).encode())
 

@@ -8,7 +8,12 @@ from msgspec.structs import replace
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup, container_paths, group_path
+from profiler.readers.docker.task_groups import (
+    InstanceCgroups,
+    OpenGroup,
+    container_paths,
+    group_path,
+)
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES, write_files
 from tests.fakes import seconds
 from tests.open_files import open_files
@@ -62,8 +67,12 @@ def v1_task(root: Path) -> OpenGroup:
     return opened(InstanceCgroups(str(root)).open_task(f"/ecs/{TASK}"))
 
 
-@pytest.mark.parametrize("rest", [{}, {"cpuacct": {"cpuacct.usage": "99209\n"}}, {"memory": {"memory.failcnt": "5\n"}}])
-def test_a_container_that_did_nothing_is_as_it_was(rest: dict[str, dict[str, str]], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rest", [{}, {"cpuacct": {"cpuacct.usage": "99209\n"}}, {"memory": {"memory.failcnt": "5\n"}}]
+)
+def test_a_container_that_did_nothing_is_as_it_was(
+    rest: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
     """Its CPU time and memory show that; the other files are read only if one of these has changed."""
     group = v1_container(tmp_path)
     assert group.sample(7) == SAMPLE
@@ -71,7 +80,9 @@ def test_a_container_that_did_nothing_is_as_it_was(rest: dict[str, dict[str, str
     for controller, files in rest.items():
         write_files(tmp_path / controller / "ecs" / TASK / ID, files)
     has_run, now_ns = "cpuacct" in rest, seconds(5)
-    expected = replace(SAMPLE, read_ns=now_ns, cpu_ns=99209 if has_run else 99208, pids=9 if has_run else 2)
+    expected = replace(
+        SAMPLE, read_ns=now_ns, cpu_ns=99209 if has_run else 99208, pids=9 if has_run else 2
+    )
     assert group.sample(now_ns) == expected
 
 
@@ -79,7 +90,9 @@ def test_parts_of_the_memory_that_the_kernel_shows_late_are_read(tmp_path: Path)
     """Seen with Linux 6.18: a written file was in the memory in use at once, and in memory.stat 1.9 s later."""
     group = v1_container(tmp_path)
     group.sample(seconds(1))
-    stat = V1_FILES["memory.stat"].replace("total_inactive_file 1048576", "total_inactive_file 2048576")
+    stat = V1_FILES["memory.stat"].replace(
+        "total_inactive_file 1048576", "total_inactive_file 2048576"
+    )
     write_files(tmp_path / "memory" / "ecs" / TASK / ID, {"memory.stat": stat})
     found = [getattr(group.sample(seconds(at)), "memory_used_bytes", None) for at in (3, 9)]
     assert found == [(SAMPLE.memory_used_bytes or 0) - 1_000_000] * 2
@@ -87,7 +100,10 @@ def test_parts_of_the_memory_that_the_kernel_shows_late_are_read(tmp_path: Path)
 
 @pytest.mark.parametrize(("limit_bytes", "hits"), [(1 << 30, 5), (1 << 31, 4), (2**63 - 4096, 4)])
 def test_the_limit_is_not_hit_far_below_it(limit_bytes: int, hits: int, tmp_path: Path) -> None:
-    write_files(tmp_path / "memory" / "docker" / ID, FILES["memory"] | {"memory.limit_in_bytes": f"{limit_bytes}\n"})
+    write_files(
+        tmp_path / "memory" / "docker" / ID,
+        FILES["memory"] | {"memory.limit_in_bytes": f"{limit_bytes}\n"},
+    )
     group = opened(InstanceCgroups(str(tmp_path)).open_container(ID, ""))
     samples = []
     for number in (4, 5):
@@ -107,11 +123,19 @@ def test_a_container_of_version_2(tmp_path: Path) -> None:
     assert sample.memory_limit_hits is None  # version 2 does not count them as version 1 does
     assert (sample.cpu_ns, sample.pids) == (1_276_795_000, 2)
     assert (sample.block_read_bytes, sample.block_write_bytes) == (4096, 21_061_632)
-    write_files(folder, {"io.stat": V2_BLOCKS.replace("wbytes=21061632", "wbytes=50331648")})  # later, without CPU time
-    assert group.sample(seconds(5)) == replace(sample, read_ns=seconds(5), block_write_bytes=50_331_648)
+    write_files(
+        folder, {"io.stat": V2_BLOCKS.replace("wbytes=21061632", "wbytes=50331648")}
+    )  # later, without CPU time
+    assert group.sample(seconds(5)) == replace(
+        sample, read_ns=seconds(5), block_write_bytes=50_331_648
+    )
     totals = group.totals()
     assert isinstance(totals, GroupReading)
-    assert (totals.peak_bytes, group.mark_bytes(), totals.oom_kills) == (870_000_000, 870_000_000, 2)
+    assert (totals.peak_bytes, group.mark_bytes(), totals.oom_kills) == (
+        870_000_000,
+        870_000_000,
+        2,
+    )
 
 
 def test_a_tasks_group_has_the_totals_of_its_ended_containers(tmp_path: Path) -> None:
@@ -136,7 +160,11 @@ def test_a_missing_controller_costs_only_its_values(tmp_path: Path) -> None:
 def test_a_group_that_does_not_exist_is_gone(tmp_path: Path) -> None:
     cgroups = InstanceCgroups(str(tmp_path))
     write_files(tmp_path, {f"memory/ecs/{TASK}/tasks": ""})
-    for group in (cgroups.open_container(ID, f"/ecs/{TASK}"), cgroups.open_task("/ecs/other"), cgroups.open_task("")):
+    for group in (
+        cgroups.open_container(ID, f"/ecs/{TASK}"),
+        cgroups.open_task("/ecs/other"),
+        cgroups.open_task(""),
+    ):
         assert isinstance(group, Unavailable)
         assert group.is_gone
 
@@ -145,7 +173,9 @@ def test_where_a_container_is() -> None:
     paths = {
         "/ecs/1": (f"ecs/1/{ID}",),
         "ecstasks-1.slice": (f"ecstasks.slice/ecstasks-1.slice/docker-{ID}.scope",),
-        "ecstasks-1-2.slice": (f"ecstasks.slice/ecstasks-1.slice/ecstasks-1-2.slice/docker-{ID}.scope",),
+        "ecstasks-1-2.slice": (
+            f"ecstasks.slice/ecstasks-1.slice/ecstasks-1-2.slice/docker-{ID}.scope",
+        ),
         "": (f"docker/{ID}", f"system.slice/docker-{ID}.scope"),
     }
     assert {parent: container_paths(ID, parent) for parent in paths} == paths

@@ -9,7 +9,11 @@ from msgspec.structs import replace
 
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.ecs.container_stats import StatsReading, decode_stats, parse_device_mapper_majors
+from profiler.readers.ecs.container_stats import (
+    StatsReading,
+    decode_stats,
+    parse_device_mapper_majors,
+)
 from tests.values import mutated
 
 READ = "2026-03-01T10:00:02.500000001Z"
@@ -26,7 +30,10 @@ CGROUP_V1: dict[str, Any] = {
             {"major": 259, "minor": 0, "op": "Read", "value": 200},
         ]
     },
-    "cpu_stats": {"cpu_usage": {"total_usage": 322633383, "percpu_usage": [1, 2]}, "online_cpus": 2},
+    "cpu_stats": {
+        "cpu_usage": {"total_usage": 322633383, "percpu_usage": [1, 2]},
+        "online_cpus": 2,
+    },
     "precpu_stats": {"cpu_usage": {"total_usage": 0}},
     "memory_stats": {
         "usage": 84111360,
@@ -44,7 +51,10 @@ CGROUP_V1: dict[str, Any] = {
         },
         "limit": 9223372036854771712,
     },
-    "networks": {"eth1": {"rx_bytes": 129, "tx_bytes": 34, "rx_packets": 8}, "eth0": {"rx_bytes": 1, "tx_bytes": 2}},
+    "networks": {
+        "eth1": {"rx_bytes": 129, "tx_bytes": 34, "rx_packets": 8},
+        "eth0": {"rx_bytes": 1, "tx_bytes": 2},
+    },
 }
 CGROUP_V2: dict[str, Any] = {
     "read": READ,
@@ -71,7 +81,9 @@ def decode(document: object, majors: frozenset[int] | None = None) -> StatsReadi
     return reading
 
 
-def changed(document: dict[str, Any], majors: frozenset[int] | None = None, **parts: object) -> ContainerSample:
+def changed(
+    document: dict[str, Any], majors: frozenset[int] | None = None, **parts: object
+) -> ContainerSample:
     sample = decode({"id": {**document, **parts}}, majors)["id"]
     assert isinstance(sample, ContainerSample)
     return sample
@@ -111,7 +123,13 @@ def test_memory_used_is_the_memory_that_is_needed() -> None:
         ({"usage": 100, "stats": {"inactive_file": 250}}, 0),
         ({"usage": 100, "stats": {"active_file": 30, "inactive_file": 40, "file": 80}}, 30),
         ({"usage": 100, "stats": {"active_file": 30, "inactive_file": 40, "file_mapped": 50}}, 80),
-        ({"usage": 100, "stats": {"active_file": 30, "inactive_file": 40, "mapped_file": 90, "cache": 80}}, 100),
+        (
+            {
+                "usage": 100,
+                "stats": {"active_file": 30, "inactive_file": 40, "mapped_file": 90, "cache": 80},
+            },
+            100,
+        ),
         ({"usage": 100, "stats": {"active_file": 300, "inactive_file": 40}}, 0),
         ({"usage": 100, "stats": {"inactive_file": 40, "mapped_file": 30, "cache": 80}}, 60),
         # The whole cache includes what is mapped: without inactive_file, less is subtracted.
@@ -126,14 +144,24 @@ def test_memory_used_is_the_memory_that_is_needed() -> None:
 
 
 def test_without_a_readable_time_there_are_no_stats() -> None:
-    nothing: list[Any] = [None, {}, {"read": "0001-01-01T00:00:00Z", "cpu_stats": {}}, {"cpu_stats": {}}]
-    nothing += [{**CGROUP_V2, "read": wrong} for wrong in ("yesterday", "", True, 1772359202, [READ], None)]
+    nothing: list[Any] = [
+        None,
+        {},
+        {"read": "0001-01-01T00:00:00Z", "cpu_stats": {}},
+        {"cpu_stats": {}},
+    ]
+    nothing += [
+        {**CGROUP_V2, "read": wrong} for wrong in ("yesterday", "", True, 1772359202, [READ], None)
+    ]
     for none in nothing:
         assert list(decode({"gone": none, "here": CGROUP_V2})) == ["here"]
 
 
 def reads(*values: tuple[object, object, int]) -> list[dict[str, Any]]:
-    return [{"major": major, "minor": minor, "op": "Read", "value": value} for major, minor, value in values]
+    return [
+        {"major": major, "minor": minor, "op": "Read", "value": value}
+        for major, minor, value in values
+    ]
 
 
 STACK = reads((253, 1, 500), (253, 2, 480), (253, 5, 480))
@@ -146,7 +174,11 @@ def test_a_stack_of_block_devices_counts_once() -> None:
         ([*reads((202, 26368, 500)), *STACK], None, 500),
         (STACK, {253}, 500),
         # As a capture with the devicemapper storage driver: the kernel attributes most of the reads to the node.
-        (reads((202, 26368, 5_600_000), (253, 0, 1_000_000), (253, 3, 95_900_000)), None, 95_900_000),
+        (
+            reads((202, 26368, 5_600_000), (253, 0, 1_000_000), (253, 3, 95_900_000)),
+            None,
+            95_900_000,
+        ),
         # Disks are not a stack because of their number.
         (VIRTIO, None, 700),
         ([*VIRTIO, *reads((8, 0, 50))], set(), 750),
@@ -185,7 +217,10 @@ PARTS = {
 
 @pytest.mark.parametrize("wrong", ["1", True, -1, 1.5, 2**63, [1], {"a": 1}, None])
 def test_numbers_of_a_wrong_type_are_absent_and_cost_no_others(wrong: Any) -> None:
-    memory = {**CGROUP_V1["memory_stats"], **dict.fromkeys(("usage", "max_usage", "limit", "failcnt"), wrong)}
+    memory = {
+        **CGROUP_V1["memory_stats"],
+        **dict.fromkeys(("usage", "max_usage", "limit", "failcnt"), wrong),
+    }
     cpu, pids = {"cpu_usage": {"total_usage": wrong}}, {"current": wrong}
     found = changed(CGROUP_V1, cpu_stats=cpu, memory_stats=memory, pids_stats=pids)
     assert found == replace(SAMPLE_V1, **dict.fromkeys(("cpu_ns", *PARTS["memory_stats"])))
@@ -193,9 +228,13 @@ def test_numbers_of_a_wrong_type_are_absent_and_cost_no_others(wrong: Any) -> No
 
 @pytest.mark.parametrize("missing", [None, {}])
 @pytest.mark.parametrize(("part", "fields"), PARTS.items())
-def test_a_part_that_is_missing_costs_its_own_numbers_alone(part: str, fields: tuple[str, ...], missing: Any) -> None:
+def test_a_part_that_is_missing_costs_its_own_numbers_alone(
+    part: str, fields: tuple[str, ...], missing: Any
+) -> None:
     document = {**CGROUP_V1, "pids_stats": {"current": 33}}
-    assert changed({**document, part: missing}) == replace(changed(document), **dict.fromkeys(fields))
+    assert changed({**document, part: missing}) == replace(
+        changed(document), **dict.fromkeys(fields)
+    )
 
 
 def test_an_invalid_response_gives_a_reason() -> None:
@@ -203,10 +242,14 @@ def test_an_invalid_response_gives_a_reason() -> None:
     for body in (b"", b"{", b"null", b"[]", b'"x"', b'{"id": {"read"', b'{"\xff": {}}', deep):
         reading = decode_stats(body)
         assert isinstance(reading, Unavailable)
-        assert reading.reason.startswith("/task/stats answered with something else than the stats of containers: ")
+        assert reading.reason.startswith(
+            "/task/stats answered with something else than the stats of containers: "
+        )
 
 
-@pytest.mark.parametrize("wrong", ["x", [], 7, {"memory_stats": {"stats": []}}, {"networks": {"eth0": "x"}}])
+@pytest.mark.parametrize(
+    "wrong", ["x", [], 7, {"memory_stats": {"stats": []}}, {"networks": {"eth0": "x"}}]
+)
 def test_malformed_stats_of_one_container_cost_no_others(wrong: object) -> None:
     entry = {**CGROUP_V2, **wrong} if isinstance(wrong, dict) else wrong
     reading = dict(decode({"1": CGROUP_V1, "wrong": entry, "2": CGROUP_V2}))
@@ -215,9 +258,16 @@ def test_malformed_stats_of_one_container_cost_no_others(wrong: object) -> None:
     binary = decode_stats(b'{"id": {"read": "\xff"}}')
     assert isinstance(binary, dict)
     assert isinstance(binary["id"], Unavailable)
-    both = json.dumps({"1": CGROUP_V1, "2": CGROUP_V2})  # and out of range in members that are not used
-    assert decode_stats(both.replace(" 8}", " 1e999}").replace(" 404}", " 1e999}").encode()) == reading
-    assert changed(CGROUP_V2, networks={"eth0": None, "eth1": CGROUP_V2["networks"]["eth0"]}) == SAMPLE_V2
+    both = json.dumps(
+        {"1": CGROUP_V1, "2": CGROUP_V2}
+    )  # and out of range in members that are not used
+    assert (
+        decode_stats(both.replace(" 8}", " 1e999}").replace(" 404}", " 1e999}").encode()) == reading
+    )
+    assert (
+        changed(CGROUP_V2, networks={"eth0": None, "eth1": CGROUP_V2["networks"]["eth0"]})
+        == SAMPLE_V2
+    )
 
 
 @given(mutated(CGROUP_V1, CGROUP_V2))

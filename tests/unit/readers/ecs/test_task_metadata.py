@@ -73,7 +73,12 @@ def task(document: object) -> TaskMetadata:
 
 def test_reads_fargate_v4() -> None:
     decoded = task(FARGATE_V4)
-    assert (decoded.arn, decoded.family, decoded.revision, decoded.launch_type) == (ARN, "nightly-etl", "9", "FARGATE")
+    assert (decoded.arn, decoded.family, decoded.revision, decoded.launch_type) == (
+        ARN,
+        "nightly-etl",
+        "9",
+        "FARGATE",
+    )
     assert (decoded.vcpu_limit, decoded.memory_limit_bytes) == (0.25, 512 * MIB)
     assert (decoded.ephemeral_storage_used_mib, decoded.ephemeral_storage_size_mib) == (427, 20496)
     assert not decoded.is_stop_requested
@@ -96,16 +101,32 @@ def test_reads_fargate_v4() -> None:
         ),
     )
     assert decoded.containers[0].is_stopped
-    own = decode_container(json.dumps({**BATCH, "Name": "task-monitor", "RestartCount": 2}).encode())
+    own = decode_container(
+        json.dumps({**BATCH, "Name": "task-monitor", "RestartCount": 2}).encode()
+    )
     assert isinstance(own, ContainerMetadata)
     assert (own.name, own.restart_count) == ("task-monitor", 2)
 
 
 def test_reads_v3_without_the_fields_of_v4() -> None:
-    absent = {"LaunchType", "EphemeralStorageMetrics", "Limits", "LogDriver", "LogOptions", "ContainerARN"}
-    v3, batch = ({key: value for key, value in one.items() if key not in absent} for one in (FARGATE_V4, BATCH))
+    absent = {
+        "LaunchType",
+        "EphemeralStorageMetrics",
+        "Limits",
+        "LogDriver",
+        "LogOptions",
+        "ContainerARN",
+    }
+    v3, batch = (
+        {key: value for key, value in one.items() if key not in absent}
+        for one in (FARGATE_V4, BATCH)
+    )
     decoded = task({**v3, "Containers": [PAUSE_V3, batch]})
-    assert (decoded.launch_type, decoded.vcpu_limit, decoded.memory_limit_bytes) == (None, None, None)
+    assert (decoded.launch_type, decoded.vcpu_limit, decoded.memory_limit_bytes) == (
+        None,
+        None,
+        None,
+    )
     pause, container = decoded.containers
     assert (pause.type, pause.vcpu_share, pause.memory_limit_bytes) == ("CNI_PAUSE", None, None)
     assert (container.log_driver, container.log_options, container.arn) == (None, {}, None)
@@ -123,7 +144,10 @@ def test_a_share_or_limit_of_a_container_that_is_not_set_is_absent() -> None:
 
 
 def test_a_malformed_response_has_the_position_in_its_reason() -> None:
-    for decoded, what in ((decode_task(b'{"Family": }'), "/task"), (decode_container(b'{"Family": }'), "the endpoint")):
+    for decoded, what in (
+        (decode_task(b'{"Family": }'), "/task"),
+        (decode_container(b'{"Family": }'), "the endpoint"),
+    ):
         assert isinstance(decoded, Unavailable)
         assert decoded.reason.startswith(what)
         assert decoded.reason.endswith(": JSON is malformed: invalid character (byte 11)")
@@ -134,7 +158,8 @@ def test_a_malformed_response_has_the_position_in_its_reason() -> None:
 
 @pytest.mark.parametrize("decode", [decode_task, decode_container, decode_tags])
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"null", b"[1]", b'{"TaskTags": "x"}', b'{"a":"\xff"}', b'{"a":' + b"[" * 100_000]
+    "body",
+    [b"", b"{", b"null", b"[1]", b'{"TaskTags": "x"}', b'{"a":"\xff"}', b'{"a":' + b"[" * 100_000],
 )
 def test_an_invalid_response_gives_a_reason(decode: Callable[[bytes], object], body: bytes) -> None:
     assert isinstance(decode(body), Unavailable)
@@ -199,14 +224,28 @@ def listing(*containers: ContainerMetadata) -> TaskMetadata:
 
 
 def test_the_batch_is_the_wanted_container_or_the_only_other_one() -> None:
-    cases: tuple[tuple[Any, str | None, ContainerMetadata | None, tuple[str, ...], list[str] | None], ...] = (
+    cases: tuple[
+        tuple[Any, str | None, ContainerMetadata | None, tuple[str, ...], list[str] | None], ...
+    ] = (
         ((PAUSE, OWN, JOB), None, OWN, ("batch",), None),
         ((replace(PAUSE, type=None), OWN, JOB), None, OWN, ("batch",), None),
-        ((JOB, OTHER, OWN), None, OWN, ("batch", "proxy"), ["batch, proxy", "TASK_PROFILER_CONTAINER"]),
+        (
+            (JOB, OTHER, OWN),
+            None,
+            OWN,
+            ("batch", "proxy"),
+            ["batch, proxy", "TASK_PROFILER_CONTAINER"],
+        ),
         ((JOB, OTHER, OWN), "proxy", OWN, ("proxy",), None),
         ((JOB, OWN), "bach", OWN, ("bach",), ["'bach'", "batch, watcher"]),
         ((PAUSE, OWN), None, OWN, (), []),
-        ((replace(JOB, name="anything", type="MANAGED_DAEMON"), JOB, OWN), None, OWN, ("batch",), None),
+        (
+            (replace(JOB, name="anything", type="MANAGED_DAEMON"), JOB, OWN),
+            None,
+            OWN,
+            ("batch",),
+            None,
+        ),
         # The monitor goes by its id, then by its name, and by its usual name if it cannot find itself.
         ((replace(JOB, name="watcher"), OWN), None, OWN, ("watcher",), None),
         ((JOB, replace(OWN, docker_id=None)), None, OWN, ("batch",), None),
@@ -225,11 +264,16 @@ def test_a_firelens_router_is_no_candidate_where_firelens_is_used() -> None:
     awslogs = replace(batch, log_driver="awslogs")
     assert select_batch(listing(router, awslogs, OWN), requested=None, own=OWN).problem is not None
     without_driver = replace(batch, log_driver=None)  # by version 3 of the endpoint
-    assert select_batch(listing(router, without_driver, OWN), requested=None, own=OWN).names == ("batch",)
+    assert select_batch(listing(router, without_driver, OWN), requested=None, own=OWN).names == (
+        "batch",
+    )
     assert select_batch(listing(router, OWN), requested=None, own=OWN).names == (router.name,)
 
 
-@given(mutated_task, st.none() | st.dictionaries(st.text(), st.none() | st.text() | st.integers()) | st.text())
+@given(
+    mutated_task,
+    st.none() | st.dictionaries(st.text(), st.none() | st.text() | st.integers()) | st.text(),
+)
 def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: object) -> None:
     if isinstance(document, dict):
         document = {**document, "TaskTags": found, "Errors": [REFUSED, document]}
@@ -239,7 +283,9 @@ def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: ob
         assert all(name and isinstance(value, str) for name, value in decoded.items())
 
 
-def test_the_timeout_doubles_after_two_timeouts_in_a_row_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timeout_doubles_after_two_timeouts_in_a_row_and_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     endpoint, given = HttpEndpoint("http://host", 1.0, FakeClock()), list[float]()
 
     def fetch(_connection: object, path: str, timeout_seconds: float) -> Response:

@@ -42,15 +42,22 @@ MOUNTS = r"""
 FILES = {"/etc/resolv.conf", "/etc/hosts", "/usr/lib/libnvidia-ml.so.1"}
 
 
-def test_swap_counts_pages_unless_the_kernel_has_no_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    files, page_bytes = {"/proc/vmstat": b"nr_free_pages 5\npswpin 3\npswpout 20\n"}, os.sysconf("SC_PAGE_SIZE")
+def test_swap_counts_pages_unless_the_kernel_has_no_counters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files, page_bytes = (
+        {"/proc/vmstat": b"nr_free_pages 5\npswpin 3\npswpout 20\n"},
+        os.sysconf("SC_PAGE_SIZE"),
+    )
     monkeypatch.setattr(proc, "read", files.get)
     assert read_swap_counters() == SwapCounters(out_bytes=20 * page_bytes, in_bytes=3 * page_bytes)
     files["/proc/vmstat"] = b"pswpin 3\n"
     assert read_swap_counters() is None
 
 
-def test_this_machine_can_be_read_and_its_architecture_has_the_name_of_ecs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_can_be_read_and_its_architecture_has_the_name_of_ecs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for machine, name in {"x86_64": "X86_64", "aarch64": "ARM64", "riscv64": "riscv64"}.items():
         monkeypatch.setattr(os, "uname", lambda machine=machine: SimpleNamespace(machine=machine))
         assert read_host().cpu_architecture == name
@@ -65,9 +72,14 @@ def mount(device: str, point: str, kind: str = "ext4") -> str:
     return f"27 1 {device} / {point} rw - {kind} source rw\n"
 
 
-def test_the_memory_of_other_processes_is_positive_and_lacks_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_other_processes_is_positive_and_lacks_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert present(memory_of_others()) > 0
-    files = {"/proc/meminfo": b"AnonPages: 900 kB\nShmem: 100 kB\n", "/proc/self/statm": b"900 60 10 1 0 1 0\n"}
+    files = {
+        "/proc/meminfo": b"AnonPages: 900 kB\nShmem: 100 kB\n",
+        "/proc/self/statm": b"900 60 10 1 0 1 0\n",
+    }
     monkeypatch.setattr(proc, "read", files.get)
     assert memory_of_others() == 1000 * 1024 - 50 * os.sysconf("SC_PAGE_SIZE")
     files["/proc/meminfo"] = b"AnonPages: 900 kB\n"
@@ -83,7 +95,9 @@ def test_the_disks_are_the_root_and_each_volume_on_a_disk() -> None:
     assert disk_mounts(table, bool) == ("/", *(f"/a{number:02}" for number in range(MAX_DISKS - 1)))
 
 
-@pytest.mark.parametrize("kind", ["nfs4", "nfs", "cifs", "fuse.mount-s3", "9p", "lustre", "ceph", ""])
+@pytest.mark.parametrize(
+    "kind", ["nfs4", "nfs", "cifs", "fuse.mount-s3", "9p", "lustre", "ceph", ""]
+)
 def test_a_mount_that_can_hang_is_never_accessed(kind: str) -> None:
     asked: list[str] = []
 
@@ -106,12 +120,23 @@ ARM_CPU = "processor	: 0\nCPU implementer	: 0x41\nCPU part	: {part}\n"
 def test_the_model_of_a_processor_is_its_name_or_follows_from_its_part() -> None:
     first = X86_CPU.format(number=0)
     other = X86_CPU.format(number=1).replace("8259CL", "other")
-    assert parse_processor_model(f"{first}\n{other}") == "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
-    arm = {"0xd0c": "Neoverse-N1", "0xd40": "Neoverse-V1", "0xd4f": "Neoverse-V2", "0xfff": None, "": None}
+    assert (
+        parse_processor_model(f"{first}\n{other}")
+        == "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
+    )
+    arm = {
+        "0xd0c": "Neoverse-N1",
+        "0xd40": "Neoverse-V1",
+        "0xd4f": "Neoverse-V2",
+        "0xfff": None,
+        "": None,
+    }
     assert {part: parse_processor_model(ARM_CPU.format(part=part)) for part in arm} == arm
 
 
-NOTHING = KernelView(schedstat=False, system_calls=False, pressure=False, ptrace_scope=None, cgroup_version=None)
+NOTHING = KernelView(
+    schedstat=False, system_calls=False, pressure=False, ptrace_scope=None, cgroup_version=None
+)
 
 
 def test_everything_is_read_of_the_process(tmp_path: Path) -> None:
@@ -130,7 +155,9 @@ def test_nothing_is_made_up(tmp_path: Path) -> None:
     assert read_kernel_view(7, str(tmp_path)) == NOTHING
 
 
-def test_both_versions_at_once_count_as_version_1_and_this_process_can_be_read(tmp_path: Path) -> None:
+def test_both_versions_at_once_count_as_version_1_and_this_process_can_be_read(
+    tmp_path: Path,
+) -> None:
     for cgroup in ("12:cpu,cpuacct:/a\n0::/a\n", "1:name=systemd:/\n"):
         write_files(tmp_path, {"self/cgroup": cgroup})
         assert read_kernel_view(proc_folder=str(tmp_path)).cgroup_version == 1

@@ -19,7 +19,13 @@ from tests import fakes
 from tests.values import present
 
 PID, RING, INODE, QUEUE = 7, 3, 4711, 4096
-DESCRIPTORS = {5: "/data/orders.bin", 6: "socket:[80]", 7: "pipe:[88]", 8: "/data/lines.bin", 9: "/dev/pts/0"}
+DESCRIPTORS = {
+    5: "/data/orders.bin",
+    6: "socket:[80]",
+    7: "pipe:[88]",
+    8: "/data/lines.bin",
+    9: "/dev/pts/0",
+}
 REGISTERED, UNUSED = 1, (0, 0)
 
 
@@ -40,7 +46,9 @@ class FakeRing:
         )
         self.resolver = WaitResolver(calls_of("x86_64"), str(folder), lambda: 0)
 
-    def waits(self, requests: Sequence[tuple[int, int]], completed: int = 0, *, has_memory: bool = True) -> Wait:
+    def waits(
+        self, requests: Sequence[tuple[int, int]], completed: int = 0, *, has_memory: bool = True
+    ) -> Wait:
         """The wait after these requests, which have a descriptor and flags, of which some are completed."""
         queue = bytearray(8 * 64)
         for number, (descriptor, flags) in enumerate(requests):
@@ -66,7 +74,11 @@ _CASES: tuple[tuple[Sequence[tuple[int, int]], int, Wait], ...] = (
     ([(5, 0), (6, 0)], 1, Wait("network")),
     ([(5, 0)] * 8 + [(6, 0)], 8, Wait("network")),  # in the place of the first one
     ([(5, 0), (-1, 0)], 1, Wait("other")),
-    ([(5, 0), UNUSED], 1, Wait("disk", "/data/orders.bin")),  # the entries are not used in their order
+    (
+        [(5, 0), UNUSED],
+        1,
+        Wait("disk", "/data/orders.bin"),
+    ),  # the entries are not used in their order
     ([(5, 0)], 1, Wait("other")),
     ([(5, 0)], 30, Wait("other")),  # a request that completes again and again
     ([(1, REGISTERED)], 0, Wait("disk", "/data/second.bin")),
@@ -124,11 +136,19 @@ def wait_of_ring(pid: int) -> Wait | None:
 
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="has no table of calls")
 def test_a_real_ring() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connected:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as connected,
+    ):
         peer = f"127.0.0.1:{server.getsockname()[1]}"
-        for given, expected in ((subprocess.PIPE, Wait("pipe")), (connected.fileno(), Wait("network", peer))):
+        for given, expected in (
+            (subprocess.PIPE, Wait("pipe")),
+            (connected.fileno(), Wait("network", peer)),
+        ):
             program = (sys.executable, "-c", _READS_BY_RING)
-            with subprocess.Popen(program, stdin=given, stdout=subprocess.PIPE, text=True) as process:
+            with subprocess.Popen(
+                program, stdin=given, stdout=subprocess.PIPE, text=True
+            ) as process:
                 try:
                     if not present(process.stdout).readline():
                         pytest.skip("the kernel permits no ring")

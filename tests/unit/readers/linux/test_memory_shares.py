@@ -22,7 +22,9 @@ class _Tree:
         self.cost_ns = 5
         self.pss: Mapping[int, tuple[int, int, int]] = {}
         monkeypatch.setattr(proc, "read", self._read)
-        self.shares = MemoryShares(CpuBudget(0.01, 30), _PAGE_BYTES, lambda: self.now_ns, lambda: self.cpu_ns)
+        self.shares = MemoryShares(
+            CpuBudget(0.01, 30), _PAGE_BYTES, lambda: self.now_ns, lambda: self.cpu_ns
+        )
 
     def _read(self, path: str) -> bytes | None:
         self.cpu_ns += self.cost_ns
@@ -30,15 +32,25 @@ class _Tree:
         if pid not in self.pss:
             return None
         anonymous, own, private = (size * 1024 for size in self.pss[pid])
-        rollup = {"Rss": anonymous, "Pss": own, "Pss_Anon": own, "Private_Dirty": private, "Private_Clean": 0}
-        return "".join(f"{name}: {size} kB\n" for name, size in {**rollup, "Anonymous": anonymous}.items()).encode()
+        rollup = {
+            "Rss": anonymous,
+            "Pss": own,
+            "Pss_Anon": own,
+            "Private_Dirty": private,
+            "Private_Clean": 0,
+        }
+        return "".join(
+            f"{name}: {size} kB\n" for name, size in {**rollup, "Anonymous": anonymous}.items()
+        ).encode()
 
     def divide(self, processes: Iterable[ProcessReading]) -> list[int | None]:
         sizes = [process.share_bytes for process in self.shares.divide(tuple(processes))]
         return [None if size is None else size // _MIB for size in sizes]
 
 
-def _process(pid: int, anonymous: int, files: int = 0, *, copied: int = 0, **more: Any) -> ProcessReading:
+def _process(
+    pid: int, anonymous: int, files: int = 0, *, copied: int = 0, **more: Any
+) -> ProcessReading:
     mark = more.pop("mark", anonymous + files)
     return fakes.process(
         pid,
@@ -67,7 +79,9 @@ def test_a_fork_has_only_what_it_allocated_itself(tree: _Tree) -> None:
     assert tree.cpu_ns == 0, "the pages need not be read"
 
 
-def test_pages_that_may_have_been_copied_are_read_as_often_as_the_budget_allows(tree: _Tree) -> None:
+def test_pages_that_may_have_been_copied_are_read_as_often_as_the_budget_allows(
+    tree: _Tree,
+) -> None:
     tree.divide([_process(1, 300)])
     forks = [_process(1, 300), _fork(2, 300), _fork(3, 300)]
     tree.divide(forks)
@@ -81,7 +95,9 @@ def test_pages_that_may_have_been_copied_are_read_as_often_as_the_budget_allows(
     assert not tree.shares.is_exact
     tree.now_ns += 1000
     done = [_process(1, 300), _fork(2, 300, copied=300), _fork(3, 300, copied=150)]
-    assert tree.divide(done) == [125, 200, 125], "the copies go on, and no second reading could be paid"
+    assert tree.divide(done) == [125, 200, 125], (
+        "the copies go on, and no second reading could be paid"
+    )
     assert tree.shares.unsure_bytes == 300 * _MIB
     assert tree.divide(done) == [75, 300, 225]
     assert tree.shares.is_exact
@@ -98,7 +114,9 @@ def test_a_file_that_several_processes_map_counts_once(tree: _Tree) -> None:
 def test_what_an_ended_process_shared_may_still_be_held(tree: _Tree) -> None:
     tree.divide([_process(1, 300)])
     tree.divide([_process(1, 300), _fork(2, 300), _fork(3, 300)])
-    assert tree.divide([_fork(2, 300), _fork(3, 300)]) == [300, 0], "all together hold at least what the largest holds"
+    assert tree.divide([_fork(2, 300), _fork(3, 300)]) == [300, 0], (
+        "all together hold at least what the largest holds"
+    )
     assert tree.divide([_fork(3, 300)]) == [300]
     assert tree.shares.is_exact
 
@@ -106,9 +124,19 @@ def test_what_an_ended_process_shared_may_still_be_held(tree: _Tree) -> None:
 def test_what_shares_nothing_makes_nothing_unsure(tree: _Tree) -> None:
     tree.divide([_process(1, 300)])
     tree.divide([_process(1, 300), _fork(2, 300)])
-    assert tree.divide([_process(1, 300), _process(2, 40, parent_pid=1)]) == [300, 40], "it has executed a program"
-    assert tree.divide([_process(1, 300), _process(3, 20)]) == [300, 20], "the ended one shared nothing"
+    assert tree.divide([_process(1, 300), _process(2, 40, parent_pid=1)]) == [300, 40], (
+        "it has executed a program"
+    )
+    assert tree.divide([_process(1, 300), _process(3, 20)]) == [300, 20], (
+        "the ended one shared nothing"
+    )
     assert tree.shares.unsure_bytes == 0
     # A process that did not change remains the same object.
     processes = (_process(1, 10), _process(2, 20))
-    assert all(map(lambda one, two: one is two, tree.shares.divide(processes), tree.shares.divide(processes)))
+    assert all(
+        map(
+            lambda one, two: one is two,
+            tree.shares.divide(processes),
+            tree.shares.divide(processes),
+        )
+    )

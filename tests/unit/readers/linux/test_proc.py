@@ -35,8 +35,12 @@ NET_DEV = b"""Inter-|   Receive                                                |
 def test_the_bytes_of_all_interfaces_and_private_memory() -> None:
     assert proc.parse_network(NET_DEV) == (9876543210, 234)
     assert proc.parse_network(NET_DEV, with_loopback=True) == (1000 + 9876543210, 1000 + 234)
-    assert [proc.parse_network(text) for text in (b"", NET_DEV[:100], b"eth0: 1 2", b"eth0: a b")] == [None] * 4
-    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\nPrivate_Dirty:  3 kB\n") == 5 * 1024
+    assert [
+        proc.parse_network(text) for text in (b"", NET_DEV[:100], b"eth0: 1 2", b"eth0: a b")
+    ] == [None] * 4
+    assert (
+        proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\nPrivate_Dirty:  3 kB\n") == 5 * 1024
+    )
     assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\n") is None
 
 
@@ -44,7 +48,13 @@ def test_the_bytes_of_all_interfaces_and_private_memory() -> None:
 def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     for number in (hierarchy.parse_number(text), hierarchy.parse_cpu_stat_ns(text)):
         assert number is None or number >= 0
-    for read in (proc.parse_stat, proc.parse_status, proc.parse_private, proc.parse_pids, proc.parse_io):
+    for read in (
+        proc.parse_stat,
+        proc.parse_status,
+        proc.parse_private,
+        proc.parse_pids,
+        proc.parse_io,
+    ):
         read(text)
     proc.parse_network(text)
     assert all(number >= 0 for number in waited_target.poll_descriptors(text))
@@ -97,29 +107,64 @@ def test_what_an_interpreter_runs() -> None:
         (("Rscript", "--vanilla", "fit.R"), "Rscript fit.R", "fit"),
         (("Rscript", "-e", "fit.R"), "Rscript", None),
         (("R", "--no-echo", "--no-restore", "--file=fit.R", "--args", "x"), "R fit.R", "fit"),
-        (("java", "-Xmx2g", "-cp", "a.jar:b.jar", "-jar", "lib/etl.jar", "x"), "java etl.jar", "etl"),
+        (
+            ("java", "-Xmx2g", "-cp", "a.jar:b.jar", "-jar", "lib/etl.jar", "x"),
+            "java etl.jar",
+            "etl",
+        ),
         (("java", "-Dkey=secret", "com.acme.Etl", "x.jar"), "java com.acme.Etl", "com.acme.Etl"),
         (("java", "--unknown", "x.jar"), "java", None),
         (("php", "-d", "memory_limit=1G", "load.php"), "php load.php", "load"),
         (("/usr/bin/sort", "data.py"), "sort", None),
     )
     for words, process, family in cases:
-        assert (name_with_script(words[0].rpartition("/")[2], words[1:]), what_runs(words)) == (process, family)
+        assert (name_with_script(words[0].rpartition("/")[2], words[1:]), what_runs(words)) == (
+            process,
+            family,
+        )
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        *(("python3", one) for one in ("-b", "-B", "-d", "-E", "-I", "-O", "-OO", "-q", "-s", "-S", "-u", "-v", "-x")),
-        *(("python3", *two) for two in (("-W", "ignore"), ("-X", "utf8"), ("--check-hash-based-pycs", "always"))),
-        *(("bash", one) for one in ("-e", "-u", "-x", "-eu", "-f", "-B", "-H", "--posix", "--norc", "+e")),
+        *(
+            ("python3", one)
+            for one in (
+                "-b",
+                "-B",
+                "-d",
+                "-E",
+                "-I",
+                "-O",
+                "-OO",
+                "-q",
+                "-s",
+                "-S",
+                "-u",
+                "-v",
+                "-x",
+            )
+        ),
+        *(
+            ("python3", *two)
+            for two in (("-W", "ignore"), ("-X", "utf8"), ("--check-hash-based-pycs", "always"))
+        ),
+        *(
+            ("bash", one)
+            for one in ("-e", "-u", "-x", "-eu", "-f", "-B", "-H", "--posix", "--norc", "+e")
+        ),
         *(("bash", *two) for two in (("-o", "pipefail"), ("-euo", "pipefail"), ("-O", "extglob"))),
         *(("perl", one) for one in ("-w", "-W", "-T", "-t", "-l", "-0777", "-Mstrict", "-Ilib")),
-        *(("node", one) for one in ("--no-warnings", "--expose-gc", "--enable-source-maps", "--trace-warnings")),
+        *(
+            ("node", one)
+            for one in ("--no-warnings", "--expose-gc", "--enable-source-maps", "--trace-warnings")
+        ),
         ("node", "--require", "path"),
     ],
 )
-def test_a_real_interpreter_runs_the_script_that_is_named(tmp_path: Path, options: Sequence[str]) -> None:
+def test_a_real_interpreter_runs_the_script_that_is_named(
+    tmp_path: Path, options: Sequence[str]
+) -> None:
     """The script ends with exit code 7: nothing else was run."""
     if shutil.which(options[0]) is None:
         pytest.skip(f"needs {options[0]}")
@@ -132,7 +177,15 @@ def test_a_real_interpreter_runs_the_script_that_is_named(tmp_path: Path, option
 
 
 @given(
-    st.sampled_from([("python3", "bBdEIOsSuv"), ("node", "i"), ("perl", "wWT"), ("ruby2.7", "wls"), ("bash", "euxf")]),
+    st.sampled_from(
+        [
+            ("python3", "bBdEIOsSuv"),
+            ("node", "i"),
+            ("perl", "wWT"),
+            ("ruby2.7", "wls"),
+            ("bash", "euxf"),
+        ]
+    ),
     st.data(),
     st.lists(st.text() | st.from_regex(r"[\w/]+\.(py|sh|js|pl|rb)", fullmatch=True), max_size=3),
 )

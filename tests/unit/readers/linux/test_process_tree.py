@@ -33,7 +33,9 @@ for line in sys.stdin:
 def test_new_processes_are_found_whatever_thread_has_started_them() -> None:
     tree = ProcessTree(os.getpid(), (), lambda: 0)
     words = (sys.executable, "-S", "-c", _PROGRAM)
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None
         try:
             for count in range(6):
@@ -41,7 +43,9 @@ def test_new_processes_are_found_whatever_thread_has_started_them() -> None:
                 found = {reading.pid for reading in tree.read()}
                 assert process.pid in found
                 assert len(found) == 1 + 2 * count
-                assert set(tree.identities()) == set(ProcessTree(os.getpid(), (), lambda: 0).identities())
+                assert set(tree.identities()) == set(
+                    ProcessTree(os.getpid(), (), lambda: 0).identities()
+                )
                 process.stdin.write("more\n")
                 process.stdin.flush()
             assert tree._others
@@ -73,7 +77,9 @@ def test_an_id_that_is_used_again_is_looked_at_again() -> None:
         process.kill()
 
 
-def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now_ns, read = 0, list[str]()
     tree = ProcessTree(os.getpid(), (), lambda: now_ns)
     read_file = proc.read
@@ -83,7 +89,9 @@ def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(monkey
         return read_file(path)
 
     monkeypatch.setattr(proc, "read", noted)
-    with subprocess.Popen([sys.executable, "-c", _WAITING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", _WAITING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         present(process.stdout).readline()
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
@@ -108,7 +116,9 @@ def test_a_script_that_executes_another_one_has_the_name_of_the_new_one(tmp_path
     first.write_text(f"import os, sys; print(flush=True); input(); {execute}")
     second.write_text("print(flush=True); input()")
     tree, names = ProcessTree(os.getpid(), (), lambda: 0), []
-    with subprocess.Popen([sys.executable, first], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, first], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         for _ in range(2):
             present(process.stdout).readline()
             names += [reading.name.partition(" ")[2] for reading in tree.read()]
@@ -144,7 +154,9 @@ for line in sys.stdin:
 def _process() -> Iterator[Callable[[str], None]]:
     """A process of the program, which does what a line says."""
     words = (sys.executable, "-S", "-c", _GROWING_PROGRAM)
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
 
         def tell(line: str) -> None:
             print(line, file=process.stdin, flush=True)
@@ -164,7 +176,11 @@ def _shares() -> MemoryShares:
 
 
 def test_growth_and_new_processes_are_seen() -> None:
-    tree, quick, shares = ProcessTree(os.getpid(), (), lambda: 0), QuickMemory(os.getpid(), ()), _shares()
+    tree, quick, shares = (
+        ProcessTree(os.getpid(), (), lambda: 0),
+        QuickMemory(os.getpid(), ()),
+        _shares(),
+    )
     with _process() as first:
         first("30")
         alone = present(quick.read())
@@ -182,12 +198,16 @@ def test_growth_and_new_processes_are_seen() -> None:
             assert _is_about(quick.read(), both / _MIB + 60)
             readings = shares.divide(tree.read())
             quick.follow(readings)
-            assert _is_about(quick.read(), sum(reading.share_bytes or 0 for reading in readings) / _MIB)
+            assert _is_about(
+                quick.read(), sum(reading.share_bytes or 0 for reading in readings) / _MIB
+            )
         assert quick.read() is not None
         assert quick.has_changed
 
 
-def test_memory_that_a_fork_shares_is_not_counted_twice_and_with_too_many_threads_nothing_is_known() -> None:
+def test_memory_that_a_fork_shares_is_not_counted_twice_and_with_too_many_threads_nothing_is_known() -> (
+    None
+):
     tree, quick = ProcessTree(os.getpid(), (), lambda: 0), QuickMemory(os.getpid(), ())
     with _process() as process:
         process("50")

@@ -35,7 +35,14 @@ class FakeMachine:
         return self._cpu_ns
 
     def thread(
-        self, pid: int, tid: int = 0, *, run: float = 1, wait: float = 0, state: str = "S", call: str | None = SLEEPING
+        self,
+        pid: int,
+        tid: int = 0,
+        *,
+        run: float = 1,
+        wait: float = 0,
+        state: str = "S",
+        call: str | None = SLEEPING,
     ) -> None:
         folder = self.folder / str(pid) / "task" / str(tid or pid)
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +51,9 @@ class FakeMachine:
         if call is not None:
             (folder / "syscall").write_text(call)
 
-    def read(self, *processes: ProcessReading, at: float = 1, is_required: bool = False) -> ThreadSample:
+    def read(
+        self, *processes: ProcessReading, at: float = 1, is_required: bool = False
+    ) -> ThreadSample:
         sample = self.reader.read(processes, seconds(at), is_required=is_required)
         assert sample is not None
         return sample
@@ -60,8 +69,12 @@ def machine(tmp_path: Path) -> FakeMachine:
     return FakeMachine(tmp_path)
 
 
-def process(pid: int = 7, *, cpu: float = 1, threads: int = 1, state: str = "S", start: int = 1) -> ProcessReading:
-    return fakes.process(pid, started_ticks=start, own_cpu_ns=seconds(cpu), threads=threads, state=state)
+def process(
+    pid: int = 7, *, cpu: float = 1, threads: int = 1, state: str = "S", start: int = 1
+) -> ProcessReading:
+    return fakes.process(
+        pid, started_ticks=start, own_cpu_ns=seconds(cpu), threads=threads, state=state
+    )
 
 
 def test_the_growth_since_the_last_reading_is_never_negative(machine: FakeMachine) -> None:
@@ -74,7 +87,9 @@ def test_the_growth_since_the_last_reading_is_never_negative(machine: FakeMachin
     machine.thread(7, run=0.25)  # of another thread, which has executed a program
     assert growth_of(machine.read(process(cpu=0.75, start=2), at=6)) == [(0, 0)]
     machine.thread(7, run=0.5, wait=0.25)
-    assert growth_of(machine.read(process(cpu=1, start=2), at=7)) == [(seconds(0.25), seconds(0.25))]
+    assert growth_of(machine.read(process(cpu=1, start=2), at=7)) == [
+        (seconds(0.25), seconds(0.25))
+    ]
 
 
 def test_only_processes_and_threads_that_ran_are_read_and_asked_again(machine: FakeMachine) -> None:
@@ -91,7 +106,9 @@ def test_only_processes_and_threads_that_ran_are_read_and_asked_again(machine: F
     assert machine.read(process(threads=2)).waits == {Wait("lock"): 1, Wait("sleep"): 1}
     machine.thread(7, call=SLEEPING)  # the change is not seen
     machine.thread(7, 8, run=1.1, call=LOCKED)
-    assert machine.read(process(cpu=1.1, threads=2), at=2).waits == Counter([Wait("lock"), Wait("lock")])
+    assert machine.read(process(cpu=1.1, threads=2), at=2).waits == Counter(
+        [Wait("lock"), Wait("lock")]
+    )
 
 
 def test_threads_that_begin_and_end(machine: FakeMachine) -> None:
@@ -125,11 +142,17 @@ def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) ->
     machine.read(process(), process(8))
     machine.thread(7, run=2)
     assert machine.read(process(cpu=2), process(8), at=2).waits == Counter([])
-    assert machine.read(process(cpu=2), process(8), at=2.5).waits == Counter([Wait("sleep"), Wait("lock")])
+    assert machine.read(process(cpu=2), process(8), at=2.5).waits == Counter(
+        [Wait("sleep"), Wait("lock")]
+    )
 
 
-@pytest.mark.parametrize(("state", "expected"), [("D", [Wait("disk")]), ("S", [Wait("other")]), ("R", [])])
-def test_without_the_system_call_the_state_shows_the_disk(tmp_path: Path, state: str, expected: list[Wait]) -> None:
+@pytest.mark.parametrize(
+    ("state", "expected"), [("D", [Wait("disk")]), ("S", [Wait("other")]), ("R", [])]
+)
+def test_without_the_system_call_the_state_shows_the_disk(
+    tmp_path: Path, state: str, expected: list[Wait]
+) -> None:
     machine = FakeMachine(tmp_path, machine="riscv64")
     machine.thread(7, state=state)
     machine.thread(8, 8, state=state)
@@ -139,7 +162,9 @@ def test_without_the_system_call_the_state_shows_the_disk(tmp_path: Path, state:
     assert (sample.has_refused, sample.sees_calls) == (True, False)
 
 
-def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_for_something_else(machine: FakeMachine) -> None:
+def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_for_something_else(
+    machine: FakeMachine,
+) -> None:
     machine.thread(7, state="D", call=IN_A_PAGE_FAULT)
     assert machine.read(process(state="D")).waits == Counter([Wait("disk")])
     assert machine.read(process(state="T"), at=2).waits == Counter([Wait("other")])
@@ -188,7 +213,9 @@ def test_a_blocked_thread_did_not_wait_for_a_cpu(machine: FakeMachine) -> None:
     for at in (7, 8):
         machine.read(process(8, state="R"), at=at)
     machine.thread(8, run=1.1, wait=2, call="running\n")
-    assert growth_of(machine.read(process(8, cpu=1.1, state="R"), at=9)) == [(seconds(0.1), seconds(2))]
+    assert growth_of(machine.read(process(8, cpu=1.1, state="R"), at=9)) == [
+        (seconds(0.1), seconds(2))
+    ]
 
 
 def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
@@ -230,7 +257,9 @@ def test_more_threads_than_a_reading_may_cost_are_read_in_several(machine: FakeM
     assert (len(steps), most > 1, min(steps.values()) > 39 - 10) == (81, True, True)
 
 
-def test_a_sample_has_only_what_was_read_of_the_threads_that_may_have_run(machine: FakeMachine) -> None:
+def test_a_sample_has_only_what_was_read_of_the_threads_that_may_have_run(
+    machine: FakeMachine,
+) -> None:
     machine.cost_ns = seconds(0.0005)
     for tid in range(7, 87):
         machine.thread(7, tid, state="D", call=IN_A_PAGE_FAULT)

@@ -51,7 +51,10 @@ def test_the_call_of_the_kernels_line() -> None:
     for line, number in (
         ("running", None),
         ("-1 0x7ffd8c1b0e20 0x7f2b5e51a007", -1),  # blocked in a page fault
-        ("162 0x0 0xffb0e520 0x0 0x0 0x0 0x0 0xffb0e510 0x8049020", -1),  # a 32-bit program has other numbers
+        (
+            "162 0x0 0xffb0e520 0x0 0x0 0x0 0x0 0xffb0e510 0x8049020",
+            -1,
+        ),  # a 32-bit program has other numbers
         ("35 0x0 0x7ffd8c1b0e40 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x401020", 35),
         ("232 0x4 0x7ffd8c1b0e40 0x40 0xffffffff 0x0 0x8 0x7ffd8c1b0e20 0x7f2b5e51a007", 232),
     ):
@@ -93,7 +96,9 @@ class FakeProcess:
             (self.folder / "fd" / name.removeprefix("fd")).symlink_to(link)
 
     def table(self, name: str, *lines: str) -> None:
-        (self.folder / "net" / name).write_text((UNIX_HEAD if name == "unix" else INET_HEAD) + "".join(lines))
+        (self.folder / "net" / name).write_text(
+            (UNIX_HEAD if name == "unix" else INET_HEAD) + "".join(lines)
+        )
 
     def waits(self, name: str, *arguments: int, now: float = 0) -> Wait:
         call = SystemCall(NUMBERS[name], (*arguments, 0, 0, 0, 0, 0, 0)[:6])
@@ -128,7 +133,9 @@ def process(tmp_path: Path) -> FakeProcess:
         ("read", (99,), "other"),
     ],
 )
-def test_calls_that_say_all(process: FakeProcess, name: str, arguments: tuple[int, ...], kind: str) -> None:
+def test_calls_that_say_all(
+    process: FakeProcess, name: str, arguments: tuple[int, ...], kind: str
+) -> None:
     assert process.waits(name, *arguments) == Wait(kind)
     for in_no_table in (SystemCall(427, (3, 0, 1, 0, 0, 0)), SystemCall(-1)):
         assert process.resolver.resolve(PID, in_no_table, 0) == Wait("other")
@@ -152,7 +159,10 @@ def test_a_read_waits_for_its_descriptor(process: FakeProcess) -> None:
 def test_a_socket_leads_to_its_peer(process: FakeProcess) -> None:
     process.opens(fd3="socket:[501]", fd4="socket:[502]", fd5="socket:[503]")
     process.table("tcp", inet_line(PEER, 501))
-    remotes = {502: "00000000000000000000000001000000:1538", 503: "0000000000000000FFFF00000903000A:01BB"}
+    remotes = {
+        502: "00000000000000000000000001000000:1538",
+        503: "0000000000000000FFFF00000903000A:01BB",
+    }
     process.table("tcp6", *(inet_line(remote, inode) for inode, remote in remotes.items()))
     assert process.waits("recvfrom", 3) == KNOWN_PEER
     assert process.waits("read", 4) == Wait("network", "[::1]:5432")
@@ -163,7 +173,9 @@ def test_a_socket_leads_to_its_peer(process: FakeProcess) -> None:
     assert process.waits("recvfrom", 6) == Wait("network", "10.0.3.10:5432")
 
 
-def test_a_socket_in_no_table_has_no_peer_and_is_looked_up_again_later(process: FakeProcess) -> None:
+def test_a_socket_in_no_table_has_no_peer_and_is_looked_up_again_later(
+    process: FakeProcess,
+) -> None:
     process.opens(fd3="socket:[501]")
     assert process.waits("recvfrom", 3) == Wait("network")
     process.table("tcp", inet_line(PEER, 501))
@@ -182,8 +194,20 @@ def test_a_unix_socket_needs_no_search_among_the_connections(process: FakeProces
 @pytest.mark.parametrize(
     ("links", "remotes", "polled", "timeout", "expected"),
     [
-        (("socket:[501]", "pipe:[9]", "socket:[777]"), {501: PEER, 777: NO_PEER}, [0, 1, 2, -1], 9, KNOWN_PEER),
-        (("socket:[501]", "socket:[502]"), {501: PEER, 502: PEER}, [0, 1], 9, Wait("network", "2 connections")),
+        (
+            ("socket:[501]", "pipe:[9]", "socket:[777]"),
+            {501: PEER, 777: NO_PEER},
+            [0, 1, 2, -1],
+            9,
+            KNOWN_PEER,
+        ),
+        (
+            ("socket:[501]", "socket:[502]"),
+            {501: PEER, 502: PEER},
+            [0, 1],
+            9,
+            Wait("network", "2 connections"),
+        ),
         (("pipe:[8]", "pipe:[9]", "pipe:[9]"), {}, [0], 9, Wait("pipe")),  # from another process
         (("pipe:[8]", "pipe:[9]", "pipe:[9]"), {}, [1], 9, Wait("sleep")),  # both ends are its own
         (("socket:[777]",), {777: NO_PEER}, [0], NOT_A_TIMEOUT, Wait("network")),
@@ -191,7 +215,12 @@ def test_a_unix_socket_needs_no_search_among_the_connections(process: FakeProces
     ],
 )
 def test_several_descriptors(
-    process: FakeProcess, links: Sequence[str], remotes: dict[int, str], polled: list[int], timeout: int, expected: Wait
+    process: FakeProcess,
+    links: Sequence[str],
+    remotes: dict[int, str],
+    polled: list[int],
+    timeout: int,
+    expected: Wait,
 ) -> None:
     process.opens(**{f"fd{number}": link for number, link in enumerate(links)})
     process.table("tcp", *(inet_line(remote, inode) for inode, remote in remotes.items()))
@@ -209,7 +238,9 @@ def test_select(process: FakeProcess) -> None:
 def test_an_asynchronous_loop_with_its_own_wake_up_sleeps(process: FakeProcess) -> None:
     process.opens(fd4="anon_inode:[eventpoll]", fd5="socket:[900]", fd6="socket:[901]")
     process.table("unix", unix_line(900), unix_line(901))
-    (process.folder / "fdinfo" / "4").write_text("pos:\t0\nflags:\t02\ntfd:        5 events:       19 data: 5\n")
+    (process.folder / "fdinfo" / "4").write_text(
+        "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data: 5\n"
+    )
     assert process.waits("epoll_wait", 4, 0, 1, 2000) == Wait("sleep")
     assert process.waits("epoll_wait", 4, 0, 1, NOT_A_TIMEOUT) == Wait("other")
 
@@ -245,7 +276,9 @@ def slow_clock() -> Callable[[], int]:
 def test_the_search_for_peers_has_a_limit_of_its_own(process: FakeProcess) -> None:
     process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), slow_clock())
     process.opens(**{f"fd{number}": f"socket:[{9000 + number}]" for number in range(20)})
-    process.table("tcp", *(inet_line(f"0100007F:{5000 + number:04X}", 9000 + number) for number in range(20)))
+    process.table(
+        "tcp", *(inet_line(f"0100007F:{5000 + number:04X}", 9000 + number) for number in range(20))
+    )
     found = []
     for number in range(20):
         wait = process.waits("recvfrom", number, now=1)
@@ -260,7 +293,9 @@ def test_the_search_for_peers_has_a_limit_of_its_own(process: FakeProcess) -> No
     assert not process.resolver.sockets.has_postponed
 
 
-def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(process: FakeProcess) -> None:
+def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(
+    process: FakeProcess,
+) -> None:
     process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), slow_clock())
     process.opens(fd3="socket:[9003]", fd4="socket:[9004]", fd5="socket:[9005]")
     process.table("tcp", inet_line("0100007F:1538", 9004))
@@ -291,7 +326,9 @@ def test_a_table_is_read_up_to_the_wanted_socket_and_the_known_ones_are_bounded(
 
 @given(st.integers(0, 600), st.lists(st.integers(0, 2**64 - 1), min_size=6, max_size=6))
 def test_every_line_of_the_kernel_is_read(number: int, arguments: list[int]) -> None:
-    line = " ".join([str(number), *map(hex, arguments), "0x7ffd8c1b0e20", "0x7f2b5e51a007"]).encode()
+    line = " ".join(
+        [str(number), *map(hex, arguments), "0x7ffd8c1b0e20", "0x7f2b5e51a007"]
+    ).encode()
     call = parse_system_call(line)
     assert call == SystemCall(number, tuple(arguments))
     assert all(-(2**31) <= present(call).int_argument(position) < 2**31 for position in range(6))

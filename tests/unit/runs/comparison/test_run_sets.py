@@ -50,11 +50,15 @@ def test_a_change_beyond_the_noise_has_a_verdict_and_an_interval_around_it() -> 
     low, high = interval(more)
     assert 5 < low < 10 < high < 15
     random = Random(4)  # ten percent more is always seen in ten runs with little noise
-    assert {median_change(noisy(random, 10), noisy(random, 10, middle=110)).verdict for _ in range(30)} == {"more"}
+    assert {
+        median_change(noisy(random, 10), noisy(random, 10, middle=110)).verdict for _ in range(30)
+    } == {"more"}
 
 
 def certain(percent: float, verdict: Verdict, **more: Any) -> MedianChange:
-    return MedianChange(change_percent=percent, low_percent=percent, high_percent=percent, verdict=verdict, **more)
+    return MedianChange(
+        change_percent=percent, low_percent=percent, high_percent=percent, verdict=verdict, **more
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,21 +66,34 @@ def certain(percent: float, verdict: Verdict, **more: Any) -> MedianChange:
     [
         pytest.param([], [2], MedianChange(a=None, b=2), id="no base"),
         pytest.param(
-            [100] * 4, [200] * 400, MedianChange(a=100, b=200, change_percent=100, runs_needed=5), id="four runs"
+            [100] * 4,
+            [200] * 400,
+            MedianChange(a=100, b=200, change_percent=100, runs_needed=5),
+            id="four runs",
         ),
         pytest.param(
-            [100] * 5, [100] * 5, certain(0, "no difference seen", a=100, b=100, runs_needed=5), id="the same"
+            [100] * 5,
+            [100] * 5,
+            certain(0, "no difference seen", a=100, b=100, runs_needed=5),
+            id="the same",
         ),
-        pytest.param([100] * 5, [125] * 5, certain(25, "more", a=100, b=125, runs_needed=5), id="certain"),
+        pytest.param(
+            [100] * 5, [125] * 5, certain(25, "more", a=100, b=125, runs_needed=5), id="certain"
+        ),
         pytest.param([0] * 5, [3] * 5, MedianChange(a=0, b=3, verdict="more"), id="from zero"),
         pytest.param([3] * 5, [0] * 5, certain(-100, "less", a=3, b=0), id="to zero"),
         pytest.param([0, 0, 0, 0, 9], [0, 0, 0, 9, 9], MedianChange(a=0, b=0), id="mostly zeros"),
         pytest.param(
-            [0, 0, 0, 4, 4, 4], [4] * 6, MedianChange(a=2, b=4, change_percent=100, low_percent=0), id="maybe from 0"
+            [0, 0, 0, 4, 4, 4],
+            [4] * 6,
+            MedianChange(a=2, b=4, change_percent=100, low_percent=0),
+            id="maybe from 0",
         ),
     ],
 )
-def test_few_runs_constant_sets_and_zeros(a: list[float], b: list[float], expected: MedianChange) -> None:
+def test_few_runs_constant_sets_and_zeros(
+    a: list[float], b: list[float], expected: MedianChange
+) -> None:
     assert median_change(a, b) == expected
 
 
@@ -92,7 +109,9 @@ def test_the_medians_are_those_of_resampled_sets(runs: int) -> None:
 
 @settings(max_examples=25)
 @given(some_runs, some_runs)
-def test_the_interval_holds_the_change_and_agrees_with_the_verdict(a: list[float], b: list[float]) -> None:
+def test_the_interval_holds_the_change_and_agrees_with_the_verdict(
+    a: list[float], b: list[float]
+) -> None:
     change = median_change(a, b)
     low, high = interval(change)
     assert -100 <= low <= high
@@ -107,7 +126,9 @@ def test_the_interval_holds_the_change_and_agrees_with_the_verdict(a: list[float
         assert high - low < 12
 
 
-@pytest.mark.parametrize(("step", "needed"), [(1, 8), (0.1, 10)], ids=["some noise", "little noise"])
+@pytest.mark.parametrize(
+    ("step", "needed"), [(1, 8), (0.1, 10)], ids=["some noise", "little noise"]
+)
 @pytest.mark.parametrize("outlier", [200, 1e9])
 def test_an_outlier_demands_few_more_runs(step: float, needed: int, outlier: float) -> None:
     usual = [100 + step * number for number in range(5)]
@@ -118,7 +139,9 @@ def test_an_outlier_demands_few_more_runs(step: float, needed: int, outlier: flo
 DISTRIBUTIONS: dict[str, Callable[[Random], float]] = {
     "normal": lambda random: random.gauss(100, 10),
     "two modes": lambda random: random.gauss(100, 2) * (1.5 if random.random() < 0.4 else 1),
-    "heavy tail": lambda random: 100 * math.exp(0.05 * random.gauss(0, 1) / math.sqrt(random.expovariate(1))),
+    "heavy tail": lambda random: (
+        100 * math.exp(0.05 * random.gauss(0, 1) / math.sqrt(random.expovariate(1)))
+    ),
     "whole numbers": lambda random: round(random.gauss(100, 2)),
 }
 
@@ -138,17 +161,28 @@ def test_the_runs_needed_show_five_percent() -> None:
     random, seen = Random(5), []
     for _ in range(8):
         needed = present(median_change(noisy(random, 8, 0.06), noisy(random, 8, 0.06)).runs_needed)
-        seen.append(median_change(noisy(random, needed, 0.06), noisy(random, needed, 0.06, 105)).verdict == "more")
+        seen.append(
+            median_change(noisy(random, needed, 0.06), noisy(random, needed, 0.06, 105)).verdict
+            == "more"
+        )
     assert mean(seen) > 0.6
 
 
 def runs_of(name: str, count: int = 3, *, first: int = 0, **more: Any) -> list[Report]:
     """Runs of a family, each on another day; their ids begin with the name."""
-    return [report(number, family=name, task_id=f"{name}-{number}", **more) for number in range(first, first + count)]
+    return [
+        report(number, family=name, task_id=f"{name}-{number}", **more)
+        for number in range(first, first + count)
+    ]
 
 
 def read(
-    a: str, b: str, *reports: Report, last: int = 50, container: str | None = None, **conditions: Any
+    a: str,
+    b: str,
+    *reports: Report,
+    last: int = 50,
+    container: str | None = None,
+    **conditions: Any,
 ) -> tuple[tuple[RunSet, RunSet], list[str]]:
     source = ListedRuns(PastRun(report=one) for one in reports)
     sets, remarks = read_run_sets(source, (a, b), RunFilter(**conditions), last, container)
@@ -185,7 +219,10 @@ def test_only_successes_of_a_name_count_and_the_others_are_counted() -> None:
     ]
     (a, _), _ = read("nightly", "weekly", *mixed, *WEEKLY)
     assert ids(a) == ["task-0"]
-    assert a.left_out_text == "2 failed, 1 not measured, 1 stopped, 1 unfinished, 2 with an unknown result"
+    assert (
+        a.left_out_text
+        == "2 failed, 1 not measured, 1 stopped, 1 unfinished, 2 with an unknown result"
+    )
 
 
 def test_the_newest_successes_count_and_no_more_is_read() -> None:
@@ -200,14 +237,22 @@ def test_the_newest_successes_count_and_no_more_is_read() -> None:
 
 
 def test_ids_and_their_beginnings_count_whatever_the_status() -> None:
-    runs = [report(0, task_id="abc1", status="failure"), report(1, task_id="abd2"), report(2, task_id="xyz3")]
+    runs = [
+        report(0, task_id="abc1", status="failure"),
+        report(1, task_id="abd2"),
+        report(2, task_id="xyz3"),
+    ]
     (a, b), _ = read("abc,abd2/batch, abc1", "xyz3", *runs)
     assert (ids(a), ids(b)) == (["abc1", "abd2"], ["xyz3"])
     for text, kind, sentence in (
         ("ab", TaskProfilerError, "ids of 2 runs in the list begin with 'ab': give more of the id"),
         ("zzz", TaskProfilerError, "No run or family 'zzz' in the list"),
         ("abc1,", UsageError, "'abc1,' has an empty run id"),
-        ("abc1,nightly", UsageError, "nightly is not the id of a run: name one family, or run ids joined by commas"),
+        (
+            "abc1,nightly",
+            UsageError,
+            "nightly is not the id of a run: name one family, or run ids joined by commas",
+        ),
         ("night*", UsageError, r"night\* is not the id of a run"),
         ("task-9", TaskProfilerError, "The run task-9 has no report yet"),
     ):
@@ -217,8 +262,14 @@ def test_ids_and_their_beginnings_count_whatever_the_status() -> None:
 
 def test_a_name_in_several_accounts_or_regions_is_refused_with_the_options() -> None:
     runs = [
-        *(report(number, task_id=f"a{number}", account_id="1", region="eu-west-1", revision="1") for number in (0, 1)),
-        *(report(number, task_id=f"b{number}", account_id="2", region="us-east-1", revision="2") for number in (0, 1)),
+        *(
+            report(number, task_id=f"a{number}", account_id="1", region="eu-west-1", revision="1")
+            for number in (0, 1)
+        ),
+        *(
+            report(number, task_id=f"b{number}", account_id="2", region="us-east-1", revision="2")
+            for number in (0, 1)
+        ),
     ]
     for first, second in (("nightly", "weekly"), ("nightly@1", "nightly@2")):
         with pytest.raises(UsageError) as failure:
@@ -227,7 +278,9 @@ def test_a_name_in_several_accounts_or_regions_is_refused_with_the_options() -> 
             "nightly is a family in several accounts (1, 2) and Regions (eu-west-1, us-east-1): choose one with "
             "--account and --task-region, or name runs by their ids."
         )
-    (a, _), _ = read("nightly", "weekly", *runs, *runs_of("weekly", account_id="2"), accounts=("2",))
+    (a, _), _ = read(
+        "nightly", "weekly", *runs, *runs_of("weekly", account_id="2"), accounts=("2",)
+    )
     assert ids(a) == ["b1", "b0"]
 
 
@@ -239,14 +292,23 @@ def test_tasks_with_reports_of_several_containers_need_a_choice() -> None:
         *(container("load", number) for number in (0, 1, 9)),
         *(container("export", n, cost=Cost()) for n in (0, 1)),
     ]
-    with pytest.raises(UsageError, match=r"2 containers \(export, load\): choose one with --container"):
+    with pytest.raises(
+        UsageError, match=r"2 containers \(export, load\): choose one with --container"
+    ):
         read("nightly", "weekly", *runs, *WEEKLY)
     for text in ("nightly", "nightly@1"):
-        with pytest.raises(TaskProfilerError, match=rf"is in {text}: its runs have container load, container export\."):
+        with pytest.raises(
+            TaskProfilerError,
+            match=rf"is in {text}: its runs have container load, container export\.",
+        ):
             read(text, "weekly", *runs, *WEEKLY, container="x")
     (a, b), _ = read("nightly", "t9", *runs, container="load")
     assert ([record.container.name for record in a.records], ids(b)) == (["load"] * 3, ["t9"])
-    assert [record.cost is not None for record in a.records] == [False, True, True]  # those of tasks with an export
+    assert [record.cost is not None for record in a.records] == [
+        False,
+        True,
+        True,
+    ]  # those of tasks with an export
 
 
 def test_sets_that_are_the_same_are_refused_and_common_runs_are_said() -> None:
@@ -263,7 +325,10 @@ def test_sets_that_are_the_same_are_refused_and_common_runs_are_said() -> None:
 
 @pytest.mark.parametrize("suffix", ["27", "user=x"])
 def test_a_revision_or_label_that_no_run_has_names_those_that_there_are(suffix: str) -> None:
-    runs = [report(0, revision="25", labels={"branch": "main"}), report(1, revision="26", labels={"branch": "pr"})]
+    runs = [
+        report(0, revision="25", labels={"branch": "main"}),
+        report(1, revision="26", labels={"branch": "pr"}),
+    ]
     with pytest.raises(TaskProfilerError) as failure:
         read(f"nightly@{suffix}", "weekly", *runs, *WEEKLY)
     assert str(failure.value) == (
@@ -287,10 +352,18 @@ def test_the_seven_metrics_are_those_of_the_record() -> None:
     assert (is_measured(record), is_measured(bare)) == (True, False)
 
 
-@given(name=st.text("ab=,*", min_size=1, max_size=6), suffix=st.text("ab@=,", min_size=1, max_size=6))
+@given(
+    name=st.text("ab=,*", min_size=1, max_size=6), suffix=st.text("ab@=,", min_size=1, max_size=6)
+)
 def test_names_and_values_have_any_character(name: str, suffix: str) -> None:
     mine = runs_of(name, revision=suffix)
     (a, b), _ = read(name, "other", *mine, *runs_of("other"))
     assert (len(a.reports), len(b.reports)) == (3, 3)
-    (a, _), _ = read(f"{name}@{suffix}", "other", *mine, *runs_of("other"), *runs_of(name, first=10, revision="9"))
+    (a, _), _ = read(
+        f"{name}@{suffix}",
+        "other",
+        *mine,
+        *runs_of("other"),
+        *runs_of(name, first=10, revision="9"),
+    )
     assert ids(a) == [one.record.task_id for one in reversed(mine)]

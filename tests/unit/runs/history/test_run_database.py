@@ -42,7 +42,9 @@ class ImpatientClock(FakeClock):
         return super().monotonic_ns()
 
 
-def keep(history: HistoryStore, *reports: Report, max_runs: int = 100, stacks_line: bytes | None = None) -> None:
+def keep(
+    history: HistoryStore, *reports: Report, max_runs: int = 100, stacks_line: bytes | None = None
+) -> None:
     for one in reports:
         history.add(encode(one), one, POINTS, max_runs=max_runs, stacks_line=stacks_line)
 
@@ -78,11 +80,17 @@ def change(file: Path, *statements: str) -> None:
 def test_a_run_is_read_as_it_was_written(history: HistoryStore, file: Path) -> None:
     """A missing file has no runs and is not created."""
     one = report("a")
-    assert (ids(history), next(history.steps([one])), file.parent.exists()) == ([], StepSeries(), False)
+    assert (ids(history), next(history.steps([one])), file.parent.exists()) == (
+        [],
+        StepSeries(),
+        False,
+    )
     keep(history, one)
     assert list(history.runs(RunFilter())) == [(encode(one), one, None)]
     assert rows(next(history.steps([one]))) == (step(1000, 0.5, 1.0),)
-    keep(history, replace(one, record=replace(one.record, status="paused")))  # a later version's word
+    keep(
+        history, replace(one, record=replace(one.record, status="paused"))
+    )  # a later version's word
     assert [*LocalRuns(history).runs(RunFilter(statuses=("unknown",)))]
 
 
@@ -94,7 +102,9 @@ def test_runs_are_read_in_pages_which_do_not_lock_the_file(
     assert len(set(ids(history))) == 25
     reading = history.runs(RunFilter())
     next(reading)
-    HistoryStore(file, ImpatientClock()).add(encode(report("new")), report("new"), b"[]", max_runs=1000)
+    HistoryStore(file, ImpatientClock()).add(
+        encode(report("new")), report("new"), b"[]", max_runs=1000
+    )
 
 
 def test_the_oldest_runs_beyond_the_limit_are_deleted(history: HistoryStore) -> None:
@@ -107,8 +117,12 @@ def test_the_oldest_runs_beyond_the_limit_are_deleted(history: HistoryStore) -> 
 TOO_DEEP = "'{\"more\":' || replace(hex(zeroblob(100000)), '00', '[')"
 
 
-@pytest.mark.parametrize("damage", ["'{}'", "'no JSON'", "CAST(x'ff00' AS TEXT)", "''", "1", TOO_DEEP])
-def test_lines_that_cannot_be_read_are_skipped_and_counted(history: HistoryStore, file: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    "damage", ["'{}'", "'no JSON'", "CAST(x'ff00' AS TEXT)", "''", "1", TOO_DEEP]
+)
+def test_lines_that_cannot_be_read_are_skipped_and_counted(
+    history: HistoryStore, file: Path, damage: str
+) -> None:
     keep(history, report("a"), report("b"))
     change(file, f"UPDATE run SET record = {damage} WHERE task_id = 'a'")
     assert ids(history) == ["b"]
@@ -149,7 +163,10 @@ def test_only_the_newest_runs_with_stacks_keep_them(
     for day in (2, 4, 3, 1, 5):
         keep(history, report(str(day), day=day), stacks_line=b"{}")
         keep(history, report(f"without{day}", day=day))
-    assert asked(file, "SELECT task_id FROM run WHERE stacks IS NOT NULL ORDER BY task_id") == [("4",), ("5",)]
+    assert asked(file, "SELECT task_id FROM run WHERE stacks IS NOT NULL ORDER BY task_id") == [
+        ("4",),
+        ("5",),
+    ]
     assert asked(file, "SELECT count(*) FROM run") == [(10,)]
 
 
@@ -213,7 +230,9 @@ def test_a_locked_file_and_a_reader_that_does_not_end(history: HistoryStore, fil
         assert "locked" in refused(file, ImpatientClock())
     with locked(file, "BEGIN"):
         with pytest.raises(TaskProfilerError, match="locked"):
-            HistoryStore(file, ImpatientClock()).add(encode(report("b")), report("b"), b"[]", max_runs=9)
+            HistoryStore(file, ImpatientClock()).add(
+                encode(report("b")), report("b"), b"[]", max_runs=9
+            )
         assert ids(history) == ["a"]
     keep(history, report("b"))
 
@@ -222,7 +241,9 @@ def test_a_history_that_cannot_be_looked_for_is_not_called_empty(tmp_path: Path)
     """As in a folder that another user made; root may look everywhere, but not for a name that is too long."""
     with pytest.raises(TaskProfilerError, match="File name too long"):
         list(HistoryStore(tmp_path / ("x" * 300), FakeClock()).runs(RunFilter()))
-    assert [*HistoryStore("/dev/null/history", FakeClock()).runs(RunFilter())] == [], "a home that is no folder"
+    assert [*HistoryStore("/dev/null/history", FakeClock()).runs(RunFilter())] == [], (
+        "a home that is no folder"
+    )
 
 
 def in_progress(family: str = "etl", status: Status = "unknown") -> Report:
@@ -233,7 +254,9 @@ class World:
     def __init__(self, history: Path, **environment: str) -> None:
         self.clock = FakeClock()
         self.history = history
-        self.recorder = HistoryRecorder({"TASK_PROFILER_HISTORY": str(history), **environment}, self.clock, COMMAND)
+        self.recorder = HistoryRecorder(
+            {"TASK_PROFILER_HISTORY": str(history), **environment}, self.clock, COMMAND
+        )
         self.store = HistoryStore(history, self.clock)
         self.built = 0
         self.series: RunSeries | None = None
@@ -258,7 +281,10 @@ class World:
 
     def stored(self) -> list[tuple[str, int]]:
         runs = self.store.runs(RunFilter())
-        return [(report.record.status, len(next(self.store.steps([report])).ends_ms)) for _, report, _ in runs]
+        return [
+            (report.record.status, len(next(self.store.steps([report])).ends_ms))
+            for _, report, _ in runs
+        ]
 
 
 @pytest.fixture
@@ -275,7 +301,10 @@ def test_a_kill_loses_at_most_a_tenth_of_the_run_and_at_most_a_minute(world: Wor
             written.append(second)
         world.clock.advance(1)
     assert written[:11] == list(range(11))
-    assert all(later - earlier <= max(1.0, min(60.0, earlier / 10 + 1)) for earlier, later in pairwise(written))
+    assert all(
+        later - earlier <= max(1.0, min(60.0, earlier / 10 + 1))
+        for earlier, later in pairwise(written)
+    )
     assert len(written) < 110
 
 
@@ -292,7 +321,9 @@ def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(world: World
     assert list(world.store.running()) == []
 
 
-def test_the_end_of_a_run_replaces_what_was_written_down_and_adds_the_runs_of_killed_profilers(world: World) -> None:
+def test_the_end_of_a_run_replaces_what_was_written_down_and_adds_the_runs_of_killed_profilers(
+    world: World,
+) -> None:
     killed = in_progress("killed")
     world.store.keep_running(encode(killed), killed, b"[[1000,0.5,1]]")
     world.kill()
@@ -301,7 +332,9 @@ def test_the_end_of_a_run_replaces_what_was_written_down_and_adds_the_runs_of_ki
     assert world.recorder.add(encode(ended), ended, None) is None
     assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]
     world.store.keep_running(encode(in_progress()), in_progress(), b"[]")  # a write that came late
-    assert sorted(status for status, _ in world.listed()) == ["success", "unknown"], "each run is listed once"
+    assert sorted(status for status, _ in world.listed()) == ["success", "unknown"], (
+        "each run is listed once"
+    )
     world.kill()
     world.store.add_abandoned_runs()
     assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]
@@ -324,9 +357,21 @@ def test_an_error_in_the_report_so_far_does_not_reach_the_run(world: World) -> N
     [
         ("h", {"TASK_PROFILER_HISTORY": "/env"}, "h"),
         (None, {"TASK_PROFILER_HISTORY": "/env", "XDG_DATA_HOME": "/data"}, "/env"),
-        (None, {"TASK_PROFILER_HISTORY": "", "XDG_DATA_HOME": "/data"}, "/data/task-profiler/history.sqlite3"),
-        (None, {"XDG_DATA_HOME": "data", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
-        (None, {"XDG_DATA_HOME": "", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
+        (
+            None,
+            {"TASK_PROFILER_HISTORY": "", "XDG_DATA_HOME": "/data"},
+            "/data/task-profiler/history.sqlite3",
+        ),
+        (
+            None,
+            {"XDG_DATA_HOME": "data", "HOME": "/me"},
+            "/me/.local/share/task-profiler/history.sqlite3",
+        ),
+        (
+            None,
+            {"XDG_DATA_HOME": "", "HOME": "/me"},
+            "/me/.local/share/task-profiler/history.sqlite3",
+        ),
     ],
 )
 def test_where_the_history_is(file: str | None, environment: dict[str, str], expected: str) -> None:

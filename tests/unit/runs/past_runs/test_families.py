@@ -37,7 +37,8 @@ def past(number: int, **more: Any) -> PastRun:
 
 def test_each_family_has_the_evidence_of_its_newest_runs() -> None:
     listed = ListedRuns(
-        [past(n, peak_mb=100 + n) for n in range(9)] + [past(20, family="weekly", peak_mb=None, p95=None)]
+        [past(n, peak_mb=100 + n) for n in range(9)]
+        + [past(20, family="weekly", peak_mb=None, p95=None)]
     )
     found = read_families(listed, RunFilter(), 3).families
     peaks = {family.name: evidence and evidence.peaks_mb for family, evidence in found.items()}
@@ -45,7 +46,9 @@ def test_each_family_has_the_evidence_of_its_newest_runs() -> None:
     assert listed.read == 10
 
 
-def test_the_last_success_is_of_the_same_account_and_region_and_if_possible_of_the_same_cluster() -> None:
+def test_the_last_success_is_of_the_same_account_and_region_and_if_possible_of_the_same_cluster() -> (
+    None
+):
     here = {"account_id": "1", "region": "eu-west-1", "cluster": "jobs"}
     failed = past(9, task_id="failed", status="failure", **here)
     runs = [
@@ -86,7 +89,9 @@ def test_a_run_without_a_report_and_an_event_is_left_out_with_a_note(status: str
 def test_a_task_that_never_started_is_none_of_the_last_runs() -> None:
     """The search for the last runs leaves it out, and the page reads it: both have the same evidence."""
     runs = [PastRun(report=report(number), line=encode(report(number))) for number in range(3)]
-    never = report(9, peak_mb=None, p95=None, size=(4, 8192), started_at=None, status="failure", exit_code=None)
+    never = report(
+        9, peak_mb=None, p95=None, size=(4, 8192), started_at=None, status="failure", exit_code=None
+    )
     (with_it,) = evidence_of_past_runs([*runs, PastRun(report=never)])
     (without,) = evidence_of_past_runs(runs)
     assert with_it == without
@@ -135,7 +140,9 @@ class PlayedCluster:
     """A cluster with some families. Each search for runs finds the documents."""
 
     def __init__(self, *sources: Mapping[str, Any], families: int = 1) -> None:
-        keys = [{"name": f"f{number}", "account": None, "region": None} for number in range(families)]
+        keys = [
+            {"name": f"f{number}", "account": None, "region": None} for number in range(families)
+        ]
         self.buckets = [{"key": key, "starts": {"buckets": [{"key": 1_000}]}} for key in keys]
         self.hits = [{"_source": source} for source in sources]
         self.found_by_search: list[int] = []
@@ -156,7 +163,12 @@ class PlayedCluster:
 def document(text: str | None, **more: Any) -> dict[str, Any]:
     """The document of a run, whose record is ``text``."""
     event = {"start": "2026-11-20T03:00:00.000Z"}  # the search asks for it
-    source = {"task": {"id": "a", "family": "nightly"}, "cloud": {"region": "us-east-1"}, "event": event, **more}
+    source = {
+        "task": {"id": "a", "family": "nightly"},
+        "cloud": {"region": "us-east-1"},
+        "event": event,
+        **more,
+    }
     return source if text is None else {**source, "record": text}
 
 
@@ -165,12 +177,21 @@ def families_in(document: Mapping[str, Any]) -> FoundFamilies:
 
 
 def test_the_record_of_a_document_is_the_evidence_with_the_price_on_spot() -> None:
-    text = encode(report(cost=Cost(usd=0.02, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))).decode()
+    text = encode(
+        report(cost=Cost(usd=0.02, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))
+    ).decode()
     task = {"id": "a", "family": "nightly", "capacity_provider": "FARGATE_SPOT"}
-    for record in (text, json.dumps(json.loads(text)["record"])):  # the whole line, or its record alone
+    for record in (
+        text,
+        json.dumps(json.loads(text)["record"]),
+    ):  # the whole line, or its record alone
         families = families_in(document(record, task=task))
         found = present(families.families[FamilyKey("nightly", None, "us-east-1")])
-        assert (found.runs, found.latest.container.name, present(found.latest.cost).usd) == (1, "batch", 0.006)
+        assert (found.runs, found.latest.container.name, present(found.latest.cost).usd) == (
+            1,
+            "batch",
+            0.006,
+        )
         assert families.notes == ()
 
 
@@ -194,17 +215,26 @@ def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["no JSON", '{"more": ' + "[" * 200_000, "\ud800"], ids=["no JSON", "too deep", "half a character"]
+    "text",
+    ["no JSON", '{"more": ' + "[" * 200_000, "\ud800"],
+    ids=["no JSON", "too deep", "half a character"],
 )
 def test_a_record_that_cannot_be_read_is_no_measurement_and_a_note(text: str) -> None:
     families = families_in(document(text))
     assert list(families.families.values()) == [None]
-    assert families.notes == ("the indices task-reports-*: 1 record could not be read, so numbers are missing.",)
+    assert families.notes == (
+        "the indices task-reports-*: 1 record could not be read, so numbers are missing.",
+    )
 
 
 @pytest.mark.parametrize(
     ("families", "last", "searches", "family_pages"),
-    [(80, 50, [36, 36, 8], 1), (250, 1, [100, 100, 50], 1), (3, 10_000, [1, 1, 1], 4), (392, 50, [*[36] * 10, 32], 2)],
+    [
+        (80, 50, [36, 36, 8], 1),
+        (250, 1, [100, 100, 50], 1),
+        (3, 10_000, [1, 1, 1], 4),
+        (392, 50, [*[36] * 10, 32], 2),
+    ],
 )
 def test_one_page_holds_the_last_runs_of_the_families_of_a_search(
     families: int, last: int, searches: list[int], family_pages: int

@@ -69,7 +69,9 @@ def test_a_report_counts_before_a_checkpoint_and_before_the_minutes_of_container
 
 def test_two_containers_of_a_task_are_two_runs() -> None:
     batch = run("task", 1)
-    side = replace(batch, record=replace(batch.record, container=replace(batch.record.container, name="side")))
+    side = replace(
+        batch, record=replace(batch.record, container=replace(batch.record.container, name="side"))
+    )
     source, _ = joined(listed(batch), listed(side))
     assert len([*source.runs(RunFilter())]) == 2
 

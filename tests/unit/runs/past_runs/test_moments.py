@@ -11,14 +11,37 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.activity_model import StackMoment, Stacks, TimeBreakdown, WaitTarget
-from profiler.record.record_model import Container, MemoryKills, Metrics, PeakSource, Record, Report, Series
+from profiler.record.record_model import (
+    Container,
+    MemoryKills,
+    Metrics,
+    PeakSource,
+    Record,
+    Report,
+    Series,
+)
 from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
 from profiler.runs.past_runs import moments
-from profiler.runs.past_runs.moments import MIN_STRETCH_STEPS, find_moments, frame_of, series_length_ms
+from profiler.runs.past_runs.moments import (
+    MIN_STRETCH_STEPS,
+    find_moments,
+    frame_of,
+    series_length_ms,
+)
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.fakes import START_NS
-from tests.shown_runs import NOW_NS, STARTED_NS, etl, failure, local, out_of_memory, running, stopped, waiting
+from tests.shown_runs import (
+    NOW_NS,
+    STARTED_NS,
+    etl,
+    failure,
+    local,
+    out_of_memory,
+    running,
+    stopped,
+    waiting,
+)
 from tests.values import present
 
 STEP_MS = 10_000
@@ -41,22 +64,36 @@ def record(
         vcpu_size=size,
         memory_size_mb=limit_mb,
         max_memory_used_mb=max((value for value in memory if value is not None), default=None),
-        max_memory_used_at=None if peak_at_ms is None else format_ms(START_NS + round(peak_at_ms * 1_000_000)),
+        max_memory_used_at=None
+        if peak_at_ms is None
+        else format_ms(START_NS + round(peak_at_ms * 1_000_000)),
     )
     vcpu_used, memory_used_mb = tuple(cpu) or None, tuple(memory) or None
-    series = Series(started_at=started_at, step_ms=STEP_MS, vcpu_used=vcpu_used, memory_used_mb=memory_used_mb)
-    return Record(task_id="t", container=Container(name="batch"), started_at=started_at, metrics=metrics, series=series)
+    series = Series(
+        started_at=started_at, step_ms=STEP_MS, vcpu_used=vcpu_used, memory_used_mb=memory_used_mb
+    )
+    return Record(
+        task_id="t",
+        container=Container(name="batch"),
+        started_at=started_at,
+        metrics=metrics,
+        series=series,
+    )
 
 
 def texts(made: Record) -> list[str]:
     return [moment.text for moment in find_moments(made)]
 
 
-shares = st.lists(st.none() | st.sampled_from([0.0, 0.01, 0.03, 1.0, 1.89, 1.95, 2.0, 2.1]), max_size=60)
+shares = st.lists(
+    st.none() | st.sampled_from([0.0, 0.01, 0.03, 1.0, 1.89, 1.95, 2.0, 2.1]), max_size=60
+)
 sizes_mb = st.lists(st.none() | st.floats(0, 1200), max_size=60)
 
 
-@given(cpu=shares, memory=sizes_mb, ended=st.floats(0, 1.2), peak_at=st.none() | st.floats(-1e6, 1e6))
+@given(
+    cpu=shares, memory=sizes_mb, ended=st.floats(0, 1.2), peak_at=st.none() | st.floats(-1e6, 1e6)
+)
 def test_every_moment_lies_in_the_run_and_in_order(
     cpu: list[float | None], memory: list[float | None], ended: float, peak_at: float | None
 ) -> None:
@@ -78,26 +115,36 @@ def test_the_words_of_each_kind() -> None:
         "idle from +1m 30s to +2m 10s",
         "memory peak ≥950 MB at +3m 05s, 95 % of 1000 MB",
     ]
-    assert "at +3m," in texts(record(cpu, memory, duration_ms=185_000, peak_at_ms=186_000))[-1], "after the end"
+    assert "at +3m," in texts(record(cpu, memory, duration_ms=185_000, peak_at_ms=186_000))[-1], (
+        "after the end"
+    )
 
 
-def test_two_steps_are_no_stretch_a_gap_ends_one_and_a_flat_memory_near_its_limit_stands_out() -> None:
+def test_two_steps_are_no_stretch_a_gap_ends_one_and_a_flat_memory_near_its_limit_stands_out() -> (
+    None
+):
     assert texts(record([1.0] * 10, size=64)) == [], "one busy vCPU of many is not idle"
     for cpu in ([2.0, 2.0, 1.0, 0.0, 0.0, 1.0], [0.0, 0.0, None, 0.0, 0.0]):
         assert texts(record(cpu)) == []
     busy = "used all of its 2 vCPU from +40s to the end, 43 % of the run"
     assert texts(record([0.0, 0.0, 0.0, None, 2.0, 2.0, 2.0])) == ["idle from +0s to +30s", busy]
     three = [0.0] * 3 + [1.0] + [0.0] * 5 + [1.0] + [0.0] * 4 + [1.0]
-    assert texts(record(three)) == ["idle from +40s to +1m 30s", "idle from +1m 40s to +2m 20s"], "the two longest"
+    assert texts(record(three)) == ["idle from +40s to +1m 30s", "idle from +1m 40s to +2m 20s"], (
+        "the two longest"
+    )
     assert texts(record(memory=[900.0] * 9)) == ["memory peak ≥900 MB at +0s, 90 % of 1000 MB"]
-    assert texts(record(memory=[899.0] * 9)) == texts(record(memory=[900.0] * 9, limit_mb=None)) == []
+    assert (
+        texts(record(memory=[899.0] * 9)) == texts(record(memory=[900.0] * 9, limit_mb=None)) == []
+    )
 
 
 def test_a_stretch_up_to_the_last_reading_is_not_up_to_the_end() -> None:
     """The series of checkpoints may end before the run, and a run in progress has not ended."""
     last = "to the last reading"
     assert texts(record([1.0] * 3 + [0.0] * 6, duration_ms=180_000)) == [f"idle from +30s {last}"]
-    assert texts(replace(record([0.0] * 6, duration_ms=60_000), status="running")) == [f"idle from +0s {last}"]
+    assert texts(replace(record([0.0] * 6, duration_ms=60_000), status="running")) == [
+        f"idle from +0s {last}"
+    ]
     busy = f"used all of its 2 vCPU from +0s {last}, 50 % of the run"
     assert texts(record([2.0] * 6, duration_ms=120_000)) == [busy]
 
@@ -107,7 +154,9 @@ def test_a_stretch_up_to_the_last_reading_is_not_up_to_the_end() -> None:
     (805, "kernel", "memory peak 805 MB at +20s, 81 % of 1000 MB"),
     (950, "sampled", "memory peak ≥950 MB at +20s, 95 % of 1000 MB"),
 ])  # fmt: skip
-def test_a_peak_that_only_the_kernel_saw_has_no_time(peak_mb: int, source: PeakSource, expected: str) -> None:
+def test_a_peak_that_only_the_kernel_saw_has_no_time(
+    peak_mb: int, source: PeakSource, expected: str
+) -> None:
     made = record(memory=[100.0, 100.0, 800.0, 100.0])
     metrics = replace(made.metrics, max_memory_used_mb=peak_mb, memory_peak_source=source)
     assert texts(replace(made, metrics=metrics)) == [expected]
@@ -117,7 +166,11 @@ def test_a_peak_that_only_the_kernel_saw_has_no_time(peak_mb: int, source: PeakS
 def test_a_stretch_is_what_it_is_called(cpu: list[float | None]) -> None:
     """And as long as it can be, without a gap in it."""
     for moment in find_moments(record(cpu)):
-        low, high = (SATURATED_SHARE * SIZE, math.inf) if moment.kind == "saturated" else (0, idle_vcpu(SIZE))
+        low, high = (
+            (SATURATED_SHARE * SIZE, math.inf)
+            if moment.kind == "saturated"
+            else (0, idle_vcpu(SIZE))
+        )
         first, after = round(moment.start_ms / STEP_MS), round(moment.end_ms / STEP_MS)
         assert after - first >= MIN_STRETCH_STEPS
         assert all(value is not None and low <= value <= high for value in cpu[first:after])
@@ -132,7 +185,9 @@ def at(seconds: float) -> str:
     return format_ms(STARTED_NS + round(seconds * NS_PER_SECOND))
 
 
-def moment(kind: str, start: float, end: float, stack: tuple[str, ...] = LOAD, **values: Any) -> StackMoment:
+def moment(
+    kind: str, start: float, end: float, stack: tuple[str, ...] = LOAD, **values: Any
+) -> StackMoment:
     return StackMoment(kind=kind, from_at=at(start), to_at=at(end), stack=stack, **values)
 
 
@@ -174,9 +229,18 @@ def test_a_record_of_schema_1_2_has_own_code_as_far_as_short_names_show_it() -> 
         (("<module> (etl/job.py:14)",), "job.py"),
         (("<module> (job.py:1)", "a (a.py:1)", "b (b.py:2)", "c (c.py:3)"), "b → c"),
         (("a (a.py:1)", "b (b.py:2)", "get (queue.py:3)", "wait (threading.py:4)"), "a → b → wait"),
-        (("a (a.py:1)", "run (asyncio/runners.py:1)", "b (b.py:2)", "recv (socket.py:3)"), "a → b → recv"),
-        (("main (a.py:1)", "main.<locals>.<listcomp> (a.py:1)", "main.<locals>.grow (a.py:2)"), "main → grow"),
-        (("main.<locals>.<lambda> (a.py:1)", "Lock.acquire (threading.py:2)"), "<lambda> → Lock.acquire"),
+        (
+            ("a (a.py:1)", "run (asyncio/runners.py:1)", "b (b.py:2)", "recv (socket.py:3)"),
+            "a → b → recv",
+        ),
+        (
+            ("main (a.py:1)", "main.<locals>.<listcomp> (a.py:1)", "main.<locals>.grow (a.py:2)"),
+            "main → grow",
+        ),
+        (
+            ("main.<locals>.<lambda> (a.py:1)", "Lock.acquire (threading.py:2)"),
+            "<lambda> → Lock.acquire",
+        ),
         (("fib (a.py:1)", "fib (a.py:1)", "fib (a.py:1)"), "fib"),
         (("wait (threading.py:4)",), "wait"),
         (("x" * 99,), "x" * 39 + "…"),
@@ -190,13 +254,20 @@ def test_the_innermost_own_functions_name_a_stack(stack: tuple[str, ...], text: 
 def test_a_stretch_of_the_series_has_the_stack_that_was_sampled_in_it() -> None:
     """A second stack with the same functions adds nothing; one with others is a moment of its own."""
     both = "idle from +9m 30s to +12m 40s: load_orders"
-    for second, expected in ((QUERY, [both]), (("main (job.py:3)",), [both, "idle from +11m 40s to +12m: main"])):
+    for second, expected in (
+        (QUERY, [both]),
+        (("main (job.py:3)",), [both, "idle from +11m 40s to +12m: main"]),
+    ):
         shown = moment_texts(moment("idle", 600, 660, QUERY), moment("idle", 700, 720, second))
         assert [text for text in shown if "idle" in text] == expected
 
 
 def test_a_share_of_few_samples_says_so() -> None:
-    for samples, share in ((3, "1 of only 3 samples"), (30, "33 % of the samples"), (None, "33 % of the samples")):
+    for samples, share in (
+        (3, "1 of only 3 samples"),
+        (30, "33 % of the samples"),
+        (None, "33 % of the samples"),
+    ):
         shown = moment_texts(moment("saturated", 240, 300, QUERY, percent=33.3, samples=samples))
         (busy,) = [text for text in shown if "used" in text]
         assert busy.endswith(f"32 % of the run: load_orders ({share})")
@@ -239,7 +310,8 @@ def test_an_idle_stretch_names_the_peer_only_if_the_record_shows_it(
 ) -> None:
     shown = moment_texts(moment("idle", 0, seconds, stack), time_breakdown=times, series=None)
     assert shown == [
-        f"idle from +0s to +{seconds // 60}m: {what_ran(stack)}" + (", waiting for 10.0.3.9:5432" if is_named else "")
+        f"idle from +0s to +{seconds // 60}m: {what_ran(stack)}"
+        + (", waiting for 10.0.3.9:5432" if is_named else "")
     ]
 
 
@@ -274,22 +346,49 @@ BY_USER = TaskEvent(stop_category="user", stopped_reason=f"{ANN}.")
 # The run, what is said of it, and ECS's event if there is one.
 ENDS: tuple[tuple[Any, ...], ...] = (
     (etl(), "good: ETL succeeded in 19m 42s."),
-    (out_of_memory(), f"{KILLED} It was killed{AT_PEAK}, exit code 137 (SIGKILL). No stop was requested."),
+    (
+        out_of_memory(),
+        f"{KILLED} It was killed{AT_PEAK}, exit code 137 (SIGKILL). No stop was requested.",
+    ),
     (BY_COUNTER, f"{KILLED} The kernel counted the kill{AT_PEAK}."),
     (out_of_memory(), f"{KILLED} ECS reported: {OOM_ERROR}.", REPORTED),
     *(
-        (changed(local(), memory_kills=MemoryKills(count=count)), f"{HALF_DONE} The kernel killed {it} {INCOMPLETE}")
+        (
+            changed(local(), memory_kills=MemoryKills(count=count)),
+            f"{HALF_DONE} The kernel killed {it} {INCOMPLETE}",
+        )
         for count, it in ((1, "a process"), (2, "2 processes"))
     ),
     (failure(), f"bad: ETL failed with exit code 3 after 19m 42s. {BELOW_LIMIT}"),
     (BY_SIGNAL, "bad: ETL failed with exit code 139 (SIGSEGV) after 19m 42s."),
-    (changed(UNKNOWN, status="failure", started_at=None), f"bad: ETL did not start. {PULL}.", NO_IMAGE),
-    (stopped(), f"{STOPPED} The task was stopped before the batch ended, with exit code 143.", BY_EXIT),
-    (changed(stopped(), exit_code=None), f"{STOPPED} A person or a program stopped the task: {ANN}.", BY_USER),
+    (
+        changed(UNKNOWN, status="failure", started_at=None),
+        f"bad: ETL did not start. {PULL}.",
+        NO_IMAGE,
+    ),
+    (
+        stopped(),
+        f"{STOPPED} The task was stopped before the batch ended, with exit code 143.",
+        BY_EXIT,
+    ),
+    (
+        changed(stopped(), exit_code=None),
+        f"{STOPPED} A person or a program stopped the task: {ANN}.",
+        BY_USER,
+    ),
     (UNKNOWN, f"warning: ETL ended with an unknown result. {UNSEEN}"),
-    (changed(UNKNOWN, launch_type="LOCAL"), f"warning: The result of ETL is unknown. {UNSEEN_LOCALLY}"),
-    (changed(running(), status="unknown"), f"warning: ETL ended after 12m 00s with an unknown result. {IN_PART}"),
-    (changed(etl(), status="vaporized"), f"warning: ETL ended after 19m 42s with an unknown result. {UNSEEN}"),
+    (
+        changed(UNKNOWN, launch_type="LOCAL"),
+        f"warning: The result of ETL is unknown. {UNSEEN_LOCALLY}",
+    ),
+    (
+        changed(running(), status="unknown"),
+        f"warning: ETL ended after 12m 00s with an unknown result. {IN_PART}",
+    ),
+    (
+        changed(etl(), status="vaporized"),
+        f"warning: ETL ended after 19m 42s with an unknown result. {UNSEEN}",
+    ),
 )
 
 
@@ -303,4 +402,6 @@ def test_a_run_that_goes_on_and_one_that_was_lost() -> None:
     so_far = "neutral: nightly-etl:26 is running, for 12m 00s so far."
     last = "This is its last checkpoint: the numbers are not final."
     assert words(running(), now_ns=STARTED_NS + 730 * NS_PER_SECOND) == f"{so_far} {last}"
-    assert words(running()).startswith("warning: nightly-etl:26 was running when it was last seen, 5h 48m ago.")
+    assert words(running()).startswith(
+        "warning: nightly-etl:26 was running when it was last seen, 5h 48m ago."
+    )

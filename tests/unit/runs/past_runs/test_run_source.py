@@ -40,7 +40,12 @@ from tests.values import present
 def grouped(*reports: Report) -> list[PastRun]:
     invalid: list[int] = []
     return [
-        *matching_runs(group_lines(filter(None, map(run_line, map(encode, reports)))), RunFilter(), invalid.append, 0)
+        *matching_runs(
+            group_lines(filter(None, map(run_line, map(encode, reports)))),
+            RunFilter(),
+            invalid.append,
+            0,
+        )
     ]
 
 
@@ -69,7 +74,9 @@ def test_a_report_and_its_checkpoints_are_one_run_in_any_order() -> None:
 
 
 def test_runs_come_newest_first_and_those_without_a_time_last() -> None:
-    timeless = replace(report(), time="yesterday", record=replace(report().record, task_id="x", started_at=None))
+    timeless = replace(
+        report(), time="yesterday", record=replace(report().record, task_id="x", started_at=None)
+    )
     runs = grouped(report(1), timeless, report(3), report(2), report(2))
     assert [run.report.record.task_id for run in runs] == ["task-3", "task-2", "task-1", "x"]
 
@@ -92,7 +99,9 @@ def containers(*names: str, **more: Any) -> list[PastRun]:
     runs = []
     for name in names:
         others = {other: Metrics() for other in ("task-monitor", *names) if other != name}
-        runs.append(PastRun(report=report(1, container=Container(name=name), others=others, **more)))
+        runs.append(
+            PastRun(report=report(1, container=Container(name=name), others=others, **more))
+        )
     return runs
 
 
@@ -105,7 +114,9 @@ def test_every_container_of_a_task_with_a_report_is_found() -> None:
 
 @pytest.mark.parametrize("name", ["abc", "abc/batch"])
 @pytest.mark.parametrize("cost", [Cost(usd=0.0123), None])
-def test_a_batch_that_ended_before_a_sidecar_has_the_cost_of_the_task(name: str, cost: Cost | None) -> None:
+def test_a_batch_that_ended_before_a_sidecar_has_the_cost_of_the_task(
+    name: str, cost: Cost | None
+) -> None:
     batch, side = containers("batch", "side", task_id="abc")
     last = replace(side, report=replace(side.report, record=replace(side.report.record, cost=cost)))
     (found, *_) = find_runs(ListedRuns([batch, last]), RunFilter(run=name))
@@ -119,7 +130,9 @@ def test_a_container_is_chosen_by_its_name_after_the_id() -> None:
         (run,) = find_runs(ListedRuns(runs), RunFilter(run=f"abc/{name}"))
         assert run.report.record.container.name == name
         assert find_run(ListedRuns(runs), RunFilter(run="abc"), name) == run
-    with pytest.raises(TaskProfilerError, match="reports of 2 containers: name one of them, abc/batch or abc/side"):
+    with pytest.raises(
+        TaskProfilerError, match="reports of 2 containers: name one of them, abc/batch or abc/side"
+    ):
         find_run(ListedRuns(runs), RunFilter(run="abc"))
 
 
@@ -127,11 +140,21 @@ def test_a_container_is_chosen_by_its_name_after_the_id() -> None:
     ("name", "conditions", "sentence"),
     [
         ("zzz", {}, "No run or family 'zzz' in the list: list the runs with task-profiler history"),
-        (None, {"families": ("zzz", "y*")}, r"No run of zzz, y\* in the list: list the runs with task-profiler his"),
-        (None, {"families": ("zzz",), "statuses": ("failure",)}, "No run in the list matches: use fewer filters."),
+        (
+            None,
+            {"families": ("zzz", "y*")},
+            r"No run of zzz, y\* in the list: list the runs with task-profiler his",
+        ),
+        (
+            None,
+            {"families": ("zzz",), "statuses": ("failure",)},
+            "No run in the list matches: use fewer filters.",
+        ),
     ],
 )
-def test_no_run_is_a_sentence(name: str | None, conditions: dict[str, tuple[str, ...]], sentence: str) -> None:
+def test_no_run_is_a_sentence(
+    name: str | None, conditions: dict[str, tuple[str, ...]], sentence: str
+) -> None:
     with pytest.raises(TaskProfilerError, match=sentence):
         found(name, past(1, "a"), **conditions)
 
@@ -161,7 +184,9 @@ def local_runs(folder: Path, *reports: Report) -> LocalRuns:
 def test_the_advice_for_a_run_includes_that_run(tmp_path: Path) -> None:
     """Its start in nanoseconds lies between two milliseconds of the history."""
     killed = shown_runs.out_of_memory()
-    advice = present(find_advice(PastRun(report=killed), local_runs(tmp_path, killed), PriceOverrides()))
+    advice = present(
+        find_advice(PastRun(report=killed), local_runs(tmp_path, killed), PriceOverrides())
+    )
     assert advice.evidence.out_of_memory == 1
 
 
@@ -187,7 +212,9 @@ def source(folder: Path, text: bytes, *, keeps_stacks: bool = True) -> FileRuns:
 def test_the_stacks_of_a_run_are_found(tmp_path: Path, *, in_json: bool) -> None:
     """Also in what ``aws logs filter-log-events`` prints."""
     lines = (STACKS, OTHERS, encode(shown_runs.waiting()), encode(report()))
-    events = json.dumps({"events": [{"message": line.decode()} for line in lines]}, indent=4).encode()
+    events = json.dumps(
+        {"events": [{"message": line.decode()} for line in lines]}, indent=4
+    ).encode()
     runs = source(tmp_path, events if in_json else b"\n".join(lines))
     assert len(list(runs.runs(RunFilter()))) == 2
     assert runs.notes == ()
@@ -215,9 +242,14 @@ class PlayedGroup:
 
 
 def test_one_search_in_the_stream_around_the_end() -> None:
-    group = PlayedGroup(b"hello", STACKS + b"\n", OTHERS, b'{"type":"task.stacks"', encode(shown_runs.waiting()))
+    group = PlayedGroup(
+        b"hello", STACKS + b"\n", OTHERS, b'{"type":"task.stacks"', encode(shown_runs.waiting())
+    )
     record = shown_runs.waiting().record
-    assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(shown_runs.waiting()) == shown_runs.waiting_stacks()
+    assert (
+        group.source("/ecs/other", "/ecs/nightly-etl").stacks(shown_runs.waiting())
+        == shown_runs.waiting_stacks()
+    )
     finished_ms = (parse_ns(record.finished_at) or 0) // 1_000_000
     assert group.calls == [
         {
@@ -232,10 +264,16 @@ def test_one_search_in_the_stream_around_the_end() -> None:
     # The record names the batch's stream also where TASK_PROFILER_REPORT_STREAM is monitor.
     group = PlayedGroup(STACKS)
     group.is_in_another_stream = True
-    assert group.source("/ecs/other", "/ecs/nightly-etl").stacks(shown_runs.waiting()) == shown_runs.waiting_stacks()
+    assert (
+        group.source("/ecs/other", "/ecs/nightly-etl").stacks(shown_runs.waiting())
+        == shown_runs.waiting_stacks()
+    )
     group, nowhere = PlayedGroup(), shown_runs.waiting(log_group=None, log_stream=None)
     assert group.source("/a", "/b").stacks(nowhere) is None
-    assert [(call["logGroupName"], "logStreamNames" in call) for call in group.calls] == [("/a", False), ("/b", False)]
+    assert [(call["logGroupName"], "logStreamNames" in call) for call in group.calls] == [
+        ("/a", False),
+        ("/b", False),
+    ]
 
 
 MISSED = shown_runs.missed_notice()
@@ -248,9 +286,18 @@ def notice(hour: int, kind: str = "missed", **changes: Any) -> ScheduleNoticeLin
 
 
 def test_a_filter_of_runs_selects_notices() -> None:
-    here: dict[str, Any] = {"clusters": ("jobs",), "accounts": ("111122223333",), "regions": ("us-west-2",)}
+    here: dict[str, Any] = {
+        "clusters": ("jobs",),
+        "accounts": ("111122223333",),
+        "regions": ("us-west-2",),
+    }
     times: dict[str, Any] = {"since_ns": DUE_NS, "until_ns": DUE_NS + 1}
-    for selecting in (RunFilter(), RunFilter(families=("nightly-*",)), RunFilter(**here), RunFilter(**times)):
+    for selecting in (
+        RunFilter(),
+        RunFilter(families=("nightly-*",)),
+        RunFilter(**here),
+        RunFilter(**times),
+    ):
         assert select_notices([MISSED], selecting) == (MISSED,)
     excluding: dict[str, Any] = {
         "families": ("hourly",),
@@ -268,7 +315,13 @@ def test_a_filter_of_runs_selects_notices() -> None:
 
 
 def test_each_notice_is_there_once_the_latest_due_time_first() -> None:
-    lines = [notice(1), notice(3), notice(3), notice(3, "late"), notice(2, family=None, cluster="arn:x:cluster/jobs")]
+    lines = [
+        notice(1),
+        notice(3),
+        notice(3),
+        notice(3, "late"),
+        notice(2, family=None, cluster="arn:x:cluster/jobs"),
+    ]
     assert select_notices(lines, RunFilter()) == (lines[1], lines[3], lines[4], lines[0])
     other = notice(3, family="another target of the rule")
     assert len(select_notices([notice(3), other], RunFilter())) == 2
@@ -278,10 +331,23 @@ def test_each_notice_is_there_once_the_latest_due_time_first() -> None:
     assert len(select_notices([lines[4]], named)) == 1
 
 
-def test_notices_and_stacks_between_the_records_of_a_file_are_no_invalid_lines(tmp_path: Path) -> None:
+def test_notices_and_stacks_between_the_records_of_a_file_are_no_invalid_lines(
+    tmp_path: Path,
+) -> None:
     """A file that does not keep the stacks has none."""
-    notices = (encode_notice(MISSED), encode_notice(shown_runs.stuck_notice()), encode_notice(MISSED))
-    lines = (encode(shown_runs.waiting()), *notices, b"hello", STACKS, STACKS[:-5], STACKS.replace(b'":', b'": '))
+    notices = (
+        encode_notice(MISSED),
+        encode_notice(shown_runs.stuck_notice()),
+        encode_notice(MISSED),
+    )
+    lines = (
+        encode(shown_runs.waiting()),
+        *notices,
+        b"hello",
+        STACKS,
+        STACKS[:-5],
+        STACKS.replace(b'":', b'": '),
+    )
     runs = source(tmp_path, b"\n".join(lines), keeps_stacks=False)
     assert len([*runs.runs(RunFilter())]) == 1
     assert runs.schedule_notices(RunFilter()) == (MISSED,)
@@ -290,8 +356,12 @@ def test_notices_and_stacks_between_the_records_of_a_file_are_no_invalid_lines(t
 
 
 def test_log_groups_are_read_once_for_runs_and_notices() -> None:
-    group = PlayedGroup(encode(shown_runs.etl()), encode_notice(MISSED), b'{"type":"schedule.notice"}', b"hello")
-    source = LogGroupRuns(group.read_pages, ("/ecs/jobs",), shown_runs.STARTED_NS + 3600 * NS_PER_SECOND)
+    group = PlayedGroup(
+        encode(shown_runs.etl()), encode_notice(MISSED), b'{"type":"schedule.notice"}', b"hello"
+    )
+    source = LogGroupRuns(
+        group.read_pages, ("/ecs/jobs",), shown_runs.STARTED_NS + 3600 * NS_PER_SECOND
+    )
     selection = RunFilter(since_ns=shown_runs.STARTED_NS - 3600 * NS_PER_SECOND)
     assert len([*source.runs(selection)]) == 1
     assert source.schedule_notices(selection) == (MISSED,)
